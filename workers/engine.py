@@ -44,7 +44,7 @@ class Engine:
         try:
             await asyncio.to_thread(self._start)
             self.inbox = await self._opened.enter_async_context(Inbox(self.settings))
-            self.registry = Registry(self.inbox.client, self.inbox.keys)
+            self.registry = Registry(self.inbox.client, self.inbox.keys, self.settings.durability)
         except BaseException:
             await self.__aexit__(None, None, None)
             raise

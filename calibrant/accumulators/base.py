@@ -18,6 +18,8 @@ from calibrant.core.spec import PaneSpec
 
 # Python objects around the arrays: an accumulator with its dictionaries, and a block with its name.
 _OBJECT_BYTES, _BLOCK_OBJECT_BYTES = 700, 200
+# Of zstandard. Sums are packed at every commit: level 3 takes twice the time of level 1 for 2 to 3 % less.
+_LEVEL = 1
 
 
 class Accumulator:
@@ -137,7 +139,7 @@ class Accumulator:
         arrays: dict[str, NDArray[Any]] = {}
         for name, block in self.blocks.items():
             arrays |= block.arrays(name)
-        return pack(arrays, self._described())
+        return pack(arrays, self._described(), level=_LEVEL)
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:

@@ -21,6 +21,7 @@ from calibrant.quality_report.numbers import (
 )
 from calibrant.quality_report.verdicts import (
     WORDS,
+    assessment,
     brier_note,
     detectable_errors,
     main_verdict,
@@ -153,7 +154,7 @@ def _temperature(fitted: Mapping[str, Any] | None) -> str:
     if before.get("ece") is not None and after.get("ece") is not None:
         text += f". Dividing the logits by it takes the ECE of the same data from {' to '.join(plain_numbers([before['ece'], after['ece']]))}"
     if fitted.get("verdict") not in (None, "ok"):
-        text += f". Do not rely on it: {fitted.get('detail') or fitted['verdict']}"
+        text += f". {assessment(fitted)}"
     return text + "."
 
 

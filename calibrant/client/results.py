@@ -12,11 +12,30 @@ from calibrant.results.values import ResultValues
 
 # What `Estimate` has as attributes; everything else of a metric is its `extra`.
 _NULL = ("null_mean", "null_q95", "null_q95_error", "above_null")
+# What a verdict has only with a sealed cohort, or only with an alarm.
+_LATER = frozenset(
+    (
+        "title",
+        "summary",
+        "alarmed_at",
+        "acknowledged_at",
+        "start_of_change",
+        "effect",
+        "bins_since_change",
+        "recent",
+    )
+)
 _OWN = ("value", "reason", "detail", "interval", "n", "n_ratings", *_NULL)
 
 
 class Drift(ResultValues):
-    """The verdict of the drift alarm; the values of `GET drift` are attributes by name: `status`, `summary`, ..."""
+    """The verdict of the drift alarm; the values of `GET drift` are attributes by name: `status`, `summary`, ...
+
+    Values that need a sealed cohort, or an alarm, are None until there is one.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return None if name in _LATER and name not in self._values else super().__getattr__(name)
 
     def __repr__(self) -> str:
         values = self._values

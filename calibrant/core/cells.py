@@ -87,8 +87,8 @@ class Cells:
             *(total(getattr(self, name)) for name in SUM_FIELDS),
         )
 
-    def select(self, keep: NDArray[np.bool_] | Ints) -> Cells:
-        """Return the cells marked in `keep`, or those at its places."""
+    def select(self, keep: NDArray[np.bool_] | Ints | slice) -> Cells:
+        """Return the cells marked in `keep`, those at its places, or those of a slice."""
         return Cells(*(getattr(self, name)[keep] for name in FIELDS))
 
     def together(self) -> Cells:

@@ -151,7 +151,26 @@ class View(HistogramView):
         NoResultError
             Not every class's cells are stored.
         """
-        return [self.table_of(f"class:{k}") for k in range(self.spec.n_classes)]
+        return self.binned_classes(self.pane_query.binning, self.pane_query.bins)
+
+    def binned_classes(self, binning: str, bins: int) -> list[Table]:
+        """Return the `class_tables` under another binning than the query's."""
+        scopes = [f"class:{k}" for k in range(self.spec.n_classes)]
+        is_exact = not self.is_raw and bins in self.spec.class_grid.exact_bins
+        if binning == "equal_width" and is_exact and self.spec.keeps_all_classes:
+            for scope, grouped in zip(scopes, self._grouped_classes(bins), strict=True):
+                self._made.setdefault(("grouped", scope, bins), grouped)
+        return [self.binned(scope, binning, bins) for scope in scopes]
+
+    def _grouped_classes(self, bins: int) -> list[Cells]:
+        """Return the cells of every stored class in equal-width bins: all of them in one pass."""
+        places, cells = self._stored_classes()
+        slot, place = np.divmod(places, self.spec.class_grid.n_positions)
+        group = slot * bins + self.spec.class_grid.bins(bins, self.pane_query.edges)[place]
+        n = len(self.spec.stored_classes)
+        every = cells.grouped(group, n * bins)
+        starts = [bins * self._slot(k) for k in range(n)]
+        return [every.select(slice(start, start + bins)) for start in starts]
 
     def _mass_table(self, scope: str, bins: int) -> Table:
         """Return equal-mass bins of a scope: mass under the policy, cuts at cell limits, ties together."""
@@ -174,16 +193,15 @@ class View(HistogramView):
     def bin_of_cells(self, scope: str, binning: str, bins: int) -> Ints:
         """Return the bin of `binned` that each of `cells_of` is in, -1 for those in none; int64 (n_cells,)."""
         table, cells = self.binned(scope, binning, bins), self.cells_of(scope)
-        place = np.full(len(cells), -1, np.int64)
-        filled = cells.weight > 0
+        used = cells.weight > 0
         if binning == "equal_mass":
-            place[filled] = self._mass_groups(cells.select(filled), bins)
+            place = np.zeros(len(cells), np.int64)
+            place[used] = self._mass_groups(cells.select(used), bins)
         else:
-            place[filled] = self._width_bins(scope, bins)[filled]
-        place[place >= 0] = np.where(
-            table.cells.weight[place[place >= 0]] > 0, place[place >= 0], -1
-        )
-        return place
+            place = self._width_bins(scope, bins)
+        if len(table.cells):  # without bins no cell has weight
+            used &= (table.cells.weight > 0)[place]
+        return np.where(used, place, -1)
 
     def _width_bins(self, scope: str, bins: int) -> Ints:
         """Return the equal-width bin of each of `cells_of`; int64 (n_cells,)."""
@@ -207,9 +225,7 @@ class View(HistogramView):
             if self._splits_ties:
                 return self.row_cells(scope)
             return cells_of_scores(self.batch_sums, self.policy, scope)
-        places, counts, sums = self._stored_cells(scope)
-        grid = self.spec.grid_for(scope)
-        return under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
+        return self._stored_cells(scope)[1]
 
     def scores(self) -> dict[str, float]:
         """Return the policy's column of the score sums: samples, weight, brier, nll and so on.
@@ -233,12 +249,14 @@ class View(HistogramView):
             )
 
     def _width_table(self, scope: str, bins: int) -> Table:
-        grid = self.spec.grid_for(scope)
-        if self.batch_sums is None and bins not in grid.exact_bins:
+        if self.batch_sums is None and bins not in self.spec.grid_for(scope).exact_bins:
             raise NoResultError(
                 "bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly"
             )
-        grouped = self.cells_of(scope).grouped(self._width_bins(scope, bins), bins)
+        grouped = self.once(
+            ("grouped", scope, bins),
+            lambda: self.cells_of(scope).grouped(self._width_bins(scope, bins), bins),
+        )
         for key in self._stored_keys(scope):
             grouped = with_histogram(grouped, self.pane.histograms.table(key), bins)
         return self._discarding(grouped, np.arange(bins + 1) / bins)
@@ -257,35 +275,56 @@ class View(HistogramView):
         )  # fmt: skip
         return Table(emptied, edges, discarded)
 
-    def _stored_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
-        """Return places on the scope's grid, counts and sums of the non-empty cells."""
+    def _stored_cells(self, scope: str) -> tuple[Ints, Cells]:
+        """Return the non-empty cells of a scope under the policy, and their places on its grid."""
         return self.once(("kept", scope), lambda: self._read_stored_cells(scope))
 
-    def _read_stored_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
+    def _read_stored_cells(self, scope: str) -> tuple[Ints, Cells]:
         kind, _, name = scope.partition(":")
-        if kind in ("top_label", "positive"):
-            return self.pane[kind].blocks["cells"].filled()
         if kind == "class":
             return self._class_cells(int(name))
-        if not self.spec.keeps_all_classes:
-            return self.pane["all_labels"].blocks["cells"].filled()
-        places, counts, sums = self.once("classes", self.pane["classes"].blocks["cells"].filled)
-        width = self.spec.class_grid.n_positions
-        unique, index = np.unique(places % width, return_inverse=True)
-        merged_counts = np.stack([np.bincount(index, c, len(unique)) for c in counts]).astype(
-            np.int64
-        )
-        return unique, merged_counts, np.stack([np.bincount(index, s, len(unique)) for s in sums])
+        if kind == "all" and self.spec.keeps_all_classes:
+            return self._cells_of_any_class()
+        block = self.pane["all_labels" if kind == "all" else kind].blocks["cells"]
+        places, counts, sums = block.filled()
+        return places, self._under_policy(scope, places, counts, sums)
 
-    def _class_cells(self, class_index: int) -> tuple[Ints, Ints, Floats]:
+    def _under_policy(self, scope: str, places: Ints, counts: Ints, sums: Floats) -> Cells:
+        grid = self.spec.grid_for(scope)
+        return under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
+
+    def _stored_classes(self) -> tuple[Ints, Cells]:
+        """Return the cells of the stored classes, one after the other: class by class on the classes' grid."""
+        return self.once("classes", self._read_stored_classes)
+
+    def _read_stored_classes(self) -> tuple[Ints, Cells]:
+        places, counts, sums = self.pane["classes"].blocks["cells"].filled()
+        width = self.spec.class_grid.n_positions
+        return places, self._under_policy("class", places % width, counts, sums)
+
+    def _cells_of_any_class(self) -> tuple[Ints, Cells]:
+        """Return the cells of all classes together: those at the same place of the grid are one."""
+        places, cells = self._stored_classes()
+        width = self.spec.class_grid.n_positions
+        place = places % width
+        filled = np.flatnonzero(np.bincount(place, minlength=width))
+        index = np.zeros(width, np.int64)
+        index[filled] = np.arange(len(filled))
+        return filled, cells.grouped(index[place], len(filled))
+
+    def _class_cells(self, class_index: int) -> tuple[Ints, Cells]:
+        slot = self._slot(class_index)
+        places, cells = self._stored_classes()
+        width = self.spec.class_grid.n_positions
+        first, last = np.searchsorted(places, [slot * width, (slot + 1) * width])
+        return places[first:last] - slot * width, cells.select(slice(first, last))
+
+    def _slot(self, class_index: int) -> int:
+        """Return the place of a class among the stored ones."""
         if class_index not in self.spec.stored_classes:
             listed = "the first 64 classes have separate tables only if the model has no more; list others when you create the model"
             raise NoResultError("class_not_kept", listed)
-        width = self.spec.class_grid.n_positions
-        start = self.spec.stored_classes.index(class_index) * width
-        places, counts, sums = self.once("classes", self.pane["classes"].blocks["cells"].filled)
-        first, last = np.searchsorted(places, [start, start + width])
-        return places[first:last] - start, counts[:, first:last], sums[:, first:last]
+        return self.spec.stored_classes.index(class_index)
 
     def rows(self, scope: str) -> Cells:
         """Return one cell for each labelled raw row, in the rows' order; for `all`, class after class.

@@ -25,19 +25,32 @@ MANY = 10_000
 _SEED = 1
 
 
-def placement_error(cells: Cells, value_of: Callable[[Cells], float]) -> float:
-    """Return the root mean square difference between the metric of cells and of their random halves; 0 if none can be divided."""
+def placement_error(cells: Cells, values_of: Callable[[Cells, Floats], Floats]) -> float:
+    """Return the root mean square difference between the metric of cells and of their random halves; 0 if none can be divided.
+
+    Parameters
+    ----------
+    cells : Cells
+    values_of : of cells and float64 (n_rows, n_cells), several rows of correct ratings in place of their own, to float64 (n_rows,)
+    """
     if not _divisible(cells).any():
         return 0.0
-    value = value_of(cells)
-    changes = [value_of(divided) - value for divided in divisions(cells)]
+    changes = values_of(*divided_ratings(cells)) - values_of(cells, cells.correct[None])
     return float(np.sqrt(np.mean(np.square(changes))))
 
 
 def divisions(cells: Cells) -> Iterator[Cells]:
-    """Return several random divisions of cells into many parts.
+    """Return several random divisions of cells into many parts."""
+    halved, correct = divided_ratings(cells)
+    for own in correct:
+        yield replace(halved, correct=own, correct_squared=own + halved.correct_squared)
 
-    Where cells are cut and what their parts weigh is the same in all of them: only the division of correct ratings is random.
+
+def divided_ratings(cells: Cells) -> tuple[Cells, Floats]:
+    """Return cells in many parts, and several random divisions of the correct ratings among these, float64 (n_draws, n_parts).
+
+    Where cells are cut and what their parts weigh is the same in all of them: only the division of correct ratings is random. In place of
+    the squares of correct ratings, the parts have what these exceed the ratings by.
     """
     # What the squares of correct ratings exceed the ratings by is divided as the weight is.
     beyond = replace(cells, correct_squared=cells.correct_squared - cells.correct)
@@ -50,9 +63,7 @@ def divisions(cells: Cells) -> Iterator[Cells]:
     correct = cells.correct[None]
     for level, some in zip(levels, parts, strict=True):
         correct = level.divided(correct, some)
-    halved = levels[-1].cells
-    for own in correct:
-        yield replace(halved, correct=own, correct_squared=own + halved.correct_squared)
+    return levels[-1].cells, correct
 
 
 class _Halves:

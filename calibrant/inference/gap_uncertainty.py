@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
-from calibrant.core.cells import Cells
 from calibrant.core.documents import Extra, Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
@@ -95,25 +93,23 @@ def gap_tables(scopes: tuple[str, ...], binning: str, bins: int, tables: list[Ta
     """Return the tables of one value, with zeros behind shorter ones."""
     width = max(table.n_bins for table in tables)
 
-    def column(of: Callable[[Cells], Floats], fill: float = 0.0) -> Floats:
-        result = np.full((len(tables), width), fill)
+    def column(name: str) -> Floats:
+        result = np.zeros((len(tables), width))
         for row, table in zip(result, tables, strict=True):
-            row[: table.n_bins] = of(table.cells)
+            row[: table.n_bins] = getattr(table.cells, name)
         return result
 
-    score = column(lambda cells: np.nan_to_num(cells.mean, nan=0.5), 0.5)
-    squared = column(lambda cells: cells.weight_squared)
-    return GapTables(
-        scopes,
-        binning,
-        bins,
-        column(lambda cells: cells.weight),
-        column(lambda cells: cells.gap),
-        score,
-        squared,
-        column(lambda cells: cells.null_variance),
-        np.maximum(squared * score * (1.0 - score), 0.0),
+    weight, confidence, squared = (
+        column(name) for name in ("weight", "confidence", "weight_squared")
     )
+    filled = weight != 0
+    score = np.divide(confidence, weight, out=np.full_like(weight, 0.5), where=filled)
+    gap = np.divide(
+        column("correct") - confidence, weight, out=np.zeros_like(weight), where=weight > 0
+    )
+    variance = column("null_variance")
+    independent = np.maximum(squared * score * (1.0 - score), 0.0)
+    return GapTables(scopes, binning, bins, weight, gap, score, squared, variance, independent)
 
 
 def gap_uncertainty(

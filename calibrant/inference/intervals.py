@@ -9,14 +9,16 @@ either ray for which the observed estimate is within the central part of the res
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.inference.gap_sums import GapSum, by_bin
 from calibrant.inference.replication import ReplicateTables, resamples
 
 Floats = NDArray[np.float64]
@@ -60,6 +62,11 @@ class ResampledGaps:
     def bins(self) -> int:
         """Number of bins."""
         return int(self.gap.shape[-1])
+
+    @cached_property
+    def noise_by_bin(self) -> NDArray[np.float32]:
+        """The noise as float32 (n_tables * n_bins, n_resamples)."""
+        return by_bin(self.noise)
 
     def within(self, mask: NDArray[np.bool_]) -> ResampledGaps:
         """Return the same gaps with zeros outside the mask; bool (n_tables, n_bins)."""
@@ -143,16 +150,29 @@ def gap_interval(
     """
     observed = float(statistic(gaps.total, gaps.gap))
     lower, upper = observed, -np.inf
-    for ray in gaps.rays:
-        truth = _LENGTHS[:, None, None] * ray
-        simulated = truth.astype(np.float32)[:, None] + gaps.noise
-        values = np.sort(statistic(gaps.weight, simulated), axis=1)
+    truths = _LENGTHS[:, None, None] * gaps.rays[:, None]
+    for truth, simulated in zip(truths, _simulated(statistic, gaps, truths), strict=True):
+        values = np.sort(simulated, axis=1)
         size = of_truth(gaps.total, truth)
         place = (1.0 - ci) / 2.0 * (values.shape[1] - 1)
         low, high = round(place), values.shape[1] - 1 - round(place)
         lower = min(lower, _reached(values[:, high], size, observed))
         upper = max(upper, -_reached(-values[::-1, low], -size[::-1], -observed))
     return lower, max(upper, lower)
+
+
+def _simulated(
+    statistic: GapStatistic, gaps: ResampledGaps, truths: Floats
+) -> Iterator[NDArray[Any]]:
+    """Yield the statistic of every truth of a ray with the noise of every resample, (n_truths, n_resamples)."""
+    single = truths.astype(np.float32)
+    if not isinstance(statistic, GapSum):
+        for truth in single:
+            yield statistic(gaps.weight, truth[:, None] + gaps.noise)
+        return
+    factors = by_bin(statistic.coefficient(gaps.weight[0]))
+    for truth in single:
+        yield statistic.simulated(factors, truth.reshape(len(truth), -1), gaps.noise_by_bin)
 
 
 def ratio_interval(numerator: Floats, denominator: Floats, ci: float) -> tuple[float, float]:
@@ -187,7 +207,7 @@ def jackknife_interval(value: float, left_out: Floats, ci: float) -> tuple[float
     n = len(left_out)
     squares = (left_out - left_out.mean()) ** 2
     error = np.sqrt((n - 1) / n * squares.sum())
-    reach = scipy.stats.t.ppf(0.5 + ci / 2.0, _freedom(squares)) * error
+    reach = scipy.special.stdtrit(_freedom(squares), 0.5 + ci / 2.0) * error
     return float(value - reach), float(value + reach)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells
 from calibrant.core.documents import Result, Row
 from calibrant.core.view import NoResultError, View
+from calibrant.inference.gap_uncertainty import design_effect_of, has_named_units
 
 Floats = NDArray[np.float64]
 INTERVAL_METHOD = "wilson, with the effective number of independent units of the bin"
@@ -57,16 +58,35 @@ def reliability(view: View) -> Result:
         "mean_confidence": float(cells.confidence.sum()) / weight if weight else None,
         "accuracy": float(cells.correct.sum()) / weight if weight else None,
         "discarded_weight": table.discarded_weight,
-        "table": _rows(cells, table.edges, pane_query.ci),
+        "table": _rows(cells, table.edges, pane_query.ci, _units_of(view, cells)),
     }
     return result if weight else result | {"reason": "no_data"}
 
 
-def effective_units(cells: Cells) -> Floats:
+def _units_of(view: View, cells: Cells) -> Floats:
+    """Return the effective number of independent units of each bin.
+
+    The replicates show how much the rows of a unit depend on each other: their design effect divides Kish's number of samples of
+    a bin. Without named units, or with too few of them, nothing is known of that, and rows of a unit count as fully dependent.
+    """
+    least = fully_dependent_units(cells)
+    if not has_named_units(view):
+        return least
+    try:
+        effect = design_effect_of(view)
+    except NoResultError:
+        return least
+    squared = cells.weight_squared
+    kish = np.divide(cells.weight**2, squared, out=np.zeros(len(cells)), where=squared > 0)
+    most = np.maximum(least, cells.predictions)
+    return np.clip(kish / max(effect, 1.0), least, most)
+
+
+def fully_dependent_units(cells: Cells) -> Floats:
     """Return the effective number of independent units of each bin: its predictions, or fewer if units or weights are dependent.
 
-    A bin's stored variance is that of its correct ratings if every unit's contributions were fully dependent. p (1 - p) at the
-    mean over that variance per squared weight is the number of independent samples with the same variance.
+    A bin's stored variance is that of its correct ratings if every unit's contributions, to all bins, were fully dependent.
+    p (1 - p) at the mean over that variance per squared weight is the number of independent samples with the same variance.
     """
     mean = np.nan_to_num(cells.mean)
     spread = cells.weight**2 * mean * (1.0 - mean)
@@ -92,9 +112,8 @@ def wilson(rate: Floats, n: Floats, ci: float) -> tuple[Floats, Floats]:
     return np.where(n > 0, lower, 0.0), np.where(n > 0, upper, 1.0)
 
 
-def _rows(cells: Cells, edges: Floats, ci: float) -> list[Row]:
+def _rows(cells: Cells, edges: Floats, ci: float, units: Floats) -> list[Row]:
     rate = np.nan_to_num(cells.rate)
-    units = effective_units(cells)
     lower, upper = wilson(np.clip(rate, 0.0, 1.0), units, ci)
     rows = []
     for i in range(len(cells)):

@@ -161,10 +161,7 @@ def reject_if_thin(view: View, least: int = MIN_FILLED) -> None:
         raise NoResultError(
             "histograms_not_replicated", "more than a tenth of the window came as plain histograms"
         )
-    sums = view.pane["replicates"].blocks["scores"].sums
-    filled = int(
-        (sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[0, :, view.policy] > 0).sum()
-    )
+    filled = view.once("filled replicates", lambda: _count_filled(view))
     if filled < least:
         if view.counts["n_unit_from_row"] >= _MANY_ROWS:
             raise NoResultError(
@@ -175,6 +172,12 @@ def reject_if_thin(view: View, least: int = MIN_FILLED) -> None:
             "too_few_units",
             f"units fall into {filled} of 64 replicates; {least} are needed",
         )
+
+
+def _count_filled(view: View) -> int:
+    sums = view.pane["replicates"].blocks["scores"].sums
+    weight = sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[0, :, view.policy]
+    return int(np.count_nonzero(weight > 0))
 
 
 def _tables(
@@ -217,7 +220,7 @@ class BinShares:
 
     def of(self, values: Floats) -> Floats:
         """Return sums by fine bin, (..., n_tables, n_fine), as sums by bin, (..., n_tables, n_bins)."""
-        return np.asarray(np.einsum("...tf,tfb->...tb", values, self.share, optimize=True))
+        return np.swapaxes(np.matmul(np.swapaxes(values, 0, 1), self.share), 0, 1)
 
     def of_tables(self, tables: ReplicateTables) -> ReplicateTables:
         """Return the replicates' tables under the bins of the value."""
@@ -240,18 +243,18 @@ def bin_shares(
     places : of each table, the bin of each cell; negative where it is in none
     n_fine, n_bins : numbers of bins
     """
-    share = np.stack(
-        [_shares(each, place, n_fine, n_bins) for each, place in zip(cells, places, strict=True)]
+    lower, upper, weight = (
+        np.concatenate([getattr(each, name) for each in cells])
+        for name in ("lower", "upper", "weight")
     )
-    return BinShares(share, bool(((share < _WHOLE) | (share > 1.0 - _WHOLE)).all()))
-
-
-def _shares(cells: Cells, place: Ints, n_fine: int, n_bins: int) -> Floats:
+    place, table = np.concatenate(places), np.repeat(np.arange(len(cells)), list(map(len, cells)))
     # Bins are open on the left. A middle is inside its fine bin, and equals the score where a cell is one score.
-    fine = equal_width_bin((cells.lower + cells.upper) / 2.0, n_fine)
-    total = np.bincount(fine, cells.weight, n_fine)
+    fine = table * n_fine + equal_width_bin((lower + upper) / 2.0, n_fine)
+    shape = (len(cells), n_fine, n_bins)
+    total = np.bincount(fine, weight, len(cells) * n_fine).reshape(shape[:2])[:, :, None]
     used = place >= 0
-    weight = np.bincount(
-        fine[used] * n_bins + place[used], cells.weight[used], n_fine * n_bins
-    ).reshape(n_fine, n_bins)
-    return np.divide(weight, total[:, None], out=np.zeros_like(weight), where=total[:, None] > 0)
+    shared = np.bincount(
+        fine[used] * n_bins + place[used], weight[used], total.size * n_bins
+    ).reshape(shape)
+    share = np.divide(shared, total, out=np.zeros(shape), where=total > 0)
+    return BinShares(share, bool(((share < _WHOLE) | (share > 1.0 - _WHOLE)).all()))

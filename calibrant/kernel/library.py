@@ -16,7 +16,7 @@ from pathlib import Path
 VARIABLE = "CALIBRANT_KERNEL"
 OFF, BASELINE = "off", "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
-ABI = 4
+ABI = 5
 NAME = "libcalibrant_kernel" + (".dylib" if sys.platform == "darwin" else ".so")
 PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))
 
@@ -95,6 +95,8 @@ def _declare(found: ctypes.CDLL) -> None:
     found.calibrant_kernel_gains.restype = int64
     found.calibrant_kernel_divide.argtypes = [pointer, pointer]
     found.calibrant_kernel_divide.restype = None
+    found.calibrant_kernel_noisy_sums.argtypes = [pointer, pointer]
+    found.calibrant_kernel_noisy_sums.restype = None
     found.calibrant_kernel_json.argtypes, found.calibrant_kernel_json.restype = [pointer], int64
     found.calibrant_kernel_json_size.argtypes = [pointer]
     found.calibrant_kernel_json_size.restype = None

@@ -104,6 +104,13 @@ class Divisions(ctypes.Structure):
     ]
 
 
+class NoisyGaps(ctypes.Structure):
+    _fields_ = [
+        *((name, _Int) for name in ("n_truths", "n_bins", "n_resamples", "is_squared")),
+        *((name, _Pointer) for name in ("factors", "truths", "noise")),
+    ]
+
+
 class JsonMember(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("kind", "n", "width", "first", "first_end")),

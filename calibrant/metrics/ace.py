@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.inference.closed_null import ClosedNull, sum_null_of_gaps
+from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric
 
@@ -20,7 +21,7 @@ def mean_gap(weight: Floats, gap: Floats) -> Floats:
 
 def ace_statistic(bias: float) -> GapStatistic:
     """Return the statistic over one table."""
-    return lambda weight, gap: mean_gap(weight, gap)[..., 0]
+    return GapSum(equal_share)
 
 
 def equal_share(weight: Floats) -> Floats:

@@ -17,6 +17,7 @@ from calibrant.core.documents import Extra
 from calibrant.core.query import TIES, Option
 from calibrant.core.view import Table, View
 from calibrant.inference.closed_null import ClosedNull
+from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.gap_uncertainty import (
     GapTables,
     gap_tables,
@@ -172,10 +173,14 @@ class GapMetric(Metric):
 
 @dataclass(frozen=True)
 class ClasswiseGapMetric(Metric):
-    """The mean over classes of a statistic of one class against the rest; `closed_null` is that of the mean."""
+    """The mean over classes of a statistic of one class against the rest.
+
+    `mean` is the mean as one statistic of all classes' gaps, where it is a sum of these. `closed_null` is the null reference of the mean.
+    """
 
     own_options: tuple[Option, ...] = (TIES,)
     statistic: GapStatistic = field(default=lambda weight, gap: gap.sum(axis=-1))
+    mean: GapSum | None = None
     binning: str | None = None
     closed_null: ClosedNull | None = None
 
@@ -189,16 +194,14 @@ class ClasswiseGapMetric(Metric):
         """Return the bins of every class."""
         binning, bins = self.binning or view.pane_query.binning, view.pane_query.bins
         scopes = tuple(f"class:{k}" for k in range(view.spec.n_classes))
-        return gap_tables(
-            scopes, binning, bins, [view.binned(scope, binning, bins) for scope in scopes]
-        )
+        return gap_tables(scopes, binning, bins, view.binned_classes(binning, bins))
 
     def estimate(self, view: View, seed: int) -> Estimate:
         tables = self.tables(view)
         if not tables.weight.sum():
             return Estimate(None, "no_data")
         by_class = self.statistic(tables.weight, tables.gap)
-        mean = mean_over_classes(self.statistic)
+        mean = self.mean or mean_over_classes(self.statistic)
         interval, null, about = gap_uncertainty(
             view, tables, (mean, mean), seed, closed=self.closed_null
         )

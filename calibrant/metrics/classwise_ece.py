@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.inference.closed_null import sum_null_of_gaps
+from calibrant.inference.gap_sums import GapSum
 from calibrant.metrics.base import ClasswiseGapMetric, share
 from calibrant.metrics.ece import weighted_mean_gap
 
@@ -13,8 +14,8 @@ Floats = NDArray[np.float64]
 
 
 def mean_share(weight: Floats) -> Floats:
-    """Return the factor of each absolute gap in the mean over classes; float64 as `weight`, (n_classes, n_bins)."""
-    return np.asarray(share(weight) / len(weight))
+    """Return the factor of each absolute gap in the mean over classes; float64 as `weight`, (..., n_classes, n_bins)."""
+    return np.asarray(share(weight) / weight.shape[-2])
 
 
 METRIC = ClasswiseGapMetric(
@@ -34,5 +35,6 @@ METRIC = ClasswiseGapMetric(
     source="Kull et al. (NeurIPS 2019); mean over all classes",
     options=("bins", "binning", "edges", "min_count"),
     statistic=weighted_mean_gap,
+    mean=GapSum(mean_share),
     closed_null=sum_null_of_gaps(mean_share),
 )

@@ -42,6 +42,7 @@ from calibrant.metrics.formula_metric import (
     OfBins,
     bin_scores,
     bounded,
+    each_division,
     scored_cells,
 )
 
@@ -124,15 +125,18 @@ def _reader(part: str) -> Callable[[View], MetricValue | None]:
     return read
 
 
-def _of_cells(part: str) -> Callable[[View, Cells], float]:
+def _of_cells(part: str) -> Callable[[View, Cells, Floats], Floats]:
+    if part == "miscalibration":
+        return lambda view, cells, correct: _miscalibrations(
+            cells, correct, SCORE.of(view.pane_query)
+        )
+
     def of_cells(view: View, cells: Cells) -> float:
         score = np.clip(cells.mean, 0.0, 1.0)
-        kind = SCORE.of(view.pane_query)
-        if part == "miscalibration":
-            return float(_lost(cells.weight, _rate(cells)[None], score, kind)[0])
-        return float(getattr(decompose(cells.weight, score, _rate(cells), kind), part))
+        parts = decompose(cells.weight, score, _rate(cells), SCORE.of(view.pane_query))
+        return float(getattr(parts, part))
 
-    return of_cells
+    return each_division(of_cells)
 
 
 def _jackknife(part: str) -> Callable[[View, MetricValue, int], Interval]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.core.view import Table
+from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric, share
 from calibrant.metrics.rmsce import rmsce_null
@@ -39,9 +40,7 @@ def accuracy_variance(table: Table) -> float:
 
 def debiased_statistic(bias: float) -> GapStatistic:
     """Return the root of the mean squared gap minus the bias, at least 0."""
-    return lambda weight, gap: np.sqrt(
-        np.maximum((share(weight) * gap**2).sum(axis=(-1, -2)) - bias, 0.0)
-    )
+    return GapSum(share, 2, lambda total: np.sqrt(np.maximum(total - bias, 0.0)))
 
 
 METRIC = GapMetric(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.inference.closed_null import ClosedNull, sum_null_of_gaps
+from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric, share
 
@@ -34,7 +35,7 @@ def weighted_mean_gap(weight: Floats, gap: Floats) -> Floats:
 
 def ece_statistic(bias: float) -> GapStatistic:
     """Return the statistic over one table."""
-    return lambda weight, gap: weighted_mean_gap(weight, gap)[..., 0]
+    return GapSum(share)
 
 
 def ece_null(bias: float) -> ClosedNull:

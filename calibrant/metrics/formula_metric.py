@@ -7,7 +7,8 @@ reason why it has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ class FormulaMetric(Metric):
     ----------
     read : the value from a view, None where there is no data
     of_bins : the value from bins, which gives an interval and a stability curve from replicates
-    of_cells : the value from a view and cells in the place of its own, for the typical error of stored cells
+    of_cells : values from a view and cells in the place of its own, for the typical error of stored cells: one for each row of correct
+        ratings of these cells, float64 (n_rows, n_cells), to float64 (n_rows,)
     of_resamples : values of resamples of the raw rows of a view, exact and all at once: how often each row is taken,
         float64 (n_resamples, n_rows), to float64 (n_resamples,); nan where one has no value
     interval : from view, value, seed, instead of `of_bins`; without either, `no_interval` is the reason
@@ -78,7 +80,7 @@ class FormulaMetric(Metric):
 
     read: Callable[[View], MetricValue | None] = _unread
     of_bins: Callable[[View, MetricValue], OfBins] | None = None
-    of_cells: Callable[[View, Cells], float] | None = None
+    of_cells: Callable[[View, Cells, Floats], Floats] | None = None
     of_resamples: Callable[[View, Floats], Floats] | None = None
     interval: Callable[[View, MetricValue, int], Interval] | None = None
     no_interval: str = "estimator_not_replicated"
@@ -98,9 +100,7 @@ class FormulaMetric(Metric):
         extra = dict(reading.extra)
         of_cells = self.of_cells
         if of_cells is not None and "error_bound" in extra:
-            extra["error_estimate"] = placement_error(
-                scored_cells(view), lambda cells: of_cells(view, cells)
-            )
+            extra["error_estimate"] = placement_error(scored_cells(view), partial(of_cells, view))
         bounds = None
         try:
             found = self._interval(view, reading, seed)
@@ -138,6 +138,17 @@ class FormulaMetric(Metric):
         if self.of_bins is None:
             raise NoResultError(self.no_interval, "")
         return interval_of_bins(view, self.of_bins(view, reading), seed)
+
+
+def each_division(
+    of_cells: Callable[[View, Cells], float],
+) -> Callable[[View, Cells, Floats], Floats]:
+    """Return `FormulaMetric.of_cells` from the value of one row of correct ratings."""
+
+    def of_rows(view: View, cells: Cells, correct: Floats) -> Floats:
+        return np.array([of_cells(view, replace(cells, correct=each)) for each in correct])
+
+    return of_rows
 
 
 def bounded(bound: float | None, why: str) -> Result:

@@ -14,7 +14,13 @@ from calibrant.core.cells import Cells, cuts_inside, equal_mass_groups
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import NullReference
-from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells
+from calibrant.metrics.formula_metric import (
+    FormulaMetric,
+    MetricValue,
+    bounded,
+    each_division,
+    scored_cells,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -159,7 +165,7 @@ METRIC = FormulaMetric(
     options=("bins", "scope"),
     own_options=(DATA,),
     read=read,
-    of_cells=of_cells,
+    of_cells=each_division(of_cells),
     no_interval="test_statistic",
     null=null,
     null_of_units=True,

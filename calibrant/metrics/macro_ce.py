@@ -17,6 +17,7 @@ from calibrant.metrics.formula_metric import (
     Interval,
     MetricValue,
     bin_scores,
+    each_division,
     scored_cells,
 )
 
@@ -127,7 +128,7 @@ METRIC = FormulaMetric(
     source="Si, Zhao, Min, Boyd-Graber (Findings of EMNLP 2022)",
     options=("scope",),
     read=read,
-    of_cells=of_cells,
+    of_cells=each_division(of_cells),
     interval=interval,
     no_null="not_a_gap_metric",
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.inference.closed_null import ClosedNull, root_null_of_squares
+from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric, share
 
 
 def rmsce_statistic(bias: float) -> GapStatistic:
     """Return the root of the mean squared gap, by weight."""
-    return lambda weight, gap: np.sqrt((share(weight) * gap**2).sum(axis=(-1, -2)))
+    return GapSum(share, 2, np.sqrt)
 
 
 def rmsce_null(bias: float) -> ClosedNull:

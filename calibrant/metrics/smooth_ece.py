@@ -30,6 +30,7 @@ from calibrant.metrics.formula_metric import (
     MetricValue,
     OfBins,
     bin_scores,
+    each_division,
     scored_cells,
 )
 
@@ -140,7 +141,7 @@ METRIC = FormulaMetric(
     source="Błasiok, Nakkiran (ICLR 2024), reflected Gaussian",
     options=("scope",),
     read=read,
-    of_cells=of_cells,
+    of_cells=each_division(of_cells),
     of_bins=of_bins,
     of_resamples=of_resamples,
     null=null,

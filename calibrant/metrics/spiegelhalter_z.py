@@ -12,7 +12,13 @@ import scipy
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import NullReference
-from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells
+from calibrant.metrics.formula_metric import (
+    FormulaMetric,
+    MetricValue,
+    bounded,
+    each_division,
+    scored_cells,
+)
 
 
 def z_of(cells: Cells) -> tuple[float, float]:
@@ -81,7 +87,7 @@ METRIC = FormulaMetric(
     source="Spiegelhalter (1986); two-sided p-value",
     options=("scope",),
     read=read,
-    of_cells=of_cells,
+    of_cells=each_division(of_cells),
     no_interval="test_statistic",
     null=null,
     null_of_units=True,

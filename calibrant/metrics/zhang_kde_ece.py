@@ -20,7 +20,7 @@ from calibrant.inference.null_reference import (
     independent,
     quantiles_of,
 )
-from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, scored_cells
+from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, each_division, scored_cells
 
 BANDWIDTH_FROM = Option(
     "bandwidth_from",
@@ -203,6 +203,6 @@ METRIC = FormulaMetric(
     options=("scope",),
     own_options=(BANDWIDTH_FROM, KERNEL_SD),
     read=read,
-    of_cells=of_cells,
+    of_cells=each_division(of_cells),
     null=null,
 )

@@ -127,16 +127,19 @@ def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
         ax.set_yticks(range(len(keys)), [title_of(key) for key in reversed(keys)])
         ax.set_ylim(-0.6, len(keys) - 0.4)
         left, right = ax.get_xlim()
-        left = min(0.0, left)
+        left, right = min(0.0, left), max(right, contents.tolerance or 0.0)
         ax.set_xlim(left, right + 0.04 * (right - left))
         ax.set_xlabel("calibration error, a probability")
         ax.grid(axis="x", color=FAINT, linewidth=0.7)
         if contents.tolerance is not None:
             ax.axvline(contents.tolerance, color=INK, linewidth=1.2, linestyle=(0, (2, 2)))
+            # Beside the line, where there is more room.
+            is_right = contents.tolerance > (left + right) / 2.0
             name = ax.text(
-                *(contents.tolerance, len(keys) - 0.45, " tolerance"),
+                *(contents.tolerance, len(keys) - 0.45, "tolerance " if is_right else " tolerance"),
                 fontsize=8,
                 color=INK,
+                ha="right" if is_right else "left",
                 va="top",
             )
             name.set_in_layout(False)
@@ -150,6 +153,8 @@ def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
             " Orange: from the mean to the 95 % quantile of a perfectly calibrated model with the same predictions. A point "
             "inside or left of the orange range is no evidence of miscalibration."
         )
+    if contents.tolerance is not None:
+        caption += f" Dotted: the tolerance, {contents.tolerance:g}."
     size = (7.2, 1.0 + 0.34 * max(len(keys), 2))
     return ReportFigure(size, draw, "Calibration errors", caption)
 
@@ -173,7 +178,7 @@ def _temperature(fitted: Mapping[str, Any]) -> ReportFigure:
 
     caption = (
         "Loss over the temperature that divides the logits. The minimum is the fitted temperature; "
-        "above 1, the model is overconfident."
+        "above 1, the model is overconfident; below 1, it is underconfident."
     )
     if fitted.get("interval"):
         caption += " Shaded: its interval."

@@ -22,6 +22,7 @@ from calibrant.quality_report.numbers import (
 )
 from calibrant.quality_report.verdicts import (
     WORDS,
+    assessment,
     brier_note,
     detectable_text,
     interval_or_reason,
@@ -187,7 +188,7 @@ def _temperature(fitted: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         return [("Temperature", f"none: {reason_text(fitted)}")]
     rows = [
         ("Temperature", plain_number(fitted["temperature"])),
-        ("Assessment", str(fitted.get("detail") or fitted.get("verdict") or MISSING)),
+        ("Assessment", assessment(fitted)),
     ]
     if fitted.get("interval") is not None:
         rows.insert(1, ("Interval", interval_text(fitted["interval"])))

@@ -101,9 +101,8 @@ def main_verdict(contents: ReportContents) -> Verdict:
         advice = "No tolerance was set, so there is no verdict. Choose one before you look at the data, such as 0.05."
         return Verdict("none", "Measured, without a tolerance", (*sentences, advice))
     state = verdict_of(each, contents.tolerance)
-    return Verdict(
-        state, _capital(WORDS[state]), (*sentences, _against_tolerance(state, each, contents))
-    )
+    meaning = _against_tolerance(state, each, contents)
+    return Verdict(state, _capital(WORDS[state]), (*sentences, meaning, _advice(state, each)))
 
 
 def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> str:
@@ -160,6 +159,34 @@ def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportCont
     if each.get("interval") is None:
         return f"Without an interval, the data show neither that the error is below the tolerance of {limit} nor that it is above."
     return f"The interval contains the tolerance of {limit}: the data show neither that the error is below it nor that it is above."
+
+
+def _advice(state: str, each: Mapping[str, Any]) -> str:
+    if state == "within_tolerance":
+        return "What to do: nothing now. Evaluate again when the model, its inputs or its readers change."
+    if state == "outside":
+        return "What to do: do not use the probabilities as they are. Correct them, then evaluate again with other data."
+    more = "more units"
+    if each.get("interval") is None and each.get("interval_reason") == "too_few_units":
+        more = f"at least {UNITS_OF_INTERVALS} units"
+    return (
+        f"What to do: evaluate {more}, with the same tolerance. Until then, state neither that the model is calibrated nor that "
+        "it is not."
+    )
+
+
+def assessment(fitted: Mapping[str, Any]) -> str:
+    """Return whether a fitted temperature can be relied on.
+
+    Examples
+    --------
+    >>> assessment({"verdict": "few_units", "detail": "fewer than 30 independent units"})
+    'Do not rely on it: fewer than 30 independent units'
+    >>> assessment({"verdict": "ok"})
+    'ok'
+    """
+    text = str(fitted.get("detail") or fitted.get("verdict") or MISSING)
+    return text if fitted.get("verdict") in (None, "ok") else f"Do not rely on it: {text}"
 
 
 def null_texts(key: str, each: Mapping[str, Any]) -> tuple[str, str, str]:

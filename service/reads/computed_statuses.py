@@ -6,30 +6,24 @@ time are null; the workers finish and cache them, so that a later request finds 
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import orjson
+from cachetools import LRUCache
 
 from calibrant.core.documents import Result
-from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService, resolved
-from calibrant_server.workers.queries.ask import (
-    ResultFailedError,
-    ResultTimeoutError,
-    SubjectGone,
-    UnknownQueryError,
-    WindowDamaged,
-)
+from calibrant_server.workers.queries.ask import OK, UNAVAILABLE, Reply
 from calibrant_server.workers.queries.kinds.drift import DriftQuery
 from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.stored_results import StatedQuery
 from calibrant_server.workers.queries.versions import SliceState
-from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.keys import LAST_CHANGE
 from calibrant_server.workers.store.registry import ModelConfig
@@ -39,14 +33,21 @@ from calibrant_server.workers.store.windows import rfc3339
 STATUS_WINDOW = "P7D"
 # A page waits this long for all of its results together.
 STATUS_DEADLINE_S = 5.0
-# Queries of one page that wait at the same time; the queue of workers is shared with all other reads.
-MAX_WAITING = 16
 EVIDENCE_COHORTS = 60
 NOT_READY, NOT_COMPUTED = "not_ready", "not_computed"
 REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
     (DriftQuery(), WindowQuery()),
     (ModelStatusQuery(), WindowQuery(window=STATUS_WINDOW)),
 )
+# Fields that name a model, its version or its place: no query depends on them, so alike models share what was resolved.
+_NAMES = frozenset(
+    {
+        "tenant", "model", "generation", "revision", "created_at", "importing", "imported", "partition", "moves",
+        "moving", "side_partitions", "former_side_partitions", "have_shards_moved",
+    }
+)  # fmt: skip
+_SHARED = tuple(each.name for each in fields(ModelConfig) if each.name not in _NAMES)
+MAX_RESOLVED = 1000
 
 
 class _Found(NamedTuple):
@@ -56,11 +57,29 @@ class _Found(NamedTuple):
     reason: str | None = None
 
 
-class _Part(NamedTuple):
-    """One result of a status: the query of its model; None if the model does not support it."""
+class _ResolvedQueries:
+    """The requested queries, resolved for models; None for one that the model does not support."""
 
-    config: ModelConfig
-    query: StatedQuery | None
+    def __init__(self) -> None:
+        self._found: LRUCache[bytes, list[Query | None]] = LRUCache(MAX_RESOLVED)
+
+    def of(self, config: ModelConfig) -> list[Query | None]:
+        """Return the queries for a model; of many alike models, each is resolved once."""
+        alike = orjson.dumps([getattr(config, name) for name in _SHARED])
+        found = self._found.get(alike)
+        if found is None:
+            found = self._found[alike] = [_resolved(query, config) for query, _ in REQUESTED]
+        return found
+
+
+def _resolved(query: Query, config: ModelConfig) -> Query | None:
+    try:
+        return resolved_query(query, config)
+    except InvalidQuery:
+        return None
+
+
+_resolved_queries = _ResolvedQueries()
 
 
 async def statuses_with_evidence(
@@ -74,8 +93,8 @@ async def statuses_with_evidence(
     with engine_errors():
         states = await reads.inbox.results.states(configs)
         maps = await reads.inbox.maps.current_maps(configs)
-        parts = [_part(state, *requested) for state in states for requested in REQUESTED]
-        results = await _results(reads, parts, until)
+        queries = [each for state in states for each in _queries(state)]
+        results = await _results(reads, queries, until)
     by_model = zip(*[iter(results)] * len(REQUESTED), strict=True)
     return [
         _status(state, current, found)
@@ -83,59 +102,45 @@ async def statuses_with_evidence(
     ]
 
 
-def _part(state: SliceState, query: Query, view: WindowQuery) -> _Part:
-    try:
-        read_query = ReadQuery(resolved_query(query, state.config), state.config, view)
-    except InvalidQuery:
-        return _Part(state.config, None)
-    window = resolved(read_query, state.marks)
+def _queries(state: SliceState) -> list[StatedQuery | None]:
+    """Return the queries about a model, each with the state that it needs; None for one that the model does not support."""
+    resolved_for = _resolved_queries.of(state.config)
+    return [
+        None if query is None else _stated(state, query, view)
+        for query, (_, view) in zip(resolved_for, REQUESTED, strict=True)
+    ]
+
+
+def _stated(state: SliceState, query: Query, view: WindowQuery) -> StatedQuery:
+    window = resolved(ReadQuery(query, state.config, view), state.marks)
     needed = state if query.needs.alarm else state.without_alarm()
-    return _Part(state.config, StatedQuery(read_query.query, window, needed.name(window)))
+    return StatedQuery(state.config, query, window, needed.name(window))
 
 
-async def _results(reads: ReadService, parts: Sequence[_Part], until: float) -> list[_Found]:
-    """Return each result."""
-    turns = asyncio.Semaphore(MAX_WAITING)
-    asked = [each.query for each in parts if each.query is not None]
-    cached = iter(await reads.inbox.results.cached(asked))
-    stored = [None if each.query is None else next(cached) for each in parts]
+async def _results(
+    reads: ReadService, queries: Sequence[StatedQuery | None], until: float
+) -> list[_Found]:
+    """Return each result, of the cache or of a worker."""
+    results = reads.inbox.results
+    asked = [each for each in queries if each is not None]
+    cached = await results.cached(asked)
+    missing = [each for each, body in zip(asked, cached, strict=True) if body is None]
+    left_s = until - asyncio.get_running_loop().time()
+    replies = await results.computed(missing, left_s) if left_s > 0 else [None] * len(missing)
+    computed = iter(replies)
+    found = iter(
+        [
+            _of_reply(next(computed)) if body is None else _Found(orjson.loads(body))
+            for body in cached
+        ]
+    )
+    return [_Found({}, NOT_COMPUTED) if each is None else next(found) for each in queries]
 
-    async def result(part: _Part, body: bytes | None) -> _Found:
-        if part.query is None:
-            return _Found({}, NOT_COMPUTED)
-        if body is not None:
-            return _Found(orjson.loads(body))
-        return await _computed(reads, part.config, part.query, turns, until)
 
-    return await asyncio.gather(*(result(*each) for each in zip(parts, stored, strict=True)))
-
-
-async def _computed(
-    reads: ReadService,
-    config: ModelConfig,
-    stated: StatedQuery,
-    turns: asyncio.Semaphore,
-    until: float,
-) -> _Found:
-    """Return a result that a worker computes."""
-    if asyncio.get_running_loop().time() >= until:
+def _of_reply(reply: Reply | None) -> _Found:
+    if reply is None or reply.status == UNAVAILABLE:
         return _Found({}, NOT_READY)
-    try:
-        async with asyncio.timeout_at(until), turns:
-            found = await reads.inbox.ask(
-                stated.query, config, stated.window, version=stated.version, is_new=True
-            )
-    except (TimeoutError, ResultTimeoutError, FilesUnavailable):
-        return _Found({}, NOT_READY)
-    except (
-        CalibrationInputError,
-        ResultFailedError,
-        SubjectGone,
-        UnknownQueryError,
-        WindowDamaged,
-    ):
-        return _Found({}, NOT_COMPUTED)
-    return _Found(orjson.loads(found.body))
+    return _Found(orjson.loads(reply.body)) if reply.status == OK else _Found({}, NOT_COMPUTED)
 
 
 def _status(

@@ -280,6 +280,7 @@ async def _put(
             made, 201, delay=delay, disclosed=change.disclosed, Location=f"/v1/models/{made.model}"
         )
     if declared(current) == declared(wanted):
+        await ingest.registry.confirm(current)
         return _response(current, delay=await _delay(ingest, current))
     audit_of(request).details = {"changed": changes_between(current, wanted)}
     if "if-match" not in request.headers:

@@ -15,6 +15,7 @@ COMPILER = shutil.which("cc")
 TESTS = (
     "tests/calibrant/test_kernel.py",
     "tests/calibrant/test_divisions.py",
+    "tests/calibrant/test_gap_sums.py",
     "tests/calibrant/test_isotonic_gains.py",
     "tests/service/test_plain_columns.py",
     "tests/service/test_plain_lines.py",

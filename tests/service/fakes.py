@@ -13,7 +13,15 @@ from calibrant_server.workers.ingest.inbox import (
     StoreUnavailableError,
 )
 from calibrant_server.workers.ingest.troubles import Troubles
-from calibrant_server.workers.queries.ask import QueryResult
+from calibrant_server.workers.queries.ask import (
+    FAILED,
+    OK,
+    QueryResult,
+    Reply,
+    ResultFailedError,
+    ResultTimeoutError,
+    WindowDamaged,
+)
 from calibrant_server.workers.store.event_halves import HalvesFull
 from calibrant_server.workers.store.frozen_maps import NoSuchMap, PromotedMap, PromotionConflict
 from calibrant_server.workers.store.jobs import Job, NoSuchJob
@@ -67,6 +75,9 @@ class FakeRegistry:
             )
         self.configs[config.tenant, config.model] = new
         return new
+
+    async def confirm(self, config):
+        pass
 
     async def restore(self, config):
         self.configs[config.tenant, config.model] = config
@@ -367,6 +378,19 @@ class FakeResults:
     async def cached(self, queries):
         return [None for _ in queries]
 
+    async def computed(self, queries, wait_s):
+        return [await self._computed(each) for each in queries]
+
+    async def _computed(self, stated):
+        """The reply of a worker; what `ask` raises, as it is replied."""
+        try:
+            result = await self.inbox.ask(stated.query, stated.config, stated.window)
+        except ResultTimeoutError:
+            return None
+        except (ResultFailedError, WindowDamaged):
+            return Reply(FAILED, stated.version, b"{}")
+        return Reply(OK, stated.version, result.body)
+
 
 class FakeLetters:
     """Entries that were not merged, by `tenant/model`; what was asked for is noted."""
@@ -547,7 +571,6 @@ class FakeInbox:
         slice_="",
         against=None,
         version=None,
-        is_new=False,
     ):
         self._stumble()
         self.asked.append((query.kind, model.key, query.to_dict(), window, slice_))

@@ -60,6 +60,12 @@ class Sender(threading.Thread):
     def finish(self) -> None:
         """Send what is still to be sent."""
 
+    def create(self, settings: dict[str, Any]) -> None:
+        """Repeat the declaration of the model until it is acknowledged; a repeat finds what it has declared before."""
+        self._until_acknowledged(
+            "new models", lambda client: client.put(self.path, json=settings), (200, 201)
+        )
+
     def post(self, kind: str, noun: str, body: dict[str, Any]) -> None:
         """Repeat a batch until it is acknowledged."""
         self._until_acknowledged(kind, lambda client: client.post(f"{self.path}/{noun}", json=body))
@@ -71,14 +77,17 @@ class Sender(threading.Thread):
         )
 
     def _until_acknowledged(
-        self, kind: str, request: Callable[[httpx.Client], httpx.Response]
+        self,
+        kind: str,
+        request: Callable[[httpx.Client], httpx.Response],
+        codes: tuple[int, ...] = (200, 202),
     ) -> None:
         while True:
             try:
                 response = request(self._clients[0])
             except httpx.HTTPError:
                 response = None
-            if response is not None and response.status_code in (200, 202):
+            if response is not None and response.status_code in codes:
                 self.n_acknowledged[kind] += 1
                 return
             if response is not None and response.status_code not in (429, 503):

@@ -17,7 +17,6 @@ from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import compute
 from calibrant_server.workers.queries.ask import (
-    MAX_QUERIES,
     Other,
     QueryRequest,
     ResultFailedError,
@@ -30,6 +29,7 @@ from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kind import Against, ResultKind
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
 from calibrant_server.workers.queries.query import Needs, Query
+from calibrant_server.workers.queries.query_queue import MAX_QUERIES
 from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store

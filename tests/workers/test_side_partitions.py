@@ -304,7 +304,7 @@ class TestKilled:
         assert bench.pane(model=config).numbers == expected.numbers
         assert {bench.merged(name, config).status for name in sent} == {"merged"}
 
-    def test_a_delta_that_the_store_lost_is_appended_again(self, bench, monkeypatch):
+    def test_a_delta_that_the_store_lost_is_appended_again(self, bench):
         config = put_hot(bench)
         [name] = of_side(config)
         bench.deliver(spread(config, name, [4]))
@@ -315,7 +315,6 @@ class TestKilled:
         for key in bench.client.scan_iter(match="*:b:*|[|]*"):
             bench.client.delete(key)
         bench.client.delete(own.keys.marks(config.key, config.generation))
-        monkeypatch.setattr(outbox, "_AGAIN_S", 0.0)
         settle(bench, config, (own, sides))
         assert bench.pane(model=config).numbers == pane_of([4]).numbers
 
@@ -516,12 +515,14 @@ class TestBacklog:
         def away(*_):
             raise StoreConnectionError("the other server is away")
 
-        whole = side._outbox._merged_to
-        side._outbox._merged_to = away
+        # Since the worker has the partition, it has asked the other server once.
+        side._outbox.check_forgotten([(config.key, config.generation)])
+        whole = side._outbox._positions
+        side._outbox._positions = away
         for _ in range(3):
             side.step()
         assert bench.pane(model=neighbour).numbers == pane_of([9]).numbers
-        side._outbox._merged_to = whole
+        side._outbox._positions = whole
         settle(bench, config, (loops_of(bench, config)[0], [side]))
         assert bench.pane(model=config).numbers == pane_of([1]).numbers
 

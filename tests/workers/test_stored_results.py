@@ -66,13 +66,13 @@ def test_cached_results_are_found_by_their_state(bench: Bench):
     version = state.without_alarm().name(EVER)
     known, other = SumsQuery(n=1), SumsQuery(n=2)
     rejected = SumsQuery(reject=True)
-    computed = bench.run(bench.inbox.ask(known, MODEL, EVER, version=version, is_new=True))
+    computed = bench.run(bench.inbox.ask(known, MODEL, EVER, version=version))
     with pytest.raises(CalibrationInputError):
         bench.run(bench.inbox.ask(rejected, MODEL, EVER, version=version))
     found = cached(
         bench,
-        *(StatedQuery(query, EVER, version) for query in (other, known, rejected)),
-        StatedQuery(known, EVER, "another state"),
+        *(StatedQuery(MODEL, query, EVER, version) for query in (other, known, rejected)),
+        StatedQuery(MODEL, known, EVER, "another state"),
     )
     assert found == [None, computed.body, None, None]
     assert json.loads(computed.body)["total"] == 3

@@ -18,7 +18,7 @@ from calibrant_server.workers.alarm.webhook_sender import (
 from calibrant_server.workers.ingest import append
 from calibrant_server.workers.ingest.inbox import BacklogFullError, IdsFullError, RecordsFullError
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries import ask
+from calibrant_server.workers.queries import ask, query_queue
 from calibrant_server.workers.queries.ask import QueryRequest, ResultTimeoutError, Side
 from calibrant_server.workers.store.rate_leases import LEASE_S, RateLeases
 from calibrant_server.workers.store.webhook_test_limit import MAX_OF_TENANT
@@ -221,12 +221,12 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
         return n, waiting
 
     n, (first, more) = bench.run(scene())
-    assert n == ask.MAX_QUEUED_OF_TENANT
+    assert n == query_queue.MAX_QUEUED_OF_TENANT
     assert [b'"b/m"' in each for each in first] == [False, True], "one of each tenant"
     # Queries of one process go over several connections, so two of them may arrive in the other order.
     assert [b'"b/m"' in each for each in more].index(True) in (1, 2), "tenants take turns"
     assert len(more) == n, "all of the first tenant but one, and one of the other"
-    assert not any(each.locked() for each in client._turns.values())
+    assert client.turns.is_free("a") and client.turns.is_free("b")
 
 
 def test_all_streams_of_a_process_share_a_read(bench, monkeypatch):

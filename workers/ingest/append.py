@@ -103,7 +103,7 @@ class BatchAppender:
             client, text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
         )
         self._groups = AppendGroups(self._send)
-        self._placement = Placement(client, keys)
+        self._placement = Placement(client, keys, settings.durability)
         self._places = ModelPlaces(client, keys)
 
     async def close(self) -> None:
@@ -136,7 +136,7 @@ class BatchAppender:
             nonce=nonce,
         )
         found = await self._append_to_model(batch, record) or record
-        if found.digest != batch.digest.hex():
+        if not found.is_of(batch.digest):
             raise BatchConflictError(batch.batch_id)
         # A record with our own nonce is ours: the first attempt succeeded and its reply was lost.
         return found, found.nonce != nonce

@@ -365,7 +365,8 @@ class CommitGroup:
             assert item.entry is not None and item.config is not None
             name = (item.config.key, item.config.generation)
             sent = SentBatch(item.entry.received_ms, item.entry.payload)
-            found.setdefault(name, OfModel(item.config)).add(sent, item.id)
+            of_model = found.setdefault(name, OfModel(item.config))
+            of_model.add(sent, item.id, item.entry.batch_id, item.n)
         for key, new in self.side.rows.items():
             found[key.model, key.generation].rows[key] = new
         for key, n in self.side.n_rows.items():

@@ -23,21 +23,24 @@ class OfModel:
 
     Attributes
     ----------
+    contains : rows of each batch, by batch id
     n_by_pane : rows in each pane that they fill, slices included
     since_ms : arrival of the first of them in the side partition
     """
 
     config: ModelConfig
     batches: list[SentBatch] = field(default_factory=list)
+    contains: dict[str, int] = field(default_factory=dict)
     rows: dict[PaneKey, NewRows] = field(default_factory=dict)
     n_by_pane: list[int] = field(default_factory=list)
     since_ms: int = 0
 
-    def add(self, batch: SentBatch, entry_id: str) -> None:
-        """Add a batch, in the order of the stream."""
+    def add(self, batch: SentBatch, entry_id: str, batch_id: str, n: int) -> None:
+        """Add a batch of so many rows, in the order of the stream."""
         if not self.batches:
             self.since_ms = id_order(entry_id)[0]
         self.batches.append(batch)
+        self.contains[batch_id] = n
 
 
 # How often the threshold of the stored sample of a model and day was halved, as far as it is known.
@@ -66,12 +69,13 @@ class DeltaMaker:
         spec = self._numerics.spec(of_model.config)
         pane_bytes = sum(self._numerics.pane_bytes(spec, n) for n in of_model.n_by_pane)
         if sum(len(each.payload) for each in of_model.batches) <= pane_bytes:
-            return Delta(batches=of_model.batches)
+            return Delta(batches=of_model.batches, contains=of_model.contains)
         panes: list[PackedPane] = []
         rows = {key: self._rows(new) for key, new in of_model.rows.items()}
         for key, some in sorted(rows.items(), key=lambda pair: pair[0].start_s):
             panes += self._panes(of_model, key.start_s, of_model.rows[key], some)
-        return Delta(panes=panes, samples=self._samples(of_model, rows))
+        samples = self._samples(of_model, rows)
+        return Delta(panes=panes, samples=samples, contains=of_model.contains)
 
     def _rows(self, new: NewRows) -> TailRows:
         kind = self._numerics.rows

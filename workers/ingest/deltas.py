@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from calibrant_server.workers.ingest.entries import EntryError
@@ -48,6 +48,11 @@ class DeltaName(NamedTuple):
     def source(self) -> str:
         """Source of its entry, whose watermark detects that it was appended before."""
         return f"|side {self.partition}"
+
+    @property
+    def watermark_field(self) -> str:
+        """Mark of the model with the number after that of the last delta that was appended."""
+        return f"source:{self.source}"
 
     @property
     def merged_field(self) -> str:
@@ -92,17 +97,24 @@ class PackedSample(NamedTuple):
 
 @dataclass(frozen=True)
 class Delta:
-    """What a delta contains: batches, or panes and samples."""
+    """What a delta contains: batches, or panes and samples.
+
+    Attributes
+    ----------
+    contains : rows of each batch, by batch id
+    """
 
     batches: Sequence[SentBatch] = ()
     panes: Sequence[PackedPane] = ()
     samples: Sequence[PackedSample] = ()
+    contains: Mapping[str, int] = field(default_factory=dict)
 
     def pack(self) -> bytes:
         """Return the payload of an entry of kind `delta`."""
-        parts = {
+        parts: dict[str, Any] = {
             name: [(*each[:-1], len(each[-1])) for each in getattr(self, name)] for name in _KINDS
         }
+        parts["contains"] = dict(self.contains)
         head = json.dumps(parts, separators=(",", ":")).encode()
         data = [each[-1] for name in _KINDS for each in getattr(self, name)]
         return b"".join([_HEAD.pack(_MAGIC, _FORMAT, len(head)), head, *data])
@@ -111,12 +123,8 @@ class Delta:
     def unpack(cls, payload: bytes) -> Delta:
         """Read a payload; raise EntryError if it is damaged."""
         try:
-            magic, version, n_head = _HEAD.unpack_from(payload)
-            if (magic, version) != (_MAGIC, _FORMAT):
-                raise EntryError(f"received a delta in another format; expected format {_FORMAT}")
-            at = _HEAD.size + n_head
-            heads = json.loads(payload[_HEAD.size : at])
-            found: dict[str, Any] = {}
+            heads, at = _read_head(payload)
+            found: dict[str, Any] = {"contains": heads.get("contains", {})}
             for name, kind in _KINDS.items():
                 found[name] = []
                 for *about, n_bytes in heads[name]:
@@ -127,6 +135,20 @@ class Delta:
         if at != len(payload):
             raise EntryError(f"received {len(payload)} bytes of a delta; expected {at}")
         return cls(**found)
+
+
+def batches_in(payload: bytes) -> dict[str, int]:
+    """Return the rows of each batch in a packed delta, by batch id; nothing for one of an earlier version."""
+    heads, _ = _read_head(payload)
+    return dict(heads.get("contains", {}))
+
+
+def _read_head(payload: bytes) -> tuple[dict[str, Any], int]:
+    magic, version, n_head = _HEAD.unpack_from(payload)
+    if (magic, version) != (_MAGIC, _FORMAT):
+        raise EntryError(f"received a delta in another format; expected format {_FORMAT}")
+    at = _HEAD.size + n_head
+    return json.loads(payload[_HEAD.size : at]), at
 
 
 _KINDS: Mapping[str, Any] = {"batches": SentBatch, "panes": PackedPane, "samples": PackedSample}

@@ -129,7 +129,9 @@ class Inbox:
         self._places = ModelPlaces(self.client, self.keys)
         self._versions = Versions(self.client, self.keys)
         self._queries = QueryClient(self.client, self.keys, self._versions)
-        self.results = StoredResults(self.client, self.keys, self._versions, self._retried)
+        self.results = StoredResults(
+            self.client, self.keys, self._versions, self._queries, self._retried
+        )
 
     async def __aenter__(self) -> Inbox:
         await self.open()
@@ -198,7 +200,6 @@ class Inbox:
         slice_: str = "",
         against: Other | None = None,
         version: str | None = None,
-        is_new: bool = False,
     ) -> QueryResult:
         """Have a query computed from the panes of a window.
 
@@ -207,7 +208,6 @@ class Inbox:
         query : with the state version it is the identity of the result
         against : what the result is compared with
         version : name of the state, of both sides, where the caller has just read it
-        is_new : whether the caller has just seen that no result is cached
 
         Raises
         ------
@@ -217,9 +217,7 @@ class Inbox:
         """
         deadline = deadline_s or RESULT_DEADLINE_S
         return await self._retried(
-            lambda: self._queries.ask(
-                query, model, window, slice_, deadline, against, version, is_new
-            ),
+            lambda: self._queries.ask(query, model, window, slice_, deadline, against, version),
             deadline,
         )
 

@@ -2,7 +2,8 @@
 
 The commit that consumes batches of hot models writes what they add as a delta into the outbox of the same slot, under a number
 that is never used again. Afterwards the worker appends the delta to the stream of the model's own partition: the watermark of
-the side partition there detects a repeat. The delta stays in the outbox until the own partition has taken it from its stream.
+the side partition there detects a repeat. The delta stays in the outbox until the own partition has taken it from its stream; with
+durability `replicated`, until a replica has that.
 A worker may be killed between any two of these steps. The next one reads the outbox and repeats them.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -22,14 +23,20 @@ from calibrant_server.workers.ingest.append import append_of, script_input
 from calibrant_server.workers.ingest.commit_group import CommitGroup
 from calibrant_server.workers.ingest.dead_letters import forget_generation
 from calibrant_server.workers.ingest.delta_making import DeltaMaker
-from calibrant_server.workers.ingest.deltas import DeltaName
+from calibrant_server.workers.ingest.deltas import DeltaName, batches_in
 from calibrant_server.workers.ingest.entries import DELTA, IngestBatch, SourceOffsets
+from calibrant_server.workers.ingest.forgotten_deltas import ForgottenDeltas
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import HALVINGS, SampleKey
 from calibrant_server.workers.ingest.store_totals import Amounts
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
-from calibrant_server.workers.store.commit import LAST_DELTA, Commit, FencingToken
+from calibrant_server.workers.store.commit import (
+    LAST_DELTA,
+    Commit,
+    FencingToken,
+    StaleTokenError,
+)
 from calibrant_server.workers.store.connection import Store, scripts
 from calibrant_server.workers.store.keys import PartitionKeys, tenant_of
 from calibrant_server.workers.store.registry import ConfigReader, ModelConfig
@@ -44,8 +51,6 @@ GATHER_S, GATHER_BYTES, _GATHER_STEP_S = 1.0, 4 << 20, 0.05
 # How often the outbox looks whether its deltas are merged.
 _POLL_S, _POLL_FULL_S = 0.25, 0.02
 _AFTER_ERROR_S = 1.0
-# A delta that is not merged for so long is appended again, in case the store has lost it.
-_AGAIN_S = 30.0
 # The bytes of a delta were accepted with its batches, and the outbox has a bound of its own.
 _NO_LIMITS = Amounts(*[1 << 52] * 4)
 _SCAN_COUNT = 1000
@@ -95,9 +100,9 @@ class Outbox:
         self._maker = DeltaMaker(numerics, store.settings.sample_bytes, self._halvings)
         self._configs = ConfigReader(store.client, store.keys)
         self._known_halvings: dict[SampleKey, int] = {}
+        self._forgotten = ForgottenDeltas(store, keys)
+        self._checked: set[tuple[str, str]] = set()
         self._waiting: dict[int, Waiting] = {}
-        self._appended_at: dict[int, float] = {}
-        self._payloads: dict[int, bytes] = {}  # of those that are not appended yet
         self._last = 0
         self._due_at = float("inf")
         self._was_awaited, self._look_again_at = False, 0.0
@@ -142,9 +147,28 @@ class Outbox:
         found = self._node.hgetall(self._keys.outbox_index)
         some = [Waiting.read(number, text) for number, text in found.items()]
         self._waiting = {each.number: each for each in sorted(some, key=lambda each: each.number)}
-        self._appended_at, self._payloads = {}, {}
+        self._checked = set()
         self._last = self._fencing.cursor.last_delta or 0
         self._due_at = 0.0 if self._waiting else float("inf")
+
+    def check_forgotten(self, models: Iterable[tuple[str, str]]) -> None:
+        """Before batches of models are reduced, once after `reload`: remember the deltas that the store has forgotten.
+
+        Parameters
+        ----------
+        models : model and generation of each
+        """
+        for of in models:
+            if of in self._checked:
+                continue
+            config = self.current(*of)
+            if config is not None:
+                appended_to, _ = self._positions(config)
+                commit = self._forgotten.remember(config, appended_to)
+                if commit is not None:
+                    self._fencing.send(commit, self._fencing.new_token())
+                self._last = max(self._last, appended_to)
+            self._checked.add(of)
 
     def write(self, group: CommitGroup, commit: Commit) -> Sequence[Waiting]:
         """Write the deltas of a group into its commit; `add` them when it is written."""
@@ -154,7 +178,6 @@ class Outbox:
             config = of_model.config
             payload = self._maker.make(of_model).pack()
             number = self._last + len(found) + 1
-            self._payloads[number] = payload
             each = Waiting(number, config.key, config.generation, of_model.since_ms, len(payload))
             found.append(each)
             names[each.of] = str(DeltaName(self._keys.partition, number))
@@ -229,17 +252,22 @@ class Outbox:
         self, config: ModelConfig, some: Sequence[Waiting], progress: Callable[[], None]
     ) -> list[Waiting]:
         """Append deltas of a model in order; return those that are merged."""
-        merged_to = self._merged_to(config)
+        appended_to, merged_to = self._positions(config)
         for each in some:
-            is_old = time.monotonic() - self._appended_at.get(each.number, 0.0) > _AGAIN_S
-            if each.number <= merged_to or (each.number in self._appended_at and not is_old):
+            if each.number <= appended_to:
                 continue
             progress()
-            if not self._append(config, each):
+            if not self._append(config, each.number, self._payload(each.number)):
                 break  # deleted or moved meanwhile, which the next turn finds
-            self._appended_at[each.number] = time.monotonic()
-            self._payloads.pop(each.number, None)
         return [each for each in some if each.number <= merged_to]
+
+    def _payload(self, number: int) -> bytes:
+        """Return a delta as it is stored, and as a replica has it: what was in memory a failover may have undone."""
+        command = ("HGET", self._keys.outbox, str(number))
+        payload: bytes | None = self._store.confirmed(self._keys.partition, *command)
+        if payload is None:
+            raise StaleTokenError
+        return payload
 
     def current(self, model: str, generation: str) -> ModelConfig | None:
         """Return the configuration of a model, with its present place; None if this generation was deleted.
@@ -252,31 +280,28 @@ class Outbox:
             return None
         return config
 
-    def _merged_to(self, config: ModelConfig) -> int:
-        own = self._store.keys.of(config)
-        field = DeltaName(self._keys.partition, 0).merged_field
-        return int(self._store.client.hget(own.marks(config.key, config.generation), field) or 0)
+    def _positions(self, config: ModelConfig) -> tuple[int, int]:
+        """Return the numbers of the last delta that was appended in the own partition, and of the last that was merged there.
 
-    def _append(self, config: ModelConfig, each: Waiting) -> bool:
+        A master that was cut off may have merged what its replica does not have: then only the next master decides.
+        """
+        own, name = self._store.keys.of(config), DeltaName(self._keys.partition, 0)
+        marks = own.marks(config.key, config.generation)
+        fields = (name.watermark_field, name.merged_field)
+        watermark, merged_to = self._store.confirmed(own.partition, "HMGET", marks, *fields)
+        return int(watermark or 1) - 1, int(merged_to or 0)
+
+    def _append(self, config: ModelConfig, number: int, payload: bytes) -> bool:
         """Append a delta to the stream of the model's own partition, once; return False if the model is not there."""
-        payload = self._payloads.get(each.number)
-        if payload is None:
-            payload = self._node.hget(self._keys.outbox, str(each.number))
-        if payload is None:
-            return True
-        if self._store.settings.durability == "replicated":
-            # Otherwise a failover could undo the commit, and give the number to another delta.
-            self._store.wait_replicated(self._keys.partition, self._keys.bytes_in)
-        own, name = (
-            self._store.keys.of(config),
-            DeltaName(self._keys.partition, each.number),
-        )
+        own, name = self._store.keys.of(config), DeltaName(self._keys.partition, number)
         digest = blake2b(payload, digest_size=16).digest()
         batch = IngestBatch.of(
             config, name.batch_id, DELTA, payload, digest, 1,
-            origin=SourceOffsets(name.source, each.number, each.number + 1),
+            origin=SourceOffsets(name.source, number, number + 1),
         )  # fmt: skip
-        record = BatchRecord(batch_records.ACCEPTED, digest.hex(), accepted=1)
+        record = BatchRecord(
+            batch_records.ACCEPTED, digest.hex(), accepted=1, contains=batches_in(payload)
+        )
         names, arguments = script_input(
             own,
             [append_of(own, batch, record, _NO_LIMITS)],
@@ -296,10 +321,7 @@ class Outbox:
     def _run(self, own: PartitionKeys, names: list[str], arguments: list[Any]) -> Any:
         """Run the script, also if the store's memory is full: a delta frees more than it takes."""
         text = scripts()["append_group"].replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
-        reply = self._store.node(own.partition).eval(text, len(names), *names, *arguments)
-        if self._store.settings.durability == "replicated":
-            self._store.wait_replicated(own.partition, own.bytes_in)
-        return reply
+        return self._store.confirmed(own.partition, "EVAL", text, len(names), *names, *arguments)
 
     def _remove(self, some: Sequence[Waiting]) -> None:
         """Remove deltas from the outbox."""
@@ -312,8 +334,6 @@ class Outbox:
         self._fencing.send(commit, self._fencing.new_token())
         for each in some:
             self._waiting.pop(each.number, None)
-            self._appended_at.pop(each.number, None)
-            self._payloads.pop(each.number, None)
 
     def _halvings(self, config: ModelConfig, day_s: int) -> int:
         """Return how often the threshold of a day's sample was halved: rows above it would only be dropped.

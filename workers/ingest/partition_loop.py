@@ -390,6 +390,9 @@ class PartitionLoop:
         entries = [item.entry for item in items if item.entry is not None]
         if not entries:
             return
+        sides = sorted({(e.model, e.generation) for e in entries if e.is_side})
+        if sides:
+            self._open_outbox().check_forgotten(sides)
         names = [self.keys.record(e.model, e.generation, e.batch_id) for e in entries]
         found = iter(self._node.mget(names))
         own = sorted({e.model for e in entries if not e.is_side})

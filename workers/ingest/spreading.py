@@ -15,7 +15,7 @@ from calibrant_server.workers.ingest.entries import IngestBatch
 from calibrant_server.workers.ingest.errors import ModelMismatchError
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
-from calibrant_server.workers.store.connection import wait_replicated
+from calibrant_server.workers.store.connection import read_replicated
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.side_partitions import all_sides, open_sides, side_partition
@@ -28,7 +28,7 @@ class SidePartitions:
 
     def __init__(self, client: Any, keys: Keys, durability: str):
         self._client, self._keys = client, keys
-        self._is_replicated = durability == "replicated"
+        self._durability = durability
         self._opened: LRUCache[str, tuple[str, int]] = LRUCache(_MAX_OPENED)
 
     async def open(self, config: ModelConfig) -> None:
@@ -50,7 +50,7 @@ class SidePartitions:
             config.revision,
         ):
             raise ModelMismatchError(current)
-        await open_sides(self._client, self._keys, config)
+        await open_sides(self._client, self._keys, config, self._durability)
         self._opened[config.key] = (config.generation, config.revision)
 
     def forget(self, config: ModelConfig) -> None:
@@ -62,14 +62,18 @@ class SidePartitions:
 
         Call it after `open`: until then a process that knows an older configuration may add one.
         """
+        of = (batch.config.key, batch.config.generation)
         places = [each for each in self._places(batch.config, batch.batch_id) if each != here]
         found = await self._first_record(batch.config, batch.batch_id, places)
         if found is None:
             return None
         number, record = found
-        if self._is_replicated:
+        if self._durability == "replicated":
             # An earlier attempt may have ended before a replica had it.
-            await wait_replicated(self._client, self._keys.partition(number).bytes_in)
+            name = self._keys.partition(number).record(*of, batch.batch_id)
+            touched = self._keys.partition(number).bytes_in
+            text = await read_replicated(self._client, touched, "GET", name)
+            return None if text is None else BatchRecord.from_json(text)
         return record
 
     async def record(self, config: ModelConfig, batch_id: str) -> BatchRecord | None:

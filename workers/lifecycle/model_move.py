@@ -281,7 +281,8 @@ class ModelMove:
             return
         home = self._store.keys.of_model(self._model)
         values = [self._model, target.partition, found.config.moves + 1]
-        self._store.run(home.partition, "set_place", [home.places], values)
+        # Before the model ends in the former partition: without this entry nobody would find it in the new one.
+        self._store.run_confirmed(home.partition, "set_place", [home.places], values)
         self._step("leave")
         self._leave(found, target)
 

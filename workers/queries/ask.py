@@ -1,46 +1,35 @@
 """Client of queries in the event loop: any free worker takes a query, and its result returns in a list.
 
-All tasks of one inbox share one reply list and one reader of it. Identical queries that wait at the same time share one
-result. A query lost with its worker is sent again as long as its client waits; a result computed before
-is then found in the cache. No time of this machine's clock goes to a worker: the clocks of machines differ.
+Identical queries that wait at the same time share one result. A query lost with its worker is sent again as long as its
+client waits; a result computed before is then found in the cache. No time of this machine's clock goes to a worker: the
+clocks of machines differ.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
-from secrets import token_hex
 from typing import Any
 
 import orjson
-from redis.exceptions import RedisError
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.workers.queries.code_version import CODE_VERSION
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.query_queue import QueryQueue, QueuedQuery, TenantTurns
 from calibrant_server.workers.queries.versions import Versions, joined
-from calibrant_server.workers.store.connection import run_async
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import Keys, tenant_of
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
-log = logging.getLogger(__name__)
-
 # A query lost with its worker is sent again after this time; most results take less.
 REASK_S = 3.0
-# Number of waiting queries above which reads respond 503: by then the first ones have waited for seconds.
-MAX_QUERIES = 512
-# Of them, queries of one tenant from one process: the others of the tenant wait in the process, and do not delay other tenants.
-MAX_QUEUED_OF_TENANT = 16
 OK, REJECTED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
 DAMAGED, UNAVAILABLE = "damaged", "unavailable"
 
@@ -186,19 +175,17 @@ class QueryClient:
         self._client = client
         self._keys = keys
         self._versions = versions
-        self._reply_to = keys.replies(token_hex(8))
-        self._waiting: dict[str, asyncio.Future[Reply]] = {}
+        self.queue = QueryQueue(client, keys)
+        self.turns = TenantTurns()
         self._shared: dict[str, asyncio.Task[Reply]] = {}
-        self._turns: dict[str, asyncio.Semaphore] = {}
-        self._n_queued: Counter[str] = Counter()
-        self._reader: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
         """Cancel all waiting queries."""
-        tasks = [*self._shared.values(), *([self._reader] if self._reader else [])]
+        tasks = list(self._shared.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.queue.close()
 
     async def ask(
         self,
@@ -209,14 +196,12 @@ class QueryClient:
         deadline_s: float,
         other: Other | None = None,
         version: str | None = None,
-        is_new: bool = False,
     ) -> QueryResult:
         """Return the result of one query.
 
         Parameters
         ----------
         version : name of the state, where the caller has just read it
-        is_new : whether the caller has just seen that no result is cached
         """
         against = None if other is None else other.against
         if version is None:
@@ -226,7 +211,7 @@ class QueryClient:
                 version = joined(version, theirs)
         sent = query.to_dict()
         digest = result_digest(version, query.kind, sent, against)
-        stored = None if is_new else await self._client.get(self._keys.cached_result(digest))
+        stored = await self._client.get(self._keys.cached_result(digest))
         if stored is not None:
             reply = Reply.from_bytes(stored)
         else:
@@ -234,11 +219,11 @@ class QueryClient:
                 digest,
                 query.kind,
                 sent,
-                _side(model, slice_, window),
-                self._reply_to,
+                side_of(model, slice_, window),
+                self.queue.reply_to,
                 deadline_s,
                 against,
-                None if other is None else _side(other.model, other.slice, other.window),
+                None if other is None else side_of(other.model, other.slice, other.window),
             )
             reply = await self._join(request, deadline_s)
         etag = result_digest(reply.state_version, query.kind, sent, against, reply.code_version)
@@ -262,71 +247,36 @@ class QueryClient:
             # Retrieved here, because all who waited may have left.
             task.exception()
 
-    @asynccontextmanager
-    async def _turn(self, request: QueryRequest) -> AsyncIterator[QueryRequest]:
-        """Wait until fewer than `MAX_QUEUED_OF_TENANT` queries of the tenant are in the workers' queues; yield the query with their number."""
+    async def _until_computed(self, request: QueryRequest) -> Reply:
+        """Return the reply of a worker, after waiting for a turn of the tenant."""
+        until_s = time.monotonic() + request.wait_s
         tenant = tenant_of(request.side.model)
-        turns = self._turns.setdefault(tenant, asyncio.Semaphore(MAX_QUEUED_OF_TENANT))
         try:
-            async with asyncio.timeout(request.wait_s):
-                await turns.acquire()
+            earlier = await self.turns.take(tenant, request.wait_s)
         except TimeoutError as error:
             raise ResultTimeoutError("too many queries of the tenant wait for workers") from error
-        earlier, self._n_queued[tenant] = self._n_queued[tenant], self._n_queued[tenant] + 1
         try:
-            yield replace(request, earlier=earlier)
+            return await self._queued(replace(request, earlier=earlier), until_s)
         finally:
-            turns.release()
-            self._n_queued[tenant] -= 1
-            if not self._n_queued[tenant]:
-                del self._n_queued[tenant]
-
-    async def _until_computed(self, request: QueryRequest) -> Reply:
-        until_s = time.monotonic() + request.wait_s
-        async with self._turn(request) as placed:
-            return await self._queued(placed, until_s)
+            self.turns.give_back(tenant)
 
     async def _queued(self, request: QueryRequest, until_s: float) -> Reply:
-        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting[request.digest] = replied
+        replied = self.queue.expected(request.digest)
         try:
             while (left_s := until_s - time.monotonic()) > 0:
-                await self._send(replace(request, wait_s=left_s))
-                self._read_replies()
+                body = replace(request, wait_s=left_s).to_json()
+                if not await self.queue.send([QueuedQuery(body, request.earlier)]):
+                    raise ResultTimeoutError("too many queries wait for workers")
                 done, _ = await asyncio.wait([replied], timeout=min(left_s, REASK_S))
                 if done:
-                    return replied.result()
+                    return Reply.from_bytes(replied.result())
             raise ResultTimeoutError("no worker replied in time")
         finally:
-            self._waiting.pop(request.digest, None)
-
-    async def _send(self, request: QueryRequest) -> None:
-        queue = self._keys.more_queries if request.earlier else self._keys.first_queries
-        arguments = [request.to_json(), MAX_QUERIES, request.earlier]
-        if not await run_async(self._client, "push_query", [queue], arguments):
-            raise ResultTimeoutError("too many queries wait for workers")
-
-    def _read_replies(self) -> None:
-        if self._reader is None or self._reader.done():
-            self._reader = asyncio.create_task(self._deliver())
-
-    async def _deliver(self) -> None:
-        while self._waiting:
-            try:
-                popped = await self._client.blpop([self._reply_to], timeout=1)
-            except RedisError as error:
-                log.warning("waiting_for_results error=%s", error)
-                await asyncio.sleep(0.05)
-                continue
-            if popped is None:
-                continue
-            digest, _, raw = popped[1].partition(b" ")
-            waiting = self._waiting.get(digest.decode())
-            if waiting is not None and not waiting.done():
-                waiting.set_result(Reply.from_bytes(raw))
+            replied.cancel()
 
 
-def _side(model: ModelConfig, slice_: str, window: Window) -> Side:
+def side_of(model: ModelConfig, slice_: str, window: Window) -> Side:
+    """Return a window of a slice of a model, as transferred."""
     return Side(model.key, slice_, (window.from_s, window.to_s))
 
 

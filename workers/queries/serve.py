@@ -21,7 +21,6 @@ from typing import Any, Literal
 from redis.exceptions import NoScriptError, RedisError
 
 from calibrant_server.workers.queries.ask import (
-    MAX_QUERIES,
     OK,
     REJECTED,
     QueryRequest,
@@ -29,6 +28,7 @@ from calibrant_server.workers.queries.ask import (
     result_digest,
 )
 from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.queries.query_queue import MAX_QUERIES
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import tenant_of
 
@@ -137,7 +137,7 @@ class QueryServer:
                 self._served_first.discard(tenant)
 
     def _push(self, queue: str, request: QueryRequest) -> None:
-        arguments = [request.to_json(), MAX_QUERIES, request.earlier]
+        arguments = [MAX_QUERIES, request.to_json(), request.earlier]
         self._store.run_on(self._store.client, "push_query", [queue], arguments)
 
     def _quick(self, request: QueryRequest) -> None:

@@ -1,15 +1,25 @@
-"""States and cached results of several models at once, for the event loop: a page of models costs three round trips."""
+"""States and results of several models at once, for the event loop: a page of models whose results are cached costs three round trips."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
-from calibrant_server.workers.queries.ask import OK, Reply, result_digest
+from calibrant.core.routing import ALL_ROWS
+from calibrant_server.workers.queries.ask import (
+    OK,
+    QueryClient,
+    QueryRequest,
+    Reply,
+    result_digest,
+    side_of,
+)
+from calibrant_server.workers.queries.ask_together import QueriesTogether
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import SliceState, Versions
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.keys import Keys, tenant_of
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
@@ -18,20 +28,39 @@ StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 _TOGETHER = 100
 
 
-class StatedQuery(NamedTuple):
-    """A query of a window, with the name of the state that its result depends on."""
+@dataclass(frozen=True)
+class StatedQuery:
+    """A query of a window of all rows of a model, with the name of the state that its result depends on."""
 
+    config: ModelConfig
     query: Query
     window: Window
     version: str
 
+    @cached_property
+    def sent(self) -> dict[str, object]:
+        """The query as transferred."""
+        return self.query.to_dict()
+
+    @cached_property
+    def digest(self) -> str:
+        """The identity of the result."""
+        return result_digest(self.version, self.query.kind, self.sent, None)
+
 
 class StoredResults:
-    """Reader of states and of results that workers cached."""
+    """Reader of states and of results, which workers cached or compute."""
 
-    def __init__(self, client: Any, keys: Keys, versions: Versions, store_retries: StoreRetries):
+    def __init__(
+        self,
+        client: Any,
+        keys: Keys,
+        versions: Versions,
+        queries: QueryClient,
+        store_retries: StoreRetries,
+    ):
         self._client, self._keys, self._versions = client, keys, versions
-        self._retried = store_retries
+        self._queries, self._retried = queries, store_retries
 
     async def states(self, configs: Sequence[ModelConfig]) -> list[SliceState]:
         """Return the current state of all rows of each model, with that of its alarm."""
@@ -43,15 +72,30 @@ class StoredResults:
 
     async def cached(self, queries: Sequence[StatedQuery]) -> list[bytes | None]:
         """Return the cached result of each query as JSON; None where a worker has to compute it."""
-        digests = [
-            result_digest(version, query.kind, query.to_dict(), None)
-            for query, _, version in queries
-        ]
+        digests = [each.digest for each in queries]
         replies = [
             None if raw is None else Reply.from_bytes(raw)
             for raw in await self._retried(partial(self._read, digests))
         ]
         return [each.body if each is not None and each.status == OK else None for each in replies]
+
+    async def computed(self, queries: Sequence[StatedQuery], wait_s: float) -> list[Reply | None]:
+        """Have queries of one tenant computed that are not cached; return the replies of workers, None where there is none in time."""
+        if not queries:
+            return []
+        requests = [self._request(each, wait_s) for each in queries]
+        replies = await self._retried(partial(self._replies, requests, wait_s))
+        return [replies.get(each.digest) for each in requests]
+
+    def _request(self, stated: StatedQuery, wait_s: float) -> QueryRequest:
+        side = side_of(stated.config, ALL_ROWS, stated.window)
+        reply_to, kind = self._queries.queue.reply_to, stated.query.kind
+        return QueryRequest(stated.digest, kind, stated.sent, side, reply_to, wait_s)
+
+    async def _replies(self, requests: Sequence[QueryRequest], wait_s: float) -> dict[str, Reply]:
+        tenant = tenant_of(requests[0].side.model)
+        together = QueriesTogether(self._queries.queue, self._queries.turns, tenant, wait_s)
+        return await together.replies(requests)
 
     async def _read(self, digests: Sequence[str]) -> list[bytes | None]:
         async with self._client.pipeline(transaction=False) as pipe:

@@ -28,7 +28,9 @@ class BatchRecord:
 
     Attributes
     ----------
+    digest : of the content; empty if the store has lost it: any content is then taken for a repeat
     delta : the delta that contains a batch of a side partition; the batch is merged with it
+    contains : of the record of a delta: rows of each batch in it, by batch id
     """
 
     status: str
@@ -44,6 +46,7 @@ class BatchRecord:
     conflicts: int = 0
     slices_other: dict[str, int] = field(default_factory=dict)
     delta: str = ""
+    contains: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_final(self) -> bool:
@@ -53,6 +56,10 @@ class BatchRecord:
     def ended(self, status: str, **changes: Any) -> BatchRecord:
         """Return the record with an outcome."""
         return replace(self, status=status, **changes)
+
+    def is_of(self, digest: bytes) -> bool:
+        """Whether it may be the record of a batch with this digest."""
+        return self.digest in ("", digest.hex())
 
     def to_json(self) -> bytes:
         """Return JSON with short names: there are many records, and each exists for a day."""
@@ -139,7 +146,7 @@ _SHORT = {
     "status": "s", "digest": "h", "accepted": "a", "rejected": "r",
     "errors": "e", "stale": "o", "duplicate": "d", "nonce": "n",
     "duplicate_rows": "dr", "stale_rows": "or", "conflicts": "c",
-    "slices_other": "so", "delta": "dl",
+    "slices_other": "so", "delta": "dl", "contains": "ct",
 }  # fmt: skip
 _DEFAULTS = {
     "accepted": 0,
@@ -153,6 +160,7 @@ _DEFAULTS = {
     "conflicts": 0,
     "slices_other": {},
     "delta": "",
+    "contains": {},
 }
 _LONG = {short: name for name, short in _SHORT.items()}
 _as_json = json.JSONEncoder(separators=(",", ":")).encode

@@ -20,6 +20,7 @@ import hiredis
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
+from redis.driver_info import DriverInfo
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from calibrant_server.workers.settings import EngineSettings
@@ -72,6 +73,7 @@ def _options(settings: EngineSettings) -> dict[str, Any]:
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "retry_on_timeout": False,
         "health_check_interval": 0,
+        "driver_info": _DRIVER,
     }
 
 
@@ -84,6 +86,8 @@ class _Packer:
 
 
 _PACKER = _Packer()
+# Shared, because the client library looks up its own version for each connection: a millisecond.
+_DRIVER = DriverInfo()
 
 
 class _Watched:
@@ -233,24 +237,30 @@ class Store:
         except NoScriptError:
             return node.eval(text, len(keys), *keys, *args)
 
-    def wait_replicated(self, partition: int, touched: str) -> None:
-        """Wait until a replica has what was written to a partition before.
+    def confirmed(self, partition: int, *command: Any) -> Any:
+        """Return the reply of a command of a partition; with durability `replicated`, once a replica has what it wrote or read.
 
-        Parameters
-        ----------
-        touched : an integer of the partition; its value is written again, because a replica confirms up to the last write of
-            a connection
+        Both are sent together: between two requests another server may take the partition, and confirm only what it has.
 
         Raises
         ------
         NotReplicated
         """
         with self.node(partition).pipeline(transaction=False) as pipe:
-            pipe.eval(_WRITE_AGAIN, 1, touched)
-            pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
-            _, n_replicas = pipe.execute()
-        if int(n_replicas) < 1:
+            pipe.execute_command(*command)
+            if self.settings.durability == "replicated":
+                pipe.eval(_WRITE_AGAIN, 1, self.keys.partition(partition).bytes_in)
+                pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
+            reply, *confirmations = pipe.execute()
+        if confirmations and int(confirmations[-1]) < 1:
             raise NotReplicated()
+        return reply
+
+    def run_confirmed(
+        self, partition: int, script: str, keys: Sequence[str], args: Sequence[Any] = ()
+    ) -> Any:
+        """Run a script of a partition; return its reply as `confirmed` does."""
+        return self.confirmed(partition, "EVAL", self._scripts[script][0], len(keys), *keys, *args)
 
     def queue(self, pipe: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> None:
         """Put a script into a pipeline. Its reply is NoScriptError if the server does not have it: then run it."""
@@ -343,6 +353,14 @@ class AsyncScript:
         except NoScriptError:
             return await self._client.eval(self._text, len(keys), *keys, *args)
 
+    async def run(
+        self, keys: Sequence[str], args: Sequence[Any], touched: str, durability: str
+    ) -> Any:
+        """Run the script; with durability `replicated` as by `run_replicated`."""
+        if durability == "replicated":
+            return await self.run_replicated(keys, args, touched)
+        return await self(keys, args)
+
     async def run_replicated(self, keys: Sequence[str], args: Sequence[Any], touched: str) -> Any:
         """Run the script and wait until a replica has what it wrote, or what an earlier attempt wrote.
 
@@ -372,19 +390,25 @@ class AsyncScript:
         return replies[0]
 
 
-async def wait_replicated(client: Any, touched: str) -> None:
-    """Wait from the event loop until a replica has what was written before to the partition of an integer.
+async def read_replicated(client: Any, touched: str, *command: Any) -> Any:
+    """Return the reply of a command from the event loop once a replica has what it read.
+
+    Parameters
+    ----------
+    touched : an integer in the same slot
 
     Raises
     ------
     NotReplicated
     """
     async with client.pipeline(transaction=False) as pipe:
+        pipe.execute_command(*command)
         pipe.eval(_WRITE_AGAIN, 1, touched)
         pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
-        _, n_replicas = await pipe.execute()
+        value, _, n_replicas = await pipe.execute()
     if int(n_replicas) < 1:
         raise NotReplicated()
+    return value
 
 
 class NotReplicated(ResponseError):  # type: ignore[misc]

@@ -70,10 +70,13 @@ def rates_since(
 
 
 class Placement:
-    """Chooses and records the partitions of new models, for the event loop."""
+    """Chooses and records the partitions of new models, for the event loop.
 
-    def __init__(self, client: Any, keys: Keys):
-        self._client, self._keys = client, keys
+    With durability `replicated` a replica has each record: a model without it is not found, whatever its partition has.
+    """
+
+    def __init__(self, client: Any, keys: Keys, durability: str = "everysec"):
+        self._client, self._keys, self._durability = client, keys, durability
         self._script = AsyncScript(client, scripts()["place_model"])
         self._survey: Survey | None = None
         self._survey_at = 0.0
@@ -85,11 +88,8 @@ class Placement:
             return home
         survey = await self._recent_survey()
         keys = self._keys.partition(home)
-        number = int(
-            await self._script(
-                [keys.places, keys.models], [model, least_loaded(survey, home), home]
-            )
-        )
+        names, values = [keys.places, keys.models], [model, least_loaded(survey, home), home]
+        number = int(await self._script.run(names, values, keys.bytes_in, self._durability))
         models = [n + (at == number) for at, n in enumerate(survey.models)]
         self._survey = Survey(models, survey.rates)
         return number

@@ -18,7 +18,12 @@ from redis.exceptions import RedisError
 from calibrant.core.routing import Place
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import delete_model
-from calibrant_server.workers.store.connection import AsyncScript, scripts
+from calibrant_server.workers.store.connection import (
+    AsyncScript,
+    NotReplicated,
+    read_replicated,
+    scripts,
+)
 from calibrant_server.workers.store.keys import Keys, PaneKey, PartitionKeys, model_key
 from calibrant_server.workers.store.placement import Placement
 from calibrant_server.workers.store.side_partitions import close_sides, open_sides, with_sides
@@ -257,13 +262,14 @@ class ModelPlaces:
 
 
 class Registry:
-    """The models of a store, for the event loop."""
+    """The models of a store, for the event loop. With durability `replicated`, a replica has what it has written."""
 
-    def __init__(self, client: Any, keys: Keys):
+    def __init__(self, client: Any, keys: Keys, durability: str = "everysec"):
         self._client = client
         self._keys = keys
+        self._durability = durability
         self._places = ModelPlaces(client, keys)
-        self._placement = Placement(client, keys)
+        self._placement = Placement(client, keys, durability)
         self._put = AsyncScript(client, scripts()["put_model"])
         self._delete = AsyncScript(client, scripts()["delete_model"])
         self._finish = AsyncScript(client, scripts()["finish_import"])
@@ -345,12 +351,34 @@ class Registry:
         if new.fill_partitions > 1 or new.has_sides:
             new = with_sides(new, current, partition.partition, self._keys.partitions)
         names = [partition.models, partition.places]
-        await self._write(self._put, names, [config.key, stored or b"", new.to_json()])
+        values = [config.key, stored or b"", new.to_json()]
+        await self._write(self._put, partition, names, values)
         if new.has_sides:
             # Where this fails, the first batch under the new configuration does it.
             with suppress(RedisError):
-                await open_sides(self._client, self._keys, new)
+                await open_sides(self._client, self._keys, new, self._durability)
         return new
+
+    async def confirm(self, config: ModelConfig) -> None:
+        """With durability `replicated`, wait until a replica has a configuration, and where to find the model.
+
+        An earlier attempt to write it may have ended before.
+
+        Raises
+        ------
+        NotReplicated
+            Also if a failover has undone it.
+        """
+        if self._durability != "replicated":
+            return
+        own, home = self._keys.of(config), self._keys.of_model(config.key)
+        names = [(own, own.models)]
+        if home.partition != own.partition:
+            names.append((home, home.places))
+        for keys, name in names:
+            command = ("HGET", name, config.key)
+            if await read_replicated(self._client, keys.bytes_in, *command) is None:
+                raise NotReplicated()
 
     async def _placed(self, config: ModelConfig) -> ModelConfig:
         """Return the configuration of a new model with its partition."""
@@ -365,8 +393,9 @@ class Registry:
             There is a model of this name.
         """
         new = await self._placed(config)
-        names = [self._keys.of(new).models, self._keys.of(new).places]
-        await self._write(self._put, names, [new.key, b"", new.to_json()])
+        partition = self._keys.of(new)
+        names = [partition.models, partition.places]
+        await self._write(self._put, partition, names, [new.key, b"", new.to_json()])
         return new
 
     async def finish_import(
@@ -382,6 +411,7 @@ class Registry:
         partition = self._keys.of(config)
         await self._write(
             self._finish,
+            partition,
             [partition.models, partition.current_maps],
             [config.key, config.to_json(), new.to_json(), current_map],
         )
@@ -408,6 +438,7 @@ class Registry:
         archive = partition.report_archive(config.key, config.generation)
         await self._write(
             self._delete,
+            partition,
             [
                 partition.models,
                 partition.stream,
@@ -421,8 +452,14 @@ class Registry:
         with suppress(RedisError):
             await close_sides(self._client, self._keys, current)
 
-    async def _write(self, script: Any, keys: Sequence[str], args: Sequence[Any]) -> None:
-        reply = await script(keys=keys, args=args)
+    async def _write(
+        self,
+        script: AsyncScript,
+        partition: PartitionKeys,
+        keys: Sequence[str],
+        args: Sequence[Any],
+    ) -> None:
+        reply = await script.run(keys, args, partition.bytes_in, self._durability)
         if reply[0] == 0:
             found = reply[1] if len(reply) > 1 else None
             raise RevisionConflict(None if found is None else ModelConfig.from_json(found))

@@ -17,7 +17,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from calibrant_server.workers.store.connection import run_async
+from calibrant_server.workers.store.connection import AsyncScript, run_async, scripts
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.keys import Keys
@@ -87,15 +87,21 @@ def with_sides(
     )
 
 
-async def open_sides(client: Any, keys: Keys, config: ModelConfig) -> None:
-    """Have every side partition of a model, present or former, reject processes that know an older configuration."""
+async def open_sides(
+    client: Any, keys: Keys, config: ModelConfig, durability: str = "everysec"
+) -> None:
+    """Have every side partition of a model, present or former, reject processes that know an older configuration.
+
+    With durability `replicated`, also after the loss of its server: else a repeat could be added behind the look-up for it.
+    """
     generation = f'"generation":"{config.generation}"'
     arguments = [config.key, config.to_json(), generation, config.revision]
     # The former ones first: none of them takes a batch when a present one takes the first.
     for number in [*config.former_side_partitions, *config.side_partitions]:
         side = keys.partition(number)
         names = [side.side_models, side.gone_models]
-        await run_async(client, "open_side_partition", names, arguments)
+        script = AsyncScript(client, scripts()["open_side_partition"])
+        await script.run(names, arguments, side.bytes_in, durability)
 
 
 async def close_sides(client: Any, keys: Keys, config: ModelConfig) -> None:

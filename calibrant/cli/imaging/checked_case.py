@@ -64,7 +64,11 @@ def read_case(case: ManifestCase, class_index: int | None) -> CaseArrays:
         array = on_grid(probability, scores.shape, mask)
         positives += marked(path, array, class_index)
     if scores is None or positives is None:
-        raise InputFileError(case.probability, "No reader marked this case.", "no_reader")
+        raise InputFileError(
+            case.probability,
+            "Every reader cell of this case is empty. Name at least one mask, or remove the line.",
+            "no_reader",
+        )
     roi = None
     if case.roi is not None:
         roi = on_grid(probability, scores.shape, read_volume(case.roi)) != 0
@@ -105,7 +109,10 @@ def scores_of(
         raise InputFileError(volume.path, detail, "range")
     low, high = float(array.min()), float(array.max())
     if not (low >= 0.0 and high <= 1.0):
-        detail = f"Received values from {low:g} to {high:g}; expected probabilities from 0 to 1. Nothing is clipped."
+        detail = (
+            f"Received values from {low:g} to {high:g}; expected probabilities from 0 to 1. Nothing is clipped. If these are logits, "
+            "export them after a sigmoid or softmax."
+        )
         raise InputFileError(volume.path, detail, "range")
     return array
 
@@ -137,7 +144,8 @@ def on_grid(reference: Volume, shape: tuple[int, ...], volume: Volume) -> NDArra
         if offset > MAX_OFFSET_MM:
             detail = (
                 f"Received an affine that differs from that of {reference.path.name} by up to {offset:.3g} mm at the corners; "
-                f"expected the same grid to {MAX_OFFSET_MM:g} mm. Nothing is resampled: export both on one grid."
+                f"expected the same grid to {MAX_OFFSET_MM:g} mm. Nothing is resampled: export the mask again with the scan as its grid. "
+                "A copied affine would shift it."
             )
             raise InputFileError(volume.path, detail, "affine")
     if array.shape == shape:

@@ -118,7 +118,11 @@ def _one(
     """Return a case, from the store if an earlier run has finished it."""
     for path in case.files:
         if not path.is_file():
-            raise InputFileError(path, "The file does not exist. Check the manifest.", "missing")
+            raise InputFileError(
+                path,
+                "The file does not exist. Correct its path. If the reader was absent, leave the cell empty.",
+                "missing",
+            )
     stored = store.read(case)
     if stored is not None:
         found.n_resumed += 1

@@ -168,7 +168,7 @@ def _check_names(
     for row, text in enumerate(column):
         line = table.line(row)
         if text is None or not NAME.fullmatch(text):
-            detail = f"Received {text!r:.60}; expected 1 to 128 characters of A-Za-z0-9._:@-."
+            detail = f"Received {text!r:.60}; expected 1 to 128 characters of A-Za-z0-9._:@-. Replace spaces and accents."
             raise InputFileError(table.path, detail, "name", name, row, line)
         if is_unique and text in seen:
             detail = f"Received the case {text!r} a second time (first in row {seen[text]})."

@@ -50,7 +50,11 @@ def read_volume(path: Path) -> Volume:
         Its format needs an extra.
     """
     if not path.is_file():
-        raise InputFileError(path, "The file does not exist. Check the manifest.", "missing")
+        raise InputFileError(
+            path,
+            "The file does not exist. Correct its path. If the reader was absent, leave the cell empty.",
+            "missing",
+        )
     name = path.name.lower()
     if name.endswith((".nii", ".nii.gz")):
         return _nifti(path)

@@ -6,6 +6,7 @@
 #include "isotonic.c"
 #include "json_columns.c"
 #include "json_lines.c"
+#include "noisy_sums.c"
 #include "workspace.h"
 
 #if defined(_WIN32)
@@ -275,6 +276,12 @@ EXPORTED int64_t calibrant_kernel_gains(const Gains *rows, double *gain)
 EXPORTED void calibrant_kernel_divide(const Divisions *divisions, double *halves)
 {
     divide_cells(divisions, halves);
+}
+
+/* Write sums of gaps: for each truth, one for each resample. */
+EXPORTED void calibrant_kernel_noisy_sums(const NoisyGaps *gaps, float *sums)
+{
+    sum_noisy_gaps(gaps, sums);
 }
 
 /* Read columns of numbers of a JSON object. Returns 1, or 0 where the text is not plain. */

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 4
+#define KERNEL_ABI 5
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
@@ -106,6 +106,12 @@ typedef struct {
     const double *weight, *per_chance; /* variance of correct ratings over rate * (1 - rate) */
     const double *correct, *drawn;     /* (n_draws, n) or (n,); (n_draws, n), standard normal */
 } Divisions;
+
+/* Gaps of several truths, to each of which resamples add noise. Sums are over bins. */
+typedef struct {
+    int64_t n_truths, n_bins, n_resamples, is_squared;
+    const float *factors, *truths, *noise; /* (n_bins, n_resamples), (n_truths, n_bins), (n_bins, n_resamples) */
+} NoisyGaps;
 
 /* One member of a JSON object, by places in the text; with a column, by places in `values` and `ends`. */
 typedef struct {

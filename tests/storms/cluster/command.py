@@ -26,11 +26,15 @@ SUMS = (
     "failovers",
     "lost",
     "lost_batches",
+    "lost_hot_batches",
     "twice",
     "dead_letters",
     "parked",
     "moves",
     "moved_slots",
+    "new_models",
+    "model_moves",
+    "interrupted_moves",
 )
 
 
@@ -91,7 +95,7 @@ def _print_totals(records: list[dict[str, Any]]) -> None:
         acknowledged.update(record["acknowledged"])
     print(f"{len(records)} storms, {faults.total()} faults: {dict(sorted(faults.items()))}")
     print(f"{acknowledged.total()} acknowledged: {dict(sorted(acknowledged.items()))}")
-    print({name: sum(record[name] for record in records) for name in SUMS})
+    print({name: sum(record.get(name, 0) for record in records) for name in SUMS})
     longest_s = max((record["minority_accepted_s"] for record in records), default=0)
     codes = sorted({code for record in records for code in record["minority_rejected_with"]})
     print(

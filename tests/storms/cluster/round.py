@@ -11,12 +11,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import Keys
 from tests.end_to_end.deployment import Deployment
 from tests.stores import SERVERS, slow_disk
-from tests.storms.cluster.ledger import LedgerSender, end_and_look_up
+from tests.storms.cluster.ledger import HotLedgerSender, LedgerSender, end_and_look_up
+from tests.storms.cluster.model_moves import ModelMover
 from tests.storms.cluster.mutants import NO_WAIT, target_with
 from tests.storms.cluster.network import Network, free_number, reason_to_skip
+from tests.storms.cluster.new_models import NewModels
 from tests.storms.cluster.node_faults import DOUBLE_FAULTS, FAULTS, FAULTS_OF_THE_NETWORK
 from tests.storms.cluster.nodes import ShardedCluster
 from tests.storms.cluster.reshard import PARTITIONS, Resharder
@@ -39,7 +42,7 @@ N_SERVICES, N_WORKERS = 2, 3
 PAUSE_OF_PROCESSES_S = (3.0, 10.0)
 STOP_S = 6.0
 SLOW_FSYNC_US = 1_500_000
-LEDGER = {"batches": LedgerSender}
+LEDGER = {"batches": LedgerSender, "hot": HotLedgerSender}
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Plan:
     mutants : guards that the processes lack
     only : the kinds of node faults; default: all that can run here
     reshards : whether slots move
+    changes : whether models are created and moved from one partition to another, if none of their batches may be lost
     """
 
     durability: str = "replicated"
@@ -66,6 +70,7 @@ class Plan:
     mutants: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     reshards: bool = True
+    changes: bool = True
 
     @property
     def may_lose(self) -> bool:
@@ -81,7 +86,11 @@ class ClusterOutcome(Outcome):
     ----------
     failovers : promotions of replicas
     lost_batches : batches that were acknowledged and are unknown; only looked up if the plan may lose some
+    lost_hot_batches : of these, batches of hot models that do not count
     moved_slots : slots that moved, with the partitions in them
+    new_models : created during the faults
+    model_moves : models that moved to another partition
+    interrupted_moves : attempts to move one that were interrupted and continued
     minority_accepted_s : how long masters without the other nodes accepted writes at most
     minority_rejected_with : the codes with which they rejected them afterwards
     skipped : faults that cannot run here, and why
@@ -90,8 +99,12 @@ class ClusterOutcome(Outcome):
     mutants: list[str] = field(default_factory=list)
     failovers: int = 0
     lost_batches: int = 0
+    lost_hot_batches: int = 0
     moves: int = 0
     moved_slots: int = 0
+    new_models: int = 0
+    model_moves: int = 0
+    interrupted_moves: int = 0
     minority_accepted_s: float = 0.0
     minority_rejected_with: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -108,20 +121,26 @@ def cluster_storm(plan: Plan, seed: int, directory: Path) -> ClusterOutcome:
         shards = _faulty_shards(plan, cluster, seed, outcome)
         processes = _faulty_processes(plan, deployment, seed)
         resharder = Resharder(cluster, random.Random(f"{seed} moves"))
-        movers = [resharder] if plan.reshards else []
+        creator, mover = _changes(plan, deployment, senders, seed)
+        movers: list[Resharder | NewModels | ModelMover] = [resharder] if plan.reshards else []
+        movers += [creator, mover] if plan.changes and not plan.may_lose else []
         for thread in (*shards, *processes, *movers, *(sender for _, sender in senders)):
             thread.start()
         try:
             for shard in shards:
                 shard.join()
-            for mover in movers:
-                mover.may_end.set()
-                mover.join()
+            for each in movers:
+                each.may_end.set()
+            for each in movers:
+                each.join()
             for process in processes:
                 process.is_done.wait()
             _note_faults(shards, resharder, outcome)
+            _note_changes(creator, mover, outcome)
+            senders = [*senders, *creator.senders.items()]
             if plan.may_lose:
-                outcome.lost_batches = end_and_look_up(deployment, senders, outcome)
+                found = end_and_look_up(deployment, senders, outcome)
+                outcome.lost_batches, outcome.lost_hot_batches = found
             else:
                 end_and_compare(deployment, senders, outcome)
         finally:
@@ -164,6 +183,22 @@ def _senders(plan: Plan, deployment: Deployment, cluster: ShardedCluster, seed: 
         name: kind for kind in kinds for name in _one_per_shard(kind, cluster) if kind in SETTINGS
     }
     return senders_of(deployment, models, seed, kinds, n_each=2 if plan.may_lose else 1)
+
+
+def _changes(
+    plan: Plan, deployment: Deployment, senders: Senders, seed: int
+) -> tuple[NewModels, ModelMover]:
+    """Return who creates models, and who moves them and the others that are in one partition."""
+    kinds = {kind: SENDERS[kind] for kind in ("batches", "hot", "labels")}
+    creator = NewModels(list(deployment.ports.values()), kinds, seed)
+    declared = [model for model, _ in senders if not model.startswith("hot")]
+    settings = EngineSettings(
+        redis_url=deployment.store.url, partitions=PARTITIONS, durability=plan.durability
+    )
+    mover = ModelMover(
+        settings, lambda: [*declared, *creator.movable()], random.Random(f"{seed} models")
+    )
+    return creator, mover
 
 
 def _one_per_shard(kind: str, cluster: ShardedCluster) -> list[str]:
@@ -223,3 +258,11 @@ def _note_faults(shards: list[FaultyShard], resharder: Resharder, outcome: Clust
             outcome.errors.append(f"shard {shard.shard.number}: {shard.error!r}")
     if resharder.error:
         outcome.errors.append(f"moves of slots: {resharder.error!r}")
+
+
+def _note_changes(creator: NewModels, mover: ModelMover, outcome: ClusterOutcome) -> None:
+    outcome.new_models = len(creator.senders)
+    outcome.model_moves, outcome.interrupted_moves = mover.n_moves, mover.n_interrupted
+    for name, error in (("new models", creator.error), ("moves of models", mover.error)):
+        if error:
+            outcome.errors.append(f"{name}: {error!r}")

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.one_server
 
 def test_a_file_is_a_table_with_versions(bench, loop, root):
     move(loop)
-    keys = bench.store.keys.of_model(HORIZON.key)
+    keys = bench.store.keys.of(HORIZON)
     table = pq.read_table(root / named(bench)[0])
     rows = {(row["kind"], row["slice"]): row for row in table.to_pylist()}
     assert rows.keys() == {(PANES_OF_FILE, slice_) for slice_ in (*EVERY, *SITE_B)} | {

@@ -1,0 +1,108 @@
+"""Sums of simulated gaps by the kernel against numpy, and intervals from them against the same statistic as a plain function."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+from calibrant.inference import gap_sums
+from calibrant.inference.gap_sums import GapSum
+from calibrant.inference.intervals import along_rays, gap_interval
+from calibrant.kernel import status
+from calibrant.kernel.noisy_sums import noisy_sums
+from calibrant.metrics import METRICS, compute_metrics
+from calibrant.metrics.base import ClasswiseGapMetric, GapMetric
+from calibrant.metrics.classwise_ece import mean_share
+from calibrant.metrics.ece import weighted_mean_gap
+
+SHAPES = [(1, 1, 1), (10, 15, 240), (3, 150, 7), (2, 1200, 33)]
+
+
+def some(shape, seed=0):
+    """Factors, truths and noise; some factors are 0."""
+    n_truths, n_bins, n_resamples = shape
+    rng = np.random.default_rng(seed)
+    factors = rng.random((n_bins, n_resamples)) * (rng.random((n_bins, n_resamples)) < 0.8)
+    truths = rng.normal(size=(n_truths, n_bins)) / 5.0
+    noise = rng.normal(size=(n_bins, n_resamples)) / 9.0
+    return [each.astype(np.float32) for each in (factors, truths, noise)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("power", [1, 2])
+def test_numpy_gives_the_same_bits(shape, power):
+    given, statistic = some(shape), GapSum(np.asarray, power)
+    found = statistic.simulated(*given)
+    with patch.object(gap_sums, "noisy_sums", return_value=None):
+        assert_array_equal(statistic.simulated(*given), found)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("power", [1, 2])
+def test_sums_are_those_of_the_definition(shape, power):
+    factors, truths, noise = some(shape)
+    found = GapSum(np.asarray, power).simulated(factors, truths, noise)
+    for truth, row in zip(truths.astype(float), found, strict=True):
+        gaps = np.abs(truth[:, None] + noise.astype(float)) ** power
+        assert_allclose(row, (factors * gaps).sum(axis=0), rtol=2e-5)
+
+
+@pytest.mark.skipif(status().filled_by == "numpy", reason=str(status()))
+def test_arrays_with_gaps_between_rows_are_read():
+    factors, truths, noise = some((3, 8, 12))
+    found = noisy_sums(factors[:, ::2], truths, noise[:, ::2], False)
+    assert_array_equal(found, noisy_sums(factors, truths, noise, False)[:, ::2])
+
+
+def gaps_of(n_tables, n_bins, seed):
+    """Simulated gaps of tables of which some bins are empty."""
+    rng = np.random.default_rng(seed)
+    weight = rng.integers(0, 5, (240, n_tables, n_bins)).astype(float)
+    total = weight.sum(axis=0) * (rng.random((n_tables, n_bins)) < 0.9)
+    noise = rng.normal(size=weight.shape) / 10.0 * (total > 0)
+    return along_rays(total, rng.normal(size=total.shape) / 10.0, weight * (total > 0), noise)
+
+
+def statistic_of(metric):
+    assert isinstance(metric, GapMetric)
+    return metric.statistic(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_tables"),
+    [("ece", 1), ("ace", 1), ("rmsce", 1), ("debiased_ece", 1), ("classwise_ece", 4)],
+)
+def test_interval_is_that_of_the_same_statistic_as_a_plain_function(name, n_tables):
+    metric = METRICS[name]
+    summed = metric.mean if isinstance(metric, ClasswiseGapMetric) else statistic_of(metric)
+    assert isinstance(summed, GapSum)
+    for seed in range(5):
+        gaps = gaps_of(n_tables, 15, seed)
+        plain = gap_interval(lambda w, g: summed(w, g), summed, gaps, 0.95)
+        assert gap_interval(summed, summed, gaps, 0.95) == pytest.approx(plain, rel=1e-5)
+
+
+def test_mean_over_classes_is_the_mean_of_the_classes_own_statistic():
+    rng = np.random.default_rng(3)
+    weight, gap = rng.integers(0, 9, (2, 4, 15)).astype(float), rng.normal(size=(2, 4, 15))
+    found = GapSum(mean_share)(weight, gap)
+    assert_allclose(found, weighted_mean_gap(weight, gap).mean(axis=-1))
+
+
+def test_a_class_without_a_bin_of_enough_predictions_is_left_out():
+    """Such a class beside others used to fail."""
+    rng = np.random.default_rng(33)
+    rows = rng.dirichlet(np.full(3, 0.3), 30)
+    labels = rng.integers(0, 3, (30, 5)).tolist()
+    pane = Pane(PaneSpec("multiclass", 3))
+    pane.fill_batch(Batch.from_columns({"probabilities": rows, "labels": labels}).batch)
+    most = [table.cells.count.max() for table in View(pane, PaneQuery()).class_tables()]
+    assert min(most) < max(most)
+    query = PaneQuery(min_count=int(max(most)))
+    found = compute_metrics(View(pane, query), ["classwise_ece"])["classwise_ece"]
+    gaps = np.array(found["by_class"])
+    assert found["value"] == pytest.approx(gaps.mean()) and (gaps == 0).any() and (gaps > 0).any()

@@ -1,0 +1,54 @@
+"""Models that are created during a storm, each in the partition with the least load, and get batches for some time."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Mapping, Sequence
+
+from tests.storms.rounds import SETTINGS
+from tests.storms.senders import Sender
+
+PAUSE_S = (6.0, 12.0)
+
+
+class NewModels(threading.Thread):
+    """Creates models of each kind by turns.
+
+    Attributes
+    ----------
+    senders : the sender of each, by the name of the model
+    """
+
+    def __init__(self, ports: list[int], kinds: Mapping[str, type[Sender]], seed: int) -> None:
+        super().__init__(daemon=True)
+        self.ports, self.kinds, self.seed = ports, kinds, seed
+        self.rng = random.Random(f"{seed} new models")
+        self.may_end = threading.Event()
+        self.senders: dict[str, Sender] = {}
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            for number, kind in enumerate(itertools.cycle(self.kinds)):
+                if self.may_end.wait(self.rng.uniform(*PAUSE_S)):
+                    return
+                # The comparison takes the kind from the name.
+                self._create(f"{kind}-new{number}", kind)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def movable(self) -> Sequence[str]:
+        """Return the names of those that are in one partition."""
+        return [name for name in list(self.senders) if not name.startswith("hot")]
+
+    def _create(self, name: str, kind: str) -> None:
+        sender = self.kinds[kind](self.ports, name, 0, 1, self.seed)
+        sender.create(SETTINGS[kind])
+        # Two send at a time.
+        for earlier in list(self.senders.values())[:-1]:
+            earlier.may_end.set()
+        self.senders[name] = sender
+        sender.start()

@@ -1,0 +1,147 @@
+"""Many queries of a tenant at once: the results of each, in few calls of the store, whatever is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from calibrant_server.workers.queries import query_queue
+from calibrant_server.workers.queries.ask import OK, REJECTED
+from calibrant_server.workers.queries.query_queue import (
+    MAX_QUERIES,
+    MAX_QUEUED_OF_TENANT,
+    QueryQueue,
+)
+from calibrant_server.workers.queries.stored_results import StatedQuery
+from calibrant_server.workers.store.connection import run_async
+from calibrant_server.workers.store.windows import Window
+from tests.waiting import PATIENCE_S
+from tests.workers.driving import MODEL, Bench, delivery
+from tests.workers.test_compute import KINDS, SumsQuery
+
+pytestmark = pytest.mark.one_server
+EVER = Window(0, 1 << 32)
+N_QUERIES = 3 * MAX_QUEUED_OF_TENANT + 2
+
+
+@pytest.fixture
+def version(bench: Bench) -> str:
+    """State of a model with three predictions."""
+    bench.put_model()
+    bench.deliver(delivery("one", [1, 2, 3]))
+    bench.loop().step()
+    [state] = bench.run(bench.inbox.results.states([MODEL]))
+    return state.without_alarm().name(EVER)
+
+
+def queries(version: str, numbers: range, **changes: bool) -> list[StatedQuery]:
+    return [StatedQuery(MODEL, SumsQuery(n=n, **changes), EVER, version) for n in numbers]
+
+
+@pytest.fixture
+def n_calls(monkeypatch) -> list[int]:
+    """How many queries each call of the store has put into a queue."""
+    calls, push = [], QueryQueue._push
+
+    async def counted(self, queue, queries):
+        if queries:
+            calls.append(len(queries))
+        return await push(self, queue, queries)
+
+    monkeypatch.setattr(QueryQueue, "_push", counted)
+    return calls
+
+
+def queued(bench: Bench) -> int:
+    keys = bench.store.keys
+    return sum(bench.client.zcard(each) for each in (keys.first_queries, keys.more_queries))
+
+
+def test_each_query_has_its_result_and_groups_are_sent_together(bench, version, n_calls):
+    bench.engine(kinds=KINDS)
+    asked = queries(version, range(N_QUERIES)) + queries(version, range(1), reject=True)
+    replies = bench.run(bench.inbox.results.computed([*asked, asked[3]], PATIENCE_S))
+    assert [each.status for each in replies] == [OK] * N_QUERIES + [REJECTED, OK]
+    assert {json.loads(each.body)["total"] for each in replies if each.status == OK} == {6}
+    # The same as each alone, which finds it cached.
+    alone = bench.run(bench.inbox.ask(asked[3].query, MODEL, EVER, version=version))
+    assert replies[3].body == replies[-1].body == alone.body
+    assert sum(n_calls) >= N_QUERIES + 1
+    # The first one, the rest of its group, and groups of at least half of the turns; a lost one would be sent again.
+    assert n_calls[:2] == [1, MAX_QUEUED_OF_TENANT - 1]
+    assert len(n_calls) <= 4 + 2 * N_QUERIES / MAX_QUEUED_OF_TENANT
+    assert bench.inbox._queries.turns._n_queued == {}
+    assert bench.inbox._queries.queue._waiting == {}
+
+
+def test_what_is_lost_is_sent_again(bench, version):
+    async def lose_then_serve():
+        asking = asyncio.create_task(
+            bench.inbox.results.computed(queries(version, range(5)), PATIENCE_S)
+        )
+        while queued(bench) < 5:
+            await asyncio.sleep(0.01)
+        for name in (bench.store.keys.first_queries, bench.store.keys.more_queries):
+            bench.client.delete(name)
+        await asyncio.to_thread(bench.engine, kinds=KINDS)
+        return await asking
+
+    assert [each.status for each in bench.run(lose_then_serve())] == [OK] * 5
+
+
+def test_queries_of_the_tenant_leave_the_queues_to_others_and_turns_are_given_back(bench, version):
+    """Without a worker, all wait until the time is over; one alone waits for its turn meanwhile, and gets it afterwards."""
+
+    async def scene():
+        results = bench.inbox.results
+        asking = asyncio.create_task(results.computed(queries(version, range(N_QUERIES)), 1.0))
+        while not queued(bench):
+            await asyncio.sleep(0.01)
+        n = queued(bench)
+        alone = asyncio.create_task(
+            bench.inbox.ask(SumsQuery(n=999), MODEL, EVER, version=version, deadline_s=PATIENCE_S)
+        )
+        missing = await asking
+        await asyncio.to_thread(bench.engine, kinds=KINDS)
+        return n, missing, await alone
+
+    n, missing, alone = bench.run(scene())
+    assert n <= MAX_QUEUED_OF_TENANT
+    assert missing == [None] * N_QUERIES
+    assert json.loads(alone.body)["total"] == 6
+    assert bench.inbox._queries.turns._n_queued == {}
+
+
+def test_a_query_that_also_waits_alone_has_one_result(bench, version):
+    async def both():
+        results = bench.inbox.results
+        alone = asyncio.create_task(
+            bench.inbox.ask(SumsQuery(n=1), MODEL, EVER, version=version, deadline_s=PATIENCE_S)
+        )
+        together = asyncio.create_task(results.computed(queries(version, range(3)), PATIENCE_S))
+        while queued(bench) < 4:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(bench.engine, kinds=KINDS)
+        return await alone, await together
+
+    alone, together = bench.run(both())
+    assert alone.body == together[1].body
+
+
+def test_in_a_full_queue_there_is_no_result(bench, version, monkeypatch):
+    bench.client.zadd(bench.store.keys.more_queries, {f"x{i}": i for i in range(MAX_QUERIES - 2)})
+    replies = []
+
+    async def noted(client, script, keys, args=()):
+        found = await run_async(client, script, keys, args)
+        replies.append((script, found))
+        return found
+
+    monkeypatch.setattr(query_queue, "run_async", noted)
+    found = bench.run(bench.inbox.results.computed(queries(version, range(9)), 0.2))
+    assert found == [None] * 9
+    # The first one is in the other queue.
+    assert replies[:2] == [("push_query", 1), ("push_query", 2)]
+    assert bench.inbox._queries.turns._n_queued == {}
