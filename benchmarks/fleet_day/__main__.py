@@ -12,11 +12,11 @@ import signal
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fleet_day.deployment import Deployment, Reading, deployed
+from benchmarks.fleet_day.deployment import Deployment, deployed
 from benchmarks.fleet_day.progress import HOUR, Part, Progress
 from benchmarks.fleet_day.report import report
 from benchmarks.fleet_day.traffic import N_CLASSES, Traffic, bodies
@@ -24,6 +24,7 @@ from benchmarks.fleet_day.traffic import N_CLASSES, Traffic, bodies
 DAY_S, MINUTE_S = 86_400, 60.0
 IDLE_S, SETTLE_S = 60.0, 15.0
 REFERENCE = 50_000
+FOLDER = Path("build/fleet-day")
 
 
 @dataclass(frozen=True)
@@ -150,16 +151,17 @@ def idle(deployment: Deployment) -> Iterator[tuple[str, float]]:
         yield name, after[name] - before[name]
 
 
-def ageing(deployment: Deployment, progress: Progress, days: int) -> Reading:
-    """Step the clock to an age of the last batch in days, hour by hour; return what housekeeping took."""
+def ageing(deployment: Deployment, progress: Progress, days: int) -> Iterator[tuple[str, float]]:
+    """Step the clock until the last batch has an age in days; yield what housekeeping took, and what is stored then."""
     before, start_s = deployment.counters(), float(progress.fleet["start_s"])
-    last_s = start_s + progress.minute * MINUTE_S
-    target_s = last_s + days * DAY_S
+    target_s = start_s + progress.minute * MINUTE_S + days * DAY_S
     while deployment.clock.now_s() < target_s:
         deployment.clock.step_to(min(target_s, deployment.clock.now_s() + DAY_S / 4))
         _wait_quiet(deployment)
-    after = deployment.counters()
-    return {name: after[name] - before[name] for name in after}
+    after, levels = deployment.counters(), deployment.levels()
+    for name in ("worker CPU s", "store CPU s", "commands", "AOF bytes"):
+        yield name, after[name] - before[name]
+    yield from ((name, levels[name]) for name in ("store bytes", "keys"))
 
 
 def _wait_quiet(deployment: Deployment) -> None:
@@ -171,56 +173,46 @@ def _wait_quiet(deployment: Deployment) -> None:
         n_quiet, before = (n_quiet + 1 if after - before < 0.3 else 0), after
 
 
-def main() -> None:
-    """Simulate, continue or report."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", type=int, default=157)
-    parser.add_argument("--partitions", type=int, default=1)
-    parser.add_argument("--minutes", type=int, default=1440, help="of the day")
-    parser.add_argument("--rows", type=int, default=6, help="per batch")
-    parser.add_argument("--slice-keys", type=int, default=4)
-    parser.add_argument("--slice-values", type=int, default=5, help="of each key")
-    parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument(
-        "--pace",
-        type=float,
-        default=1.0,
-        help="least seconds per minute; housekeeping runs as often",
-    )
-    parser.add_argument("--label-horizon", help="of each model, such as PT2H; default: none")
-    parser.add_argument("--budget", type=float, default=3000.0, help="seconds of this start")
-    parser.add_argument(
-        "--in", dest="directory", type=Path, default=Path("fleet-day"), help="of state and progress"
-    )
-    parser.add_argument(
-        "--idle", action="store_true", help="then measure a minute without requests"
-    )
-    parser.add_argument(
-        "--age",
-        type=int,
-        default=0,
-        help="then let the data age by some days, and measure housekeeping",
-    )
-    given = vars(parser.parse_args())
-    n_minutes, budget_s, directory = (
-        given.pop("minutes"),
-        given.pop("budget"),
-        given.pop("directory"),
-    )
-    is_idle, age_d, pace_s = given.pop("idle"), given.pop("age"), given.pop("pace")
-    options = Options(pace_s=pace_s, **given)
-    progress = Progress(directory, options.fleet)
-    until = time.monotonic() + budget_s
+    number = parser.add_argument
+    number("--models", type=int, default=157)
+    number("--partitions", type=int, default=1)
+    number("--minutes", type=int, default=1440, help="of the day")
+    number("--rows", type=int, default=6, help="per batch")
+    number("--slice-keys", type=int, default=4)
+    number("--slice-values", type=int, default=5, help="of each key")
+    number("--clients", type=int, default=4)
+    pace = "least seconds per minute; housekeeping runs as often"
+    number("--pace", dest="pace_s", type=float, default=1.0, help=pace)
+    number("--label-horizon", help="of each model, such as PT2H; default: none")
+    number("--server", help="program of the store; default: the packaged one")
+    number("--budget", type=float, default=3000.0, help="seconds of this start")
+    number("--in", dest="folder", type=Path, default=FOLDER, help="of state and progress")
+    number("--idle", action="store_true", help="then measure a minute without requests")
+    number("--age", type=int, default=0, help="then let the data age by days; measure housekeeping")
+    return parser
+
+
+def main() -> None:
+    """Simulate, continue and report."""
+    given = _parser().parse_args()
+    options = Options(**{each.name: getattr(given, each.name) for each in fields(Options)})
+    progress = Progress(given.folder, options.fleet)
+    start_s, until = float(progress.fleet["start_s"]), time.monotonic() + given.budget
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends service, workers and store too
-    start_s = float(progress.fleet["start_s"])
-    with deployed(directory, start_s, **options.settings) as deployment:
-        Simulation(options, progress, deployment).run(n_minutes, until)
-        if is_idle:
-            for name, value in idle(deployment):
-                print(f"idle minute: {name}: {value:.3g}", flush=True)
-        if age_d:
-            print(ageing(deployment, progress, age_d), deployment.levels(), flush=True)
+    with deployed(given.folder, start_s, given.server, **options.settings) as deployment:
+        Simulation(options, progress, deployment).run(given.minutes, until)
+        if given.idle:
+            _print("idle minute", idle(deployment))
+        if given.age:
+            _print(f"ageing by {given.age} days", ageing(deployment, progress, given.age))
     print("\n".join(report(progress)))
+
+
+def _print(title: str, found: Iterator[tuple[str, float]]) -> None:
+    for name, value in found:
+        print(f"| {title}: {name} | {value:.4g} |", flush=True)
 
 
 if __name__ == "__main__":

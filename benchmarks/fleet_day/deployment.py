@@ -85,11 +85,18 @@ class Deployment:
 
 
 @contextmanager
-def deployed(directory: Path, start_s: float, **settings: str) -> Iterator[Deployment]:
-    """Start the deployment on what is in a directory, not before a time of day."""
+def deployed(
+    directory: Path, start_s: float, server: str | None, **settings: str
+) -> Iterator[Deployment]:
+    """Start the deployment on what is in a directory, not before a time of day.
+
+    Parameters
+    ----------
+    server : program of the store; None: the packaged one
+    """
     clock = SteppedClock(directory)
     clock.step_to(start_s)
-    with _environment(clock.environment), EmbeddedServer(directory / "store") as url:
+    with _environment(clock.environment), EmbeddedServer(directory / "store", binary=server) as url:
         store = redis.Redis.from_url(url)
         if abs(store.time()[0] - clock.now_s()) > 60:
             raise RuntimeError("the store does not use the simulated clock")

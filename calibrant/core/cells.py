@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,13 +48,13 @@ class Cells:
     def __len__(self) -> int:
         return len(self.weight)
 
-    @property
+    @cached_property
     def mean(self) -> Floats:
         """Mean score of each cell; nan if it has no weight."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(self.confidence / self.weight)
 
-    @property
+    @cached_property
     def rate(self) -> Floats:
         """Share of correct ratings of each cell; nan if it has no weight."""
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,13 +76,13 @@ class GapTables:
     variance: Floats
     independent: Floats
 
-    @property
+    @cached_property
     def deviation(self) -> Floats:
         """Standard deviation of the gaps under the null, 0 where there is no weight; float64 (n_tables, n_bins)."""
         spread = np.sqrt(np.maximum(self.variance, 0.0))
         return np.divide(spread, self.weight, out=np.zeros_like(spread), where=self.weight > 0)
 
-    @property
+    @cached_property
     def moments(self) -> BinMoments:
         units = np.divide(
             self.weight**2, self.squared, out=np.zeros_like(self.weight), where=self.squared > 0
@@ -234,7 +235,7 @@ def _interval(
         "n_effective": effect.n,
     }
     if by_bin:
-        gaps, left_out = _full_bins(gaps, tables, effect)
+        gaps, left_out = view.once(("full", *key), lambda: _full_bins(gaps, tables, effect))
         about |= {"interval_min_units": MIN_BIN_UNITS, "interval_bins_left_out": left_out}
     return gap_interval(*statistics, gaps, view.pane_query.ci), about
 

@@ -148,7 +148,8 @@ class GapMetric(Metric):
         scope, bins = self.scope or view.scope, view.pane_query.bins
         binning = self.binning or view.pane_query.binning
         table = view.binned(scope, binning, bins)
-        return table, gap_tables((scope,), binning, bins, [table])
+        key = ("gap tables", scope, binning, bins)
+        return table, view.once(key, lambda: gap_tables((scope,), binning, bins, [table]))
 
     def estimate(self, view: View, seed: int) -> Estimate:
         scope = self.scope or view.scope

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from calibrant_server.workers.lifecycle import housekeeping
 from calibrant_server.workers.lifecycle.due_times import DueTimes, next_due_s
 from tests.workers.driving import MODEL, delivery
 
@@ -174,6 +175,28 @@ def test_a_worker_that_starts_scans_no_records_of_models_that_have_none(idle):
     # Only the members of units: one hash of each model.
     assert calls(idle, "hscan") - before <= N_MODELS
     assert len(loop._housekeeping._walked) > 5
+
+
+def test_entries_are_merged_while_many_models_wait_for_their_examination(idle, monkeypatch):
+    """As when the hours of all models of a partition end: each pass examines some, and none twice before all were."""
+    monkeypatch.setattr(housekeeping, "EXAMINE_S", 0.0)
+    loop = idle.loop()
+    names = {config.model for config in loop._housekeeping._configs()}
+    seen = examined(loop)
+    model = next(each for each in loop._housekeeping._configs())
+    for number in range(len(names)):
+        loop._housekeeping.due_at = 0.0
+        # Old data of the first model make it due again each time.
+        idle.deliver(delivery(f"b{number}", [1], model=model, event_times=np.array([0])))
+        loop.step()
+        assert len(seen) == number + 1
+        assert loop._housekeeping._goes_on is (number + 1 < len(names))
+        while idle.client.xlen(loop.keys.stream):
+            loop.step()
+    assert sorted(seen) == sorted(names)
+    monkeypatch.undo()
+    run(loop)
+    assert model.model in seen[len(names) :]
 
 
 def test_everything_is_examined_after_another_worker(idle):

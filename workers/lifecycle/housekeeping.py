@@ -37,7 +37,9 @@ from calibrant_server.workers.store.watermarks import KEPT_FROM
 
 log = logging.getLogger(__name__)
 
-# A scan of retained records runs this long, then lets entries through.
+# Models are examined this long, and a scan of retained records runs this long: then entries are let through. Sealing an hour of a
+# model with 20 slices takes 0.1 s or more, and the hours of all models of a partition end at the same time.
+EXAMINE_S = 0.5
 _STRIDE_S = 0.1
 _BETWEEN_STRIDES_S = 0.5
 _AFTER_FAILURE_S = 1.0
@@ -67,6 +69,9 @@ class Housekeeping:
         self._due = DueTimes()
         self._examined: list[tuple[ModelConfig, float]] = []
         self._failed: set[tuple[str, str]] = set()
+        # Whether models wait for the rest of this sweep, and those that it has examined.
+        self._is_behind = False
+        self._swept: set[tuple[str, str]] = set()
         self._texts: dict[bytes, ModelConfig] = {}
         sample_bytes = store.settings.sample_bytes
         self._sealing = Sealing(self._node, keys, fencing, numerics, sample_bytes=sample_bytes)
@@ -97,39 +102,57 @@ class Housekeeping:
                     self._due.done(config, next_s)
         has_changed |= self._cold.step(progress)
         self.due_at = time.monotonic() + (
-            min(_BETWEEN_STRIDES_S, pause_s) if self._walk or self._cold.is_busy else pause_s
+            min(_BETWEEN_STRIDES_S, pause_s) if self._goes_on else pause_s
         )
         return has_changed
 
+    @property
+    def _goes_on(self) -> bool:
+        return self._is_behind or self._walk is not None or self._cold.is_busy
+
     def _examine(self, progress: Callable[[], None]) -> list[ModelConfig]:
-        """Seal, merge and remove what is due; return the models that were examined."""
+        """Seal, merge and remove what is due, for a while; return the models that were examined.
+
+        The others stay due, for the next passes. None is examined again before all others were.
+        """
         now_s, configs = time.time(), self._configs()
         self._forget_gone_models(configs)
         age_s = self._settings.compact_after_s
         cold_age_s = 0 if self._keys.files is None else self._settings.cold_after_s
         changed, ages_s = self._fencing.take_changed(), (age_s, cold_age_s)
         due = self._due.due(configs, changed, now_s, lambda config: min_age_s(config, *ages_s))
-        self._failed.clear()
-        merged_to_s = self._merged_to_s()
-        self._examined = [
-            (
-                config,
-                next_due_s(config, now_s, self._merged(config, merged_to_s), age_s, cold_age_s),
-            )
-            for config in due
-        ]
-        self.seal(progress, due)
-        self.merge_days(progress, due)
-        self.drop_old_panes(progress, due)
-        return due
+        if not self._is_behind:
+            self._failed.clear()
+            self._swept.clear()
+        merged_to_s, until = self._merged_to_s(), time.monotonic() + EXAMINE_S
+        self._examined, self._is_behind = [], False
+        for config in due:
+            if (config.key, config.generation) in self._swept:
+                continue
+            if self._examined and time.monotonic() > until:
+                self._is_behind = True
+                break
+            self._swept.add((config.key, config.generation))
+            merged_s = self._merged(config, merged_to_s)
+            self._examined.append((config, next_due_s(config, now_s, merged_s, *ages_s)))
+            self.seal(progress, [config], merged_to_s)
+            self.merge_days(progress, [config])
+            self.drop_old_panes(progress, [config])
+        return [config for config, _ in self._examined]
 
     def seal(
         self,
         progress: Callable[[], None] = lambda: None,
         configs: list[ModelConfig] | None = None,
+        merged_to_s: float | None = None,
     ) -> int:
-        """Seal the cohorts that reached their model's label horizon; return their number. Default: of every model."""
-        now_s = self._merged_to_s()
+        """Seal the cohorts that reached their model's label horizon; return their number. Default: of every model.
+
+        Parameters
+        ----------
+        merged_to_s : everything received before this time is merged; default: as the stream says
+        """
+        now_s = self._merged_to_s() if merged_to_s is None else merged_to_s
         return self._of_each(
             lambda config: self._seal(config, self._merged(config, now_s), progress), configs
         )
