@@ -21,6 +21,7 @@ import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.driver_info import DriverInfo
+from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from calibrant_server.workers.settings import EngineSettings
@@ -109,6 +110,16 @@ class _WatchedAsync:
     def pack_command(self, *args: Any) -> list[bytes]:
         """Pack a command: hundreds of small arguments take Python milliseconds."""
         return _PACKER.pack(*args)
+
+    async def send_packed_command(self, *args: Any, **options: Any) -> None:
+        try:
+            await super().send_packed_command(*args, **options)  # type: ignore[misc]
+        except RuntimeError as error:
+            # uvloop's, where asyncio raises ConnectionResetError: the server has closed the connection meanwhile.
+            if "the handler is closed" not in str(error):
+                raise
+            self.gave_up = True
+            raise StoreConnectionError("the connection was closed") from error
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
         try:
