@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -252,10 +253,14 @@ class LabelSender(Sender):
 
 
 class TotalSender(Sender):
-    """Running totals: each replaces the one before it; a new epoch adds to the last."""
+    """Running totals: each replaces the one before it; a new epoch adds to the last.
+
+    All are of one time: a total replaces those of its own hour only.
+    """
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
+        self.at = datetime.now(UTC).isoformat()
         self.epoch = 0
         self.counts = [0] * N_BINS
 
@@ -272,7 +277,7 @@ class TotalSender(Sender):
                 "count": self.counts,
                 "sum_confidence": [n * confidence(i) for i, n in enumerate(self.counts)],
                 "sum_correct": [0] * N_BINS,
-                "mode": "cumulative", "source": self.source,
+                "mode": "cumulative", "source": self.source, "event_time": self.at,
                 "epoch": self.epoch, "sequence": number,
             },
         )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
-from calibrant_server.workers.ingest import outbox
+from calibrant_server.workers.ingest import outbox, partition_loop
 from calibrant_server.workers.ingest.dead_letters import dead_letters, replay
 from calibrant_server.workers.ingest.errors import BatchConflictError, ModelMismatchError
 from calibrant_server.workers.store.registry import Registry
@@ -37,6 +37,7 @@ def without_pauses(monkeypatch):
     """Let an outbox act at once: neither gather, nor wait for the own partition, nor rest after an error."""
     for name in ("_POLL_S", "_POLL_FULL_S", "GATHER_S", "_AFTER_ERROR_S"):
         monkeypatch.setattr(outbox, name, 0.0)
+    monkeypatch.setattr(partition_loop, "SHARED_HOT_COMMIT_S", 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -528,7 +529,7 @@ class TestBacklog:
 
 
 class TestGathering:
-    """While a delta is on its way, the batches that arrive become one delta."""
+    """For some time after a delta, the batches that arrive become one delta."""
 
     @pytest.fixture
     def side(self, bench, monkeypatch):
@@ -536,14 +537,19 @@ class TestGathering:
         config = put_hot(bench)
         return config, loop_at(bench, config.side_partitions[0])
 
-    def test_a_batch_after_a_pause_does_not_wait(self, bench, side):
+    def test_a_batch_after_a_pause_does_not_wait(self, bench, side, monkeypatch):
         config, loop = side
-        bench.deliver(spread(config, of_side(config, loop.partition)[0], [1]))
+        names = of_side(config, loop.partition, 2)
+        bench.deliver(spread(config, names[0], [1]))
         loop.step()
-        assert bench.client.hlen(loop.keys.outbox_index) == 1
+        assert bench.client.hget(loop.keys.cursor, "ob") == b"1"
+        monkeypatch.setattr(outbox, "GATHER_S", 0.0)
+        bench.deliver(spread(config, names[1], [1]))
+        loop.step()
+        assert bench.client.hget(loop.keys.cursor, "ob") == b"2"
 
-    @pytest.mark.parametrize("ends", ["bytes", "merged", "stop"])
-    def test_the_next_ones_wait_until_there_are_many_or_the_delta_is_merged(
+    @pytest.mark.parametrize("ends", ["bytes", "time", "stop", "other partitions"])
+    def test_the_next_ones_wait_until_there_are_many_or_it_is_time(
         self, bench, side, monkeypatch, ends
     ):
         config, loop = side
@@ -554,24 +560,55 @@ class TestGathering:
         waits, wait = [], loop._stop.wait
 
         def while_it_waits(seconds):
-            """Another batch arrives; then what ends the wait."""
+            """Another batch arrives; then what ends the wait. That the last delta is merged does not end it."""
             waits.append(seconds)
+            own.step()
             if len(waits) < 3:
                 bench.deliver(spread(config, names[1 + len(waits)], [1]))
             elif ends == "bytes":
                 monkeypatch.setattr(outbox, "GATHER_BYTES", 1)
-            elif ends == "merged":
-                own.step()
-            else:
+            elif ends == "time":
+                monkeypatch.setattr(outbox, "GATHER_S", 0.0)
+            elif ends == "stop":
                 loop._stop.set()
+            else:
+                loop._is_wanted = lambda: True
             return wait(0)
 
         monkeypatch.setattr(loop._stop, "wait", while_it_waits)
         bench.deliver(spread(config, names[1], [1]))
         loop.step()
-        assert len(waits) >= 3 and bench.client.xlen(loop.keys.stream) == 0
-        numbers = {int(each) for each in bench.client.hkeys(loop.keys.outbox)}
-        assert numbers - {1} == {2}
+        assert len(waits) == 3 and bench.client.xlen(loop.keys.stream) == 0
+        assert bench.client.hkeys(loop.keys.outbox) == [b"2"]
         loop._stop.clear()
         settle(bench, config, (own, [loop]))
         assert bench.pane(model=config).count == 4
+
+    @pytest.mark.parametrize("k", [1, 2])
+    def test_the_own_partition_of_a_hot_model_makes_fewer_commits(self, bench, monkeypatch, k):
+        monkeypatch.setattr(partition_loop, "SHARED_HOT_COMMIT_S", 3600.0)
+        monkeypatch.setattr(partition_loop, "SHARED_COMMIT_S", 0.0)
+        config = put_hot(bench, k)
+        own = loops_of(bench, config)[0]
+        names = [of_own(config), *(f"{of_own(config)}-{at}" for at in range(200))]
+        first, second, third = [each for each in names if side_partition(config, each) is None][:3]
+        bench.deliver(spread(config, first, [1]))
+        own.step()
+        waits, wait = [], own._stop.wait
+
+        def while_it_waits(seconds):
+            """Another batch arrives; then it is time."""
+            waits.append(seconds)
+            if len(waits) == 1:
+                bench.deliver(spread(config, third, [3]))
+            else:
+                own._next_hot_commit_at = 0.0
+            return wait(0)
+
+        monkeypatch.setattr(own._stop, "wait", while_it_waits)
+        bench.deliver(spread(config, second, [2]))
+        token = bench.cursor(config)["tok"]
+        own.step()
+        assert bench.cursor(config)["tok"] != token
+        # A model in one partition does not wait.
+        assert bench.pane(model=config).count == (3 if k > 1 else 2)

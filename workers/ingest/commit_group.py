@@ -358,6 +358,17 @@ class CommitGroup:
         """Whether this is a side partition of the model of some entry."""
         return any(item.entry is not None and item.entry.is_side for item in self.items)
 
+    @property
+    def has_hot(self) -> bool:
+        """Whether some entries are of models of which this is the own partition, and that have side partitions."""
+        return any(
+            item.entry is not None
+            and not item.entry.is_side
+            and item.config is not None
+            and item.config.fill_partitions > 1
+            for item in self.items
+        )
+
     def of_sides(self) -> list[OfModel]:
         """Return the batches of hot models that this partition fills as a side partition, by model."""
         found: dict[tuple[str, str], OfModel] = {}

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 # While so much waits, the partition reduces nothing more: its stream fills, up to the bounds of the backlog.
 MAX_BYTES, MAX_DELTAS = 32 << 20, 32
-# While a delta is on its way, the next one is made of the batches of this time, or of so many bytes.
+# After a delta, the next one is made of the batches of this time, or of so many bytes.
 GATHER_S, GATHER_BYTES, _GATHER_STEP_S = 1.0, 4 << 20, 0.05
 # How often the outbox looks whether its deltas are merged.
 _POLL_S, _POLL_FULL_S = 0.25, 0.02
@@ -105,6 +105,7 @@ class Outbox:
         self._waiting: dict[int, Waiting] = {}
         self._last = 0
         self._due_at = float("inf")
+        self._last_made_at = float("-inf")
         self._was_awaited, self._look_again_at = False, 0.0
 
     @property
@@ -120,26 +121,25 @@ class Outbox:
 
     def wait(
         self,
-        began_at: float,
         n_bytes: int,
         stop: threading.Event,
         progress: Callable[[], None],
     ) -> bool:
-        """Wait for further batches while a delta is on its way; return whether it has waited.
+        """Wait for further batches if the last delta was made lately; return whether it has waited.
 
-        A delta costs milliseconds, however many rows it has. Under load, each is therefore made of many batches; a batch that
-        arrives after a pause does not wait.
+        To make a delta and to merge it costs milliseconds, however many rows it has: each is made of the batches of some time. A
+        batch that arrives after a pause does not wait.
 
         Parameters
         ----------
-        began_at : monotonic seconds at which the first batch of the next delta was read
-        n_bytes : of the entries that were read since
+        n_bytes : of the entries that were read since the last delta
         """
-        left_s = began_at + GATHER_S - time.monotonic()
-        if not self._waiting or left_s <= 0 or n_bytes >= GATHER_BYTES:
+        left_s = self._last_made_at + GATHER_S - time.monotonic()
+        if left_s <= 0 or n_bytes >= GATHER_BYTES:
             return False
         stop.wait(min(left_s, _GATHER_STEP_S))
-        self.run(progress)
+        if time.monotonic() >= self._due_at:
+            self.run(progress)
         return not stop.is_set()
 
     def reload(self) -> None:
@@ -194,6 +194,7 @@ class Outbox:
         for each in written:
             self._waiting[each.number] = each
             self._last, self._due_at = each.number, 0.0
+            self._last_made_at = time.monotonic()
 
     def is_full_after_turn(self, is_housekeeping_due: bool, progress: Callable[[], None]) -> bool:
         """Do what is due; return whether nothing more may be added now.

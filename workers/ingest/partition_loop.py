@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
 from calibrant_server.workers.ingest.dead_letters import read_head
 from calibrant_server.workers.ingest.entries import ALONE
-from calibrant_server.workers.ingest.outbox import Outbox
+from calibrant_server.workers.ingest.outbox import GATHER_BYTES, Outbox
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.parking import Parking, SoleEntryError
@@ -59,6 +59,8 @@ _MAX_TURN_S = 0.5
 COMMIT_WRITE_RATE = 20_000_000
 # Entries that come within this time after a commit share the next one: the fixed cost of a commit is that of ten small entries.
 SHARED_COMMIT_S = 0.01
+# The same in the own partition of a hot model, which has one share of its batches: a commit there writes a large pane.
+SHARED_HOT_COMMIT_S, _HOT_STEP_S = 0.25, 0.05
 
 
 class Turn(Enum):
@@ -129,7 +131,9 @@ class PartitionLoop:
         self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
         self._next_read_at = 0.0
+        self._next_hot_commit_at = 0.0
         self._left_none = False
+        self._is_wanted: Callable[[], bool] = lambda: False
 
     @property
     def after_id(self) -> str:
@@ -159,7 +163,7 @@ class PartitionLoop:
         ----------
         is_wanted : whether another partition waits for this thread, or may need it
         """
-        self._resume_at = 0.0
+        self._resume_at, self._is_wanted = 0.0, is_wanted
         try:
             if not self._is_open and not (self._goes_on and self._leases.take(self.partition)):
                 return Turn.NO_LEASE
@@ -336,7 +340,6 @@ class PartitionLoop:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
         reads = self._reads(by_columns=True)
         group = CommitGroup(self._numerics, self._busy, reads, self._side_reads())
-        began_at = time.monotonic()
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
@@ -345,7 +348,7 @@ class PartitionLoop:
             self._add(group, plain)
             if len(plain) < len(items) or is_full(group, len(group.items)) or not self._goes_on:
                 return group
-            if dry and group.has_sides and self._waited(group, began_at):
+            if dry and self._waited(group):
                 items, dry = self._read(group.last_id, 0.0)
                 continue
             gap_s = max(0.0, self._next_commit_at - time.monotonic())
@@ -354,9 +357,20 @@ class PartitionLoop:
                 return group
             items, dry = self._read(group.last_id, gap_s if dry else 0.0)
 
-    def _waited(self, group: CommitGroup, began_at: float) -> bool:
-        """Wait for further batches of hot models if that makes fewer deltas; return whether it has waited."""
-        return self._open_outbox().wait(began_at, group.n_bytes, self._stop, self._busy)
+    def _waited(self, group: CommitGroup) -> bool:
+        """Wait for further batches of hot models if that makes fewer deltas; return whether it has waited.
+
+        A thread that another partition needs does not wait.
+        """
+        if not (group.has_sides or group.has_hot) or self._is_wanted():
+            return False
+        if group.has_sides:
+            return self._open_outbox().wait(group.n_bytes, self._stop, self._busy)
+        left_s = self._next_hot_commit_at - time.monotonic()
+        if left_s <= 0 or group.n_bytes >= GATHER_BYTES:
+            return False
+        self._stop.wait(min(left_s, _HOT_STEP_S))
+        return not self._stop.is_set()
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""
@@ -434,6 +448,8 @@ class PartitionLoop:
         self._cache.trim()
         if deltas:
             self._open_outbox().add(deltas)
+        if group.has_hot:
+            self._next_hot_commit_at = time.monotonic() + SHARED_HOT_COMMIT_S
         now_s, gap_s = time.monotonic(), min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
         self._next_commit_at = now_s + gap_s
         self._next_read_at = now_s + SHARED_COMMIT_S if self._left_none else now_s

@@ -22,8 +22,8 @@ from calibrant_server.workers.store.connection import Store
 
 PAUSE_S = (3.0, 8.0)
 # How long a worker may take for one step; each move is continued until it ends.
-PATIENCE_S = 20.0
-COMPLETE_S = 300.0
+PATIENCE_S = 60.0
+COMPLETE_S = 900.0
 
 
 class ModelMover(threading.Thread):
@@ -79,6 +79,6 @@ class ModelMover(threading.Thread):
                 return move.run(to)
             except (MoveInterrupted, OvertakenMove, RedisError, OSError) as error:
                 if time.monotonic() > until:
-                    raise AssertionError("a move has not ended") from error
+                    raise AssertionError(f"a move has not ended: {error!r}") from error
                 self.n_interrupted += 1
                 time.sleep(0.2)
