@@ -299,7 +299,9 @@ def _null(
     if closed is None:
         worst = gap_null(statistic, tables.weight, tables.variance, seed, ci)
     else:
-        worst = closed(tables.weight, tables.deviation, ci)
+        # Of many classes, each has few predictions in most bins.
+        score = tables.score if len(tables.scopes) > 1 else None
+        worst = closed(tables.weight, tables.deviation, ci, score)
     if closed is not largest_gap_null:
         worst = _of_classes(view, tables, worst)
     if not has_named_units(view):

@@ -25,6 +25,10 @@ LOOKS_LIKE_LOGITS = ("row_sum", "range")
 LOGITS_ADVICE = " If these are logits, pass logits=."
 
 
+# Raters who happen to agree in this way in so many rows are not plausible.
+_MIN_ONE_HOT = 20
+
+
 def read_arrays(
     probabilities: Any = None,
     labels: Any = None,
@@ -91,6 +95,7 @@ If these are logits, pass logits=. (range)
         ).batch
     except CalibrationInputError as error:
         raise _advised(error.each(_renamed)) from None
+    _reject_one_hot(columns["labels"], batch.n_classes)
     if classes is not None and len(classes) != batch.n_classes:
         detail = (
             f"Received {len(classes)} names of classes; expected {batch.n_classes}, one per class."
@@ -169,6 +174,30 @@ def _labels(column: Any) -> Any:
     if isinstance(column, list) and any(isinstance(label, tuple) for label in column):
         return [list(label) if isinstance(label, tuple) else label for label in column]
     return column
+
+
+def _reject_one_hot(labels: Any, n_classes: int) -> None:
+    """Reject rows with a 1 for the class and a 0 for each other class: they would count as ratings of classes 0 and 1."""
+    if not isinstance(labels, np.ndarray | list) or len(labels) < _MIN_ONE_HOT:
+        return
+    if any(np.shape(label) != (n_classes,) for label in labels[:_MIN_ONE_HOT]):
+        return
+    if _is_one_hot(labels[:_MIN_ONE_HOT]) and _is_one_hot(labels):
+        detail = (
+            "Received a 1 for one class and a 0 for each other class in every row, which would count as ratings of the classes "
+            "0 and 1. Pass labels.argmax(axis=1), or the same rows as label_counts=."
+        )
+        raise CalibrationInputError.at("/labels", "one_hot", detail)
+
+
+def _is_one_hot(labels: Any) -> bool:
+    try:
+        rows = np.asarray(labels, np.float64)
+    except (TypeError, ValueError):  # rows of several lengths, or names
+        return False
+    return bool(
+        rows.ndim == 2 and np.isin(rows, (0.0, 1.0)).all() and (rows.sum(axis=1) == 1.0).all()
+    )
 
 
 def _names(name: str, column: Any) -> Any:

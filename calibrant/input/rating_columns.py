@@ -187,7 +187,8 @@ def _class_detail(rating: Any, index: Mapping[str, int]) -> str:
         return "Received null inside a list of ratings; leave the rating out."
     if isinstance(rating, str) and index:
         return f"Received class {rating[:40]!r}; expected a class of this model. Correct the label."
-    return "Received a rating that is not a class; expected a class index. Correct the label."
+    received = f"{rating!r:.40} ({type(rating).__name__})"
+    return f"Received {received}, which is not a class; expected a class index, an integer. Correct the label."
 
 
 def _length(counts: Any) -> str:

@@ -110,6 +110,12 @@ class FormulaMetric(Metric):
             extra["interval_reason"] = rejection.reason
         null, about = self._null(view, reading, seed)
         extra |= about
+        if bounds is not None and self.of_bins and _exceeds(bounds, reading.value, null, about):
+            # The bins of the interval lose what the value measures, as with scores that crowd near 0 or 1.
+            bounds = None
+            for name in found.about:
+                del extra[name]
+            extra["interval_reason"] = "bins_too_coarse"
         if bounds is not None and null is not None and null.limit is not None and self.of_bins:
             # What chance alone explains does not exclude a calibrated model, whose error is 0.
             bounds = (0.0 if reading.value <= null.limit else bounds[0], bounds[1])
@@ -138,6 +144,15 @@ class FormulaMetric(Metric):
         if self.of_bins is None:
             raise NoResultError(self.no_interval, "")
         return interval_of_bins(view, self.of_bins(view, reading), seed)
+
+
+def _exceeds(
+    bounds: tuple[float, float], value: float, null: NullReference | None, about: Result
+) -> bool:
+    """Return whether a value is above the interval of its bins by more than chance adds to it."""
+    worst = about.get("null_worst_case")
+    chance = null.mean if null is not None else worst["mean"] if worst else None
+    return chance is not None and value - chance > bounds[1]
 
 
 def each_division(

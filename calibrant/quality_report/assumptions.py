@@ -87,7 +87,7 @@ def _raters(contents: ReportContents) -> str:
     if contents.rater_disagreement is not None:
         text += f" Two readers of the same prediction differ in {percent(contents.rater_disagreement)} of pairs."
     ratings, labelled = contents.count("n_ratings"), contents.count("n_labelled")
-    if ratings is not None and ratings == labelled:
+    if ratings and ratings == labelled:
         text += " Each prediction has one rating, so errors of the readers cannot be told from errors of the model."
     return text
 

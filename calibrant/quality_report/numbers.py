@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 MISSING = "–"
 SMALLEST, LARGEST = 1e-4, 1e9
@@ -62,6 +63,17 @@ def interval_text(bounds: Sequence[float | None] | None) -> str:
     if bounds is None:
         return MISSING
     return " to ".join(plain_numbers(bounds))
+
+
+def to_the_minute(timestamp: str) -> str:
+    """Return a time to the minute in UTC.
+
+    Examples
+    --------
+    >>> to_the_minute("2026-11-26T08:29:12+02:00")
+    '2026-11-26 06:29 UTC'
+    """
+    return f"{datetime.fromisoformat(timestamp).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def percent(share: float | None) -> str:

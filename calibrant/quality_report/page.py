@@ -19,6 +19,7 @@ from calibrant.quality_report.numbers import (
     interval_text,
     percent,
     plain_number,
+    to_the_minute,
 )
 from calibrant.quality_report.verdicts import (
     WORDS,
@@ -72,6 +73,7 @@ def page(contents: ReportContents) -> str:
     style = files("calibrant.quality_report").joinpath("style.css").read_text("utf-8")
     return template.render(
         contents=contents,
+        written_at=contents.generated_at and to_the_minute(contents.generated_at),
         style=Markup(style),
         verdict=main_verdict(contents),
         data=[*contents.subject, *_data(contents)],

@@ -38,6 +38,7 @@ REASONS = {
     "not_in_histogram": "plain histograms do not carry it",
     "too_many_classes": "too many classes",
     "units_not_replicated": "units are in too few of the 64 replicates",
+    "bins_too_coarse": "bins too coarse for scores this near 0 or 1",
 }
 ABOVE = {True: "above", False: "not above", None: "too close to decide"}
 

@@ -55,7 +55,12 @@ def _figure(result: Result) -> Figure:
         _draw_gaps(gaps, result)
     else:
         why = str(result.get("detector_reason") or "no cohort is sealed yet")
-        card(evidence, "Not enough data for a verdict", f"Missing: {why}.")
+        lacks_data = result.get("status") == "insufficient_data"
+        card(
+            evidence,
+            "Not enough data for a verdict" if lacks_data else "Not watched",
+            f"Missing: {why}.",
+        )
         gaps.set_axis_off()
     legend(evidence)
     legend(gaps)

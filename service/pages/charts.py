@@ -20,6 +20,8 @@ CLIPPED_AT = 2.0
 # Above this share in one bin, the other bins would not be visible on a linear axis.
 MAX_SHARE_OF_ONE_BIN = 0.75
 WIDTH = 420.0
+# Characters of a slice's value that fit left of its dot, in the larger letters of a narrow screen too.
+MAX_VALUE = 15
 LEFT, RIGHT = 46.0, 408.0
 SCORE_NAMES = {"top_label": "confidence of the top class", "positive": "probability of class 1"}
 
@@ -298,8 +300,7 @@ def slices_chart(rows: list[Row]) -> Markup:
         figure.text((x(tick), height - 10), f"{tick:g}", "tick", "middle")
     for i, row in enumerate(known):
         place = 22.0 + 26 * i
-        name = row["name"] if len(row["name"]) <= 18 else row["name"][:17] + "…"
-        figure.text((122, place + 4), name, "tick", "end")
+        figure.text((122, place + 4), _short_value(row["name"]), "tick", "end")
         if interval(row["interval"]):
             figure.line((x(row["interval"][0]), place), (x(row["interval"][1]), place), "bar")
         if row["null_q95"] is not None:
@@ -308,6 +309,16 @@ def slices_chart(rows: list[Row]) -> Markup:
             )
         figure.dot((x(row["value"]), place), 4.5, "dot", f"{row['name']}: {number(row['value'])}")
     return figure.markup()
+
+
+def _short_value(slice_: str) -> str:
+    """Return the value of a slice, short enough for its place: the heading of the figure has the name of its slices.
+
+    >>> _short_value("site:A"), _short_value("scanner:MAGNETOM-Vida-3T:Station-12")
+    ('A', 'MAGNETOM-Vida-…')
+    """
+    value = slice_.partition(":")[2] or slice_
+    return value if len(value) <= MAX_VALUE else value[: MAX_VALUE - 1] + "…"
 
 
 def sparkline(name: str, shares: list[float]) -> Markup:

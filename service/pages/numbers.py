@@ -11,6 +11,9 @@ MISSING = "–"
 UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 REASONS = {
     "no_data": "No labelled prediction in this window.",
+    "no_labels": "No labelled prediction in this window.",
+    "separable": "Every rating is of the most probable class, so every lower temperature fits better.",
+    "few_units": "Too few independent units.",
     "not_in_histogram": "Histograms were posted, which do not carry this result.",
     "too_few_units": "Too few independent units.",
     "few_errors": "Too few errors, or too few correct predictions, for an interval.",
@@ -68,6 +71,24 @@ def reason(code: str | None) -> str:
     if not code:
         return "No data."
     return REASONS.get(code, code.replace("_", " ").capitalize().rstrip(".") + ".")
+
+
+def sentence(text: str) -> str:
+    """Return a text as one sentence.
+
+    >>> sentence("no cohort is sealed"), sentence("It failed.")
+    ('No cohort is sealed.', 'It failed.')
+    """
+    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "rating"), counted(7200, "rating")
+    ('1 rating', '7,200 ratings')
+    """
+    return f"{number(n)} {noun}{'' if n == 1 else 's'}"
 
 
 def unbroken(text: str) -> str:

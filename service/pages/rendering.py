@@ -61,6 +61,8 @@ def templates() -> Environment:
     )
     for name in (
         "number",
+        "counted",
+        "sentence",
         "interval",
         "per_cent",
         "reason",

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
+from calibrant.quality_report.numbers import to_the_minute
 from calibrant_server.service.reads.metric_work import reject_costly
 from calibrant_server.service.reads.queries import SLICE, ClockQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
@@ -126,7 +127,7 @@ def contents_of(
         metrics=metrics | about,
         subject=[
             ("Model", config.model),
-            ("Window", f"{window['from']} to {window['to']}, {parameters.clock} time"),
+            ("Window", f"{_span(window)}, {parameters.clock} time"),
             ("Subgroup", parameters.slice or "all predictions"),
             *([("Classes", ", ".join(config.classes))] if config.classes else []),
             *([("Mode", OBSERVED)] if is_observed else []),
@@ -156,6 +157,13 @@ def contents_of(
             ("Model", f"revision {config.revision}"),
         ],
     )
+
+
+def _span(window: Mapping[str, str]) -> str:
+    """Return the limits of a window to the minute; a window of a model without data begins in 1970."""
+    end = to_the_minute(window["to"])
+    is_open = window["from"] == rfc3339(datetime.fromtimestamp(0, UTC))
+    return f"all until {end}" if is_open else f"{to_the_minute(window['from'])} to {end}"
 
 
 def _ratings(metrics: Mapping[str, Any]) -> dict[str, int]:

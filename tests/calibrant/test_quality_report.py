@@ -184,8 +184,13 @@ def test_the_brier_score_of_two_classes_is_explained(
 
 def test_a_report_without_data_says_so() -> None:
     empty = cal.Pane(cal.PaneSpec("multiclass", 3)).evaluate(["ece", "brier"])
-    text = Reader(page(ReportContents("Empty", empty.to_dict()))).text
+    at = "2026-11-26T06:29:12Z"
+    text = Reader(page(ReportContents("Empty", empty.to_dict(), generated_at=at))).text
     assert "Not enough data" in text and "0.000" not in text
+    assert "Written at 2026-11-26 06:29 UTC." in text
+    # No number of a section is missing, and nothing is stated of ratings that are not there.
+    assert "5. Figures" in text and "These results have no figure." in text
+    assert "Each prediction has one rating" not in text
 
 
 def test_an_error_above_its_interval_is_explained(contents: ReportContents) -> None:

@@ -102,6 +102,10 @@ def test_a_report_of_nothing_and_of_an_unknown_model(model: Deployment) -> None:
     response = model.client.get(f"{URL}/report", params=empty)
     assert response.status_code == 200 and "Not enough data" in response.text
     assert model.client.get("/v1/models/nobody/report").status_code == 404
+    assert "2020-01-01 00:00 UTC to 2020-01-02 00:00 UTC, event time" in response.text
+    assert model.client.put("/v1/models/empty", json={"task": "binary"}).status_code == 201
+    without_data = model.client.get("/v1/models/empty/report").text
+    assert "1970" not in without_data and ">all until " in without_data
     rejected = model.client.get(f"{URL}/report", headers={"Accept": "application/json"})
     assert rejected.status_code == 406
     wrong = model.client.get(f"{URL}/report", params={"tolerance": "2"})

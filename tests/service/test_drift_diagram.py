@@ -108,6 +108,10 @@ def test_without_detector_it_says_why():
     }
     shown = text_of(draw_drift(answer, "image/svg+xml"))
     assert "no label_horizon" in shown and "…: insufficient data" in shown
+    assert "Not enough data for a verdict" in shown
+    # Equal windows are `ok` without a detector: that is no lack of data.
+    shown = text_of(draw_drift(answer | {"status": "ok"}, "image/svg+xml"))
+    assert "Not watched" in shown and "Not enough data" not in shown
 
 
 @pytest.mark.parametrize("status", sorted(STATUSES))

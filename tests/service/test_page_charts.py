@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from calibrant_server.service.pages.charts import reliability_chart, temperature_chart
+from calibrant_server.service.pages.charts import reliability_chart, slices_chart, temperature_chart
 
 TEXT = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" class="(\w*)" text-anchor="\w+">([^<]*)</text>')
 
@@ -52,3 +52,14 @@ def test_a_full_first_bin_does_not_cover_the_name_of_the_shares() -> None:
         for each in re.findall(r'<rect x="[\d.]+" y="([\d.]+)"[^>]*class="share"', figure)
     ]
     assert texts(figure)["share of the data, log"] < min(tops)
+
+
+def test_names_of_slices_fit_left_of_their_dots() -> None:
+    """In letters of 12.5 units, as on a narrow screen, of which one takes at most 0.62 of its height."""
+    names = ["scanner:MAGNETOM-Vida-3T:Station-12.building-C", "scanner:GE", "scanner:" + "m" * 128]
+    rows = [{"name": name, "value": 0.1, "interval": None, "null_q95": None} for name in names]
+    figure = str(slices_chart(rows))
+    shown = re.findall(r'<text x="122(?:\.0+)?" [^>]*>([^<]*)</text>', figure)
+    assert shown[:2] == ["MAGNETOM-Vida-…", "GE"]
+    assert all(len(each) * 12.5 * 0.62 <= 122 for each in shown)
+    assert all(name in figure for name in names)
