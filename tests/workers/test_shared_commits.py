@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from calibrant_server.workers.ingest import partition_loop
 from tests.workers.driving import delivery
 
 
@@ -21,7 +22,9 @@ class DeliveringWhileWaiting(threading.Event):
         return False
 
 
-def test_batches_within_the_moment_after_a_commit_are_one_commit(bench):
+def test_batches_within_the_moment_after_a_commit_are_one_commit(bench, monkeypatch):
+    # On a busy machine the moment would be over before the second step.
+    monkeypatch.setattr(partition_loop, "SHARED_COMMIT_S", 60.0)
     bench.put_model()
     loop = bench.loop()
 
@@ -34,7 +37,7 @@ def test_batches_within_the_moment_after_a_commit_are_one_commit(bench):
     assert not stop.waits, "the first batch waits for no other"
     token = bench.client.hget(loop.keys.cursor, "tok")
     loop.step()
-    assert len(stop.waits) == 1 and 0 < stop.waits[0] <= 0.01
+    assert len(stop.waits) == 1 and 0 < stop.waits[0] <= 60.0
     assert bench.client.hget(loop.keys.cursor, "tok") != token
     assert [bench.merged(f"later1{n}").status for n in "ab"] == ["merged"] * 2
 
