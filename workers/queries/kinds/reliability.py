@@ -34,9 +34,9 @@ class ReliabilityQuery(BinnedQuery):
 
 
 def accumulators(query: ReliabilityQuery) -> Iterable[str]:
-    """Counts, plain histograms, and the cells of the scope."""
+    """Counts, plain histograms, the cells of the scope, and replicates, which show the dependence within units."""
     scopes = _SCOPES.get(query.scope or "", ("top_label", "positive", "classes", "all_labels"))
-    return ("counts", "histograms", *PARTS, *scopes)
+    return ("counts", "histograms", "replicates", *PARTS, *scopes)
 
 
 def compute(query: ReliabilityQuery, inputs: Inputs) -> Result:
@@ -60,5 +60,5 @@ def compare(query: ReliabilityQuery, inputs: Inputs, other: Inputs, against: Aga
 
 
 KIND = ResultKind(
-    ReliabilityQuery, compute, accumulators, compare, compared_accumulators=("replicates", "sample")
+    ReliabilityQuery, compute, accumulators, compare, compared_accumulators=("sample",)
 )
