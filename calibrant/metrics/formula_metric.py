@@ -101,21 +101,18 @@ class FormulaMetric(Metric):
         of_cells = self.of_cells
         if of_cells is not None and "error_bound" in extra:
             extra["error_estimate"] = placement_error(scored_cells(view), partial(of_cells, view))
-        bounds = None
+        bounds: tuple[float, float] | None
+        of_interval: Mapping[str, Any]
         try:
             found = self._interval(view, reading, seed)
-            bounds = found.bounds
-            extra |= found.about
+            bounds, of_interval = found.bounds, found.about
         except NoResultError as rejection:
-            extra["interval_reason"] = rejection.reason
-        null, about = self._null(view, reading, seed)
-        extra |= about
-        if bounds is not None and self.of_bins and _exceeds(bounds, reading.value, null, about):
+            bounds, of_interval = None, {"interval_reason": rejection.reason}
+        null, of_null = self._null(view, reading, seed)
+        if bounds is not None and self.of_bins and _exceeds(bounds, reading.value, null, of_null):
             # The bins of the interval lose what the value measures, as with scores that crowd near 0 or 1.
-            bounds = None
-            for name in found.about:
-                del extra[name]
-            extra["interval_reason"] = "bins_too_coarse"
+            bounds, of_interval = None, {"interval_reason": "bins_too_coarse"}
+        extra |= {**of_interval, **of_null}
         if bounds is not None and null is not None and null.limit is not None and self.of_bins:
             # What chance alone explains does not exclude a calibrated model, whose error is 0.
             bounds = (0.0 if reading.value <= null.limit else bounds[0], bounds[1])

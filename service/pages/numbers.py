@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from calibrant.quality_report.numbers import to_the_minute
+
 MISSING = "–"
 UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 REASONS = {
@@ -82,15 +84,6 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
 
 
-def counted(n: int, noun: str) -> str:
-    """Return a number of things.
-
-    >>> counted(1, "rating"), counted(7200, "rating")
-    ('1 rating', '7,200 ratings')
-    """
-    return f"{number(n)} {noun}{'' if n == 1 else 's'}"
-
-
 def unbroken(text: str) -> str:
     """Return the text without a line break between a number and its sign of per cent.
 
@@ -114,10 +107,7 @@ def with_code(text: str) -> Markup:
 
 def moment(text: str | None) -> str:
     """Return a time to the minute in UTC."""
-    if not text:
-        return MISSING
-    at = datetime.fromisoformat(text).astimezone(UTC)
-    return f"{at:%Y-%m-%d %H:%M} UTC"
+    return to_the_minute(text) if text else MISSING
 
 
 def day(text: str) -> str:

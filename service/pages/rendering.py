@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.quality_report.numbers import counted
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.problem_responses import problem_of
 from calibrant_server.service.pages import help_site, numbers
@@ -61,7 +62,6 @@ def templates() -> Environment:
     )
     for name in (
         "number",
-        "counted",
         "sentence",
         "interval",
         "per_cent",
@@ -73,6 +73,7 @@ def templates() -> Environment:
         "with_code",
     ):
         found.filters[name] = getattr(numbers, name)
+    found.filters["counted"] = counted
     return found
 
 

@@ -23,7 +23,7 @@ router = APIRouter(tags=["metrics"], default_response_class=Response)
 
 
 class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
-    """Which metrics, of which data, and by which of its parts."""
+    """The metrics, the data, and the parts by which the data are divided."""
 
     every: Duration | None = Field(
         None,

@@ -59,7 +59,7 @@ def test_arrays_with_gaps_between_rows_are_read():
 
 
 def gaps_of(n_tables, n_bins, seed):
-    """Simulated gaps of tables of which some bins are empty."""
+    """Simulated gaps of tables with some empty bins."""
     rng = np.random.default_rng(seed)
     weight = rng.integers(0, 5, (240, n_tables, n_bins)).astype(float)
     total = weight.sum(axis=0) * (rng.random((n_tables, n_bins)) < 0.9)

@@ -55,7 +55,7 @@ def test_a_full_first_bin_does_not_cover_the_name_of_the_shares() -> None:
 
 
 def test_names_of_slices_fit_left_of_their_dots() -> None:
-    """In letters of 12.5 units, as on a narrow screen, of which one takes at most 0.62 of its height."""
+    """In letters of 12.5 units, as on a narrow screen, each at most 0.62 of its height wide."""
     names = ["scanner:MAGNETOM-Vida-3T:Station-12.building-C", "scanner:GE", "scanner:" + "m" * 128]
     rows = [{"name": name, "value": 0.1, "interval": None, "null_q95": None} for name in names]
     figure = str(slices_chart(rows))

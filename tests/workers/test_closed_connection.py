@@ -18,7 +18,7 @@ async def request_over_closed(settings):
     pool = client.connection_pool
     connection = await pool.get_connection()
     try:
-        # As after a reset, before the loop has told the reader.
+        # As after a reset, before the loop has notified the reader.
         connection._writer.transport.abort()
         await asyncio.sleep(0)
         await connection.send_command("PING")

@@ -121,7 +121,7 @@ async def open_once(settings):
 
 
 class TestConfigurations:
-    """A model that a client was told of is found after the loss of any one server."""
+    """A model whose creation was acknowledged is found after the loss of any one server."""
 
     @pytest.fixture
     def bench(self, settings, pair):

@@ -360,7 +360,7 @@ class CommitGroup:
 
     @property
     def has_hot(self) -> bool:
-        """Whether some entries are of models of which this is the own partition, and that have side partitions."""
+        """Whether this is the own partition of a model with side partitions, and the group has entries of that model."""
         return any(
             item.entry is not None
             and not item.entry.is_side

@@ -75,7 +75,7 @@ def test_a_copy_that_is_interrupted_begins_again(bench, moved, after, monkeypatc
     with pytest.raises(Killed):
         mover(bench).run(to)
     monkeypatch.setattr(ModelCopy, "_write", write)
-    # Left by an attempt of which the source has nothing any more.
+    # Left by an attempt that the source has forgotten.
     stray = bench.store.keys.partition(to).baselines(MODEL.key, MODEL.generation)
     bench.client.hset(stray, "old", "{}")
     mover(bench).run(to)
