@@ -28,7 +28,7 @@ from calibrant_server.service.http.errors import (
     ScopeMissing,
 )
 from calibrant_server.service.http.parameters import only
-from calibrant_server.service.http.threads import note_tenant
+from calibrant_server.service.http.tenant_activity import note_tenant
 from calibrant_server.service.reads.queries import reject_unread
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.rates import Rates
