@@ -26,8 +26,11 @@ from calibrant.results import ReliabilityTable, Temperature
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK = "#222222"
+# Inches: around the figure; of the last label of the horizontal axis beyond it; of labels below the axes, and with a legend.
+MARGIN, END_OF_LABEL, LABELS_BELOW, LEGEND_BELOW = 0.05, 0.18, 0.5, 1.36
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,14 @@ class ReportFigure:
     size : width and height in inches
     draw : draws it
     title, caption : shown with it; the caption is its text alternative
+    below : inches of labels and legend below the axes
     """
 
     size: tuple[float, float]
     draw: Callable[[Axes], None]
     title: str
     caption: str
+    below: float = LABELS_BELOW
 
     @property
     def svg(self) -> str:
@@ -117,7 +122,7 @@ def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFi
         if each.get("null_q95") is not None:
             text += f" (a calibrated model: at most {plain_number(each['null_q95'])} in 95 % of samples)"
         caption.append(f"{text}.")
-    return ReportFigure((5.4, 5.7), draw, "Reliability", " ".join(caption))
+    return ReportFigure((5.4, 5.7), draw, "Reliability", " ".join(caption), LEGEND_BELOW)
 
 
 def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
@@ -187,15 +192,41 @@ def _temperature(fitted: Mapping[str, Any]) -> ReportFigure:
 
 def _save(drawn: ReportFigure, written: io.StringIO | io.BytesIO, **options: Any) -> None:
     import matplotlib
-    from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "calibrant", "svg.fonttype": "none"}):
-        figure = Figure(figsize=drawn.size, layout="constrained", facecolor="white")
-        ax = figure.subplots()
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.set_axisbelow(True)
-        drawn.draw(ax)
-        figure.savefig(written, **options)
+        figure_of(drawn).savefig(written, **options)
+
+
+def figure_of(drawn: ReportFigure) -> Figure:
+    """Return the figure of matplotlib, with the margins that its texts need."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=drawn.size, facecolor="white")
+    ax = figure.subplots()
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set_axisbelow(True)
+    drawn.draw(ax)
+    _fit(figure, ax, drawn.below)
+    return figure
+
+
+def _fit(figure: Figure, ax: Axes, below: float) -> None:
+    """Give the axes the margins that their labels and legend need. Only labels of the vertical axis have a width of their own.
+
+    matplotlib's own layout draws each figure twice for it: half of the CPU time of a report.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    labels = ax.yaxis.get_tightbbox(renderer)
+    width, height = figure.get_size_inches()
+    left = 0.0 if labels is None else (ax.bbox.x0 - labels.x0) / figure.dpi
+    figure.subplots_adjust(
+        left=(left + MARGIN) / width,
+        right=1.0 - END_OF_LABEL / width,
+        bottom=below / height,
+        top=1.0 - MARGIN / height,
+    )
 
 
 def _in_page(svg: str) -> str:
