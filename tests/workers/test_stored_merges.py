@@ -132,6 +132,28 @@ def test_without_room_nothing_is_stored(started):
     assert not started.client.keys(f"{keys.tag}:g:*")
 
 
+def merges(bench):
+    """Bytes of the merges of the model's partition, from the oldest."""
+    keys = bench.store.keys.of_model(MODEL.key)
+    members = bench.client.zrange(keys.merge_times, 0, -1)
+    return [int(bench.client.hget(keys.merge_bytes, member)) for member in members]
+
+
+def test_only_the_oldest_are_dropped_and_a_partition_may_have_what_others_leave(started):
+    """One of two partitions has all merges of the store: it keeps more than half of the bound."""
+    fill(started, "many", list(range(200)))
+    Reader(started).total()
+    sizes = merges(started)
+    assert len(sizes) > 3
+    other = Window(10 * HOUR_S, 1 << 32)
+    started.settings = started.settings.replace(stored_merges_bytes=sum(sizes))
+    assert Reader(started).total(other) == 190
+    left = merges(started)
+    assert sum(left) <= sum(sizes) < sum(left) + max(sizes)
+    reader = Reader(started)
+    assert reader.total(other) == 190 and reader.n_read <= 2
+
+
 def test_housekeeping_drops_what_has_changed(filled):
     keys, node = filled.store.keys.of_model(MODEL.key), filled.store.node(0)
     held = {each.decode() for each in filled.client.zrange(keys.merge_times, 0, -1)}

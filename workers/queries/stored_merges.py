@@ -1,8 +1,8 @@
 """Merged panes in the store: a cache that survives a restart, which other workers read too.
 
 Each accumulator of a merge is stored under the state of its panes: the digest of their starts and versions. A reader compares this with
-the versions of the panes, so a merge of former versions is never used, and no write needs to be ordered with commits. The oldest are
-dropped above `stored_merges_bytes`. Housekeeping drops those whose panes have changed or are gone.
+the versions of the panes, so a merge of former versions is never used, and no write needs to be ordered with commits. Above `stored_merges_bytes`
+in the whole store, a partition with more than an equal part of them drops its oldest. Housekeeping drops those whose panes have changed or are gone.
 
 The stored sample is left out: a prediction that is deleted leaves no copy of its row.
 """
@@ -21,7 +21,7 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.window_state import LruCache, Wanted, WindowPart
 from calibrant_server.workers.store.connection import Store, run_script
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.merge_index import SPAN, STATE_BYTES, drop_merges
+from calibrant_server.workers.store.merge_index import SPAN, STATE_BYTES, drop_oldest_merges
 from calibrant_server.workers.store.registry import ModelConfig
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 UNLIKE_SUMS = frozenset({"sample"})
 # A merge whose panes change all the time is written this often.
 _PAUSE_S = 60.0
-_DROPPED_AT_ONCE = 16
 
 
 class StoredMerges:
@@ -38,7 +37,8 @@ class StoredMerges:
     def __init__(self, store: Store, numerics: Numerics):
         self._store = store
         self._numerics = numerics
-        self._most_bytes = store.settings.stored_merges_bytes // store.settings.partitions
+        self._most_bytes = store.settings.stored_merges_bytes
+        self._part_bytes = self._most_bytes // store.settings.partitions
         self._written: LruCache[str, float] = LruCache(4096)
 
     def supports(self, wanted: Wanted) -> bool:
@@ -94,12 +94,22 @@ class StoredMerges:
             total_bytes = run_script(
                 node, "keep_merge", named, [member, time.time(), state, *values]
             )
-            while total_bytes > self._most_bytes:
-                oldest = node.zrange(keys.merge_times, 0, _DROPPED_AT_ONCE - 1)
-                total_bytes = drop_merges(node, keys, [each.decode() for each in oldest])
+            while (excess := self._excess_bytes(total_bytes)) > 0:
+                total_bytes = drop_oldest_merges(node, keys, excess)
         except RedisError as error:
             # A full store has no room for a cache.
             log.info("merge_not_stored error=%s", error)
+
+    def _excess_bytes(self, partition_bytes: int) -> int:
+        """Return how many bytes a partition must drop: of what the store has above its bound, at most what is above the equal part."""
+        above_part = partition_bytes - self._part_bytes
+        if above_part <= 0:
+            return 0
+        with self._store.client.pipeline(transaction=False) as pipe:
+            for number in range(self._store.settings.partitions):
+                pipe.hget(self._store.keys.partition(number).merge_bytes, "")
+            total_bytes = sum(int(each or 0) for each in pipe.execute())
+        return min(above_part, total_bytes - self._most_bytes)
 
     def _pane(
         self, config: ModelConfig, wanted: Sequence[str], state: bytes, values: list[bytes | None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import accumulate
 from typing import Any
 
 from calibrant_server.workers.store.connection import run_script
@@ -31,6 +32,16 @@ def drop_merges(node: Any, keys: PartitionKeys, members: Sequence[str]) -> int:
         return 0
     named = [keys.merge_times, keys.merge_bytes, *map(keys.merge, members)]
     return int(run_script(node, "drop_merges", named, members))
+
+
+def drop_oldest_merges(node: Any, keys: PartitionKeys, excess: int) -> int:
+    """Drop the oldest merged panes, together at least `excess` bytes, if there are as many; return the bytes of those that are left."""
+    oldest = [each.decode() for each in node.zrange(keys.merge_times, 0, _AT_ONCE - 1)]
+    sizes = node.hmget(keys.merge_bytes, oldest) if oldest else []
+    freed = [0, *accumulate(int(size or 0) for size in sizes)]
+    return drop_merges(
+        node, keys, [each for each, before in zip(oldest, freed, strict=False) if before < excess]
+    )
 
 
 def drop_merges_of(node: Any, keys: PartitionKeys, model: str, generation: str) -> None:
