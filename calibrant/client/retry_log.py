@@ -67,6 +67,18 @@ class Announced:
         found = self._wait(error)
         if found is not False and not self._said:
             self._said = True
-            limit = "" if self._timeout_s is None else f" for up to {self._timeout_s:,.0f} s"
-            logger.warning("%s. Trying again%s.", str(error).rstrip("."), limit)
+            logger.warning(
+                "%s. Trying again%s.", str(error).rstrip("."), _limit(self._timeout_s)
+            )
         return found
+
+
+def _limit(seconds: float | None) -> str:
+    """Return how long a request is repeated.
+
+    >>> _limit(None), _limit(30.0), _limit(43200.0)
+    ('', ' for up to 30 s', ' for up to 12 h')
+    """
+    if seconds is None:
+        return ""
+    return f" for up to {seconds / 3600:g} h" if seconds >= 3600 else f" for up to {seconds:g} s"
