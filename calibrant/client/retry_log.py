@@ -67,9 +67,7 @@ class Announced:
         found = self._wait(error)
         if found is not False and not self._said:
             self._said = True
-            logger.warning(
-                "%s. Trying again%s.", str(error).rstrip("."), _limit(self._timeout_s)
-            )
+            logger.warning("%s. Trying again%s.", str(error).rstrip("."), _limit(self._timeout_s))
         return found
 
 
