@@ -31,6 +31,18 @@ def evaluate_pane(
     **requested: Any,
 ) -> Report:
     """Compute metrics from a pane; see `Pane.evaluate`."""
+    return report_of(*view_of(pane, metrics, bins=bins, scope=scope, **requested))
+
+
+def view_of(
+    pane: Pane,
+    metrics: str | Sequence[str] | None,
+    *,
+    bins: int | None,
+    scope: str | None,
+    **requested: Any,
+) -> tuple[View, list[str]]:
+    """Return the view of a pane under the options of a call, and the requested metrics by their canonical keys."""
     slugs = slugs_of(metrics, requested.keys() - {"binning", "edges", "min_count", "raters", "ci"})
     shared = {
         name: requested.pop(name) for name in ("binning", "edges", "min_count", "raters", "ci")
@@ -41,7 +53,7 @@ def evaluate_pane(
         options=accepted_options(requested, slugs),
         **shared,
     )
-    return report_of(View(pane, pane_query), slugs)
+    return View(pane, pane_query), slugs
 
 
 def reliability_of_pane(

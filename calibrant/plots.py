@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibrators.temperature.drawn_curve import drawn_curve
 from calibrant.core.extras import pip_install
 from calibrant.metrics.estimate import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
+    from calibrant.results import CalibrationMap, ReliabilityTable, Temperature
 
 BLUE, ORANGE, GREY, FAINT = "#0072B2", "#D55E00", "#8A8A8A", "#E4E4E4"
 # Bins with fewer independent units are drawn as points that no line joins.
@@ -167,6 +168,8 @@ def plot_temperature(temperature: Temperature, ax: Axes | None) -> Axes:
     if curve:
         x, y = _smooth(curve, loss, temperature.value, (values.get("after") or {}).get(loss))
         ax.plot(x, y, color=BLUE, linewidth=1.6)
+        if loss == "ece":
+            _mark_points(ax, curve)
         ax.set_xscale("log")
         _around_the_minimum(ax, x, y, temperature.value)
     else:
@@ -184,20 +187,22 @@ def plot_temperature(temperature: Temperature, ax: Axes | None) -> Axes:
     return ax
 
 
+def _mark_points(ax: Axes, curve: Mapping[str, Any]) -> None:
+    """Mark where the ECE was computed: it is not smooth, so that the line between is a guide only."""
+    ax.plot(
+        curve["temperature"], curve["ece"], color=BLUE, marker="o", markersize=3, linestyle="none", label="computed"
+    )  # fmt: skip
+
+
 def _smooth(
     curve: Mapping[str, Any], loss: str, value: float | None, least: float | None
 ) -> tuple[Any, Any]:
     """Return the curve through its stored points and the fitted one, closely enough to look smooth."""
-    import scipy
-
     points = dict(zip(curve["temperature"], curve[loss], strict=True))
     if value is not None and least is not None:
         points[value] = least
-    x = np.array(sorted(points))
-    fine = np.geomspace(x[0], x[-1], 400)
-    return fine, scipy.interpolate.PchipInterpolator(
-        np.log(x), [points[each] for each in x.tolist()]
-    )(np.log(fine))
+    fine = np.geomspace(min(points), max(points), 400)
+    return fine, drawn_curve(loss, points, fine)
 
 
 def _around_the_minimum(ax: Axes, x: Any, y: Any, value: float | None) -> None:
@@ -252,56 +257,6 @@ def _mapped(fitted: CalibrationMap, values: Mapping[str, Any], x: Any) -> Any:
         raise ValueError(
             "a map of more than two classes has no curve of one probability"
         ) from error
-
-
-def plot_report(report: Report, ax: Axes | None) -> Axes:
-    """Draw values with intervals, and the range from 0 to the 95 % quantile of a calibrated model."""
-    names = [name for name, estimate in report.items() if estimate.value is not None]
-    ax = axes_of(ax, (5.6, 0.9 + 0.32 * max(len(names), 2)))
-    for place, name in enumerate(reversed(names)):
-        estimate = report[name]
-        if estimate.null is not None:
-            ax.plot(
-                [estimate.null.mean, estimate.null.q95],
-                [place] * 2,
-                color=ORANGE,
-                alpha=0.35,
-                linewidth=7,
-                solid_capstyle="butt",
-                label="null",
-            )
-        if estimate.interval is not None:
-            ax.plot(estimate.interval, [place] * 2, color=BLUE, linewidth=1.8, label="interval")
-        ax.plot(
-            [float(estimate)],
-            [place],
-            color=BLUE,
-            marker="o",
-            markersize=6,
-            markeredgecolor="white",
-            linestyle="none",
-        )
-    ax.set_yticks(range(len(names)), list(reversed(names)))
-    ax.set_ylim(-0.6, len(names) - 0.4)
-    ax.grid(visible=False, axis="y")
-    if names:
-        _name_lines(ax, f"{100 * report.about['ci']:g} % interval")
-    else:
-        _nothing(ax, {"reason": "no metric has a value"})
-    return ax
-
-
-def _name_lines(ax: Axes, level: str) -> None:
-    """Name the lines once."""
-    handles, labels = ax.get_legend_handles_labels()
-    first = dict(zip(reversed(labels), reversed(handles), strict=True))
-    texts = {"null": "calibrated model: mean to 95 %", "interval": level}
-    shown = [name for name in ("interval", "null") if name in first]
-    if shown:
-        ax.legend(
-            [first[name] for name in shown], [texts[name] for name in shown], framealpha=0.9, edgecolor="none",
-            fontsize=8.5, loc="best",
-        )  # fmt: skip
 
 
 def _nothing(ax: Axes, values: Mapping[str, Any]) -> None:

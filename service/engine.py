@@ -87,6 +87,7 @@ def engine_settings(settings: Settings) -> EngineSettings:
         redis_url=settings.redis_url,
         data_dir=settings.data_dir,
         create_models=settings.create_models,
+        webhook_networks=settings.webhook_networks,
     )
 
 

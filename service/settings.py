@@ -8,15 +8,21 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, Field, field_validator
+from pydantic import AfterValidator, AliasChoices, Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from calibrant_server.workers.alarm.url_guard import networks_of
 from calibrant_server.workers.settings import EnvironmentSettings, Fixed
 from calibrant_server.workers.store.registry import SERVE, Mode
 
 MIB = 1024 * 1024
 HEADER = r"^[A-Za-z0-9-]{1,100}$"
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
+
+
+def _networks(text: str) -> str:
+    networks_of(text)
+    return text
 
 
 class Settings(EnvironmentSettings):
@@ -100,6 +106,10 @@ class Settings(EnvironmentSettings):
     max_streams: int = Field(100, ge=0, description="Event streams open at one time.")
     metrics_models: int = Field(
         100, ge=0, description="Models of a tenant in /metrics/models, by name."
+    )
+    webhook_networks: Annotated[str, AfterValidator(_networks)] | None = Field(
+        None,
+        description="Networks where receivers of alarms may be, in addition to the public internet.",
     )
     allowed_origins: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None, description="Origins of pages that may read and embed responses, separated by commas."

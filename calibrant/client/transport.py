@@ -13,6 +13,7 @@ import stamina
 
 from calibrant.client.errors import ClientError, ServiceError, ServiceUnreachable
 from calibrant.client.operations import Operation
+from calibrant.client.retry_log import Announced, one_line
 
 T = TypeVar("T")
 READ_RETRIES_S = 30.0
@@ -71,9 +72,11 @@ class Transport:
 
     def run(self, operation: Operation[T]) -> T:
         """Send a request, and again while that may help and the time for it lasts."""
-        for attempt in stamina.retry_context(retry_wait, timeout=READ_RETRIES_S):
-            with attempt:
-                return self.once(operation)
+        wait = Announced(retry_wait, READ_RETRIES_S)
+        with one_line():
+            for attempt in stamina.retry_context(wait, timeout=READ_RETRIES_S):
+                with attempt:
+                    return self.once(operation)
         raise AssertionError("a retry returns or raises")
 
     def close(self) -> None:
@@ -97,9 +100,11 @@ class AsyncTransport:
 
     async def run(self, operation: Operation[T]) -> T:
         """Send a request, and again while that may help and the time for it lasts."""
-        async for attempt in stamina.retry_context(retry_wait, timeout=READ_RETRIES_S):
-            with attempt:
-                return await self.once(operation)
+        wait = Announced(retry_wait, READ_RETRIES_S)
+        with one_line():
+            async for attempt in stamina.retry_context(wait, timeout=READ_RETRIES_S):
+                with attempt:
+                    return await self.once(operation)
         raise AssertionError("a retry returns or raises")
 
     async def close(self) -> None:
@@ -122,11 +127,13 @@ def retried(
     send: Callable[[], T], wait: Callable[[Exception], bool | float], timeout_s: float
 ) -> T:
     """Return what `send` returns, called again for as long as `wait` and the timeout allow."""
-    for attempt in stamina.retry_context(
-        wait, attempts=None, timeout=timeout_s, wait_initial=0.1, wait_max=10.0, wait_jitter=0.5
-    ):
-        with attempt:
-            return send()
+    announced = Announced(wait, timeout_s)
+    with one_line():
+        for attempt in stamina.retry_context(
+            announced, attempts=None, timeout=timeout_s, wait_initial=0.1, wait_max=10.0, wait_jitter=0.5
+        ):  # fmt: skip
+            with attempt:
+                return send()
     raise AssertionError("a retry returns or raises")
 
 

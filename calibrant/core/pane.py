@@ -18,7 +18,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.input.arrays import read_arrays
 
 if TYPE_CHECKING:
-    from calibrant.results import ReliabilityTable, Report, Temperature
+    from calibrant.results import Comparison, ReliabilityTable, Report, Temperature
 
 
 class Pane(PaneState):
@@ -228,6 +228,45 @@ class Pane(PaneState):
         return library_of_panes.evaluate_pane(
             self, metrics, bins=bins, binning=binning, edges=edges, min_count=min_count, scope=scope, raters=raters,
             ci=ci, **options,
+        )  # fmt: skip
+
+    def compare(
+        self,
+        other: Pane,
+        metrics: str | Sequence[str] | None = None,
+        *,
+        bins: int | None = None,
+        binning: str = "equal_width",
+        edges: Edges = "right",
+        min_count: float = 0,
+        scope: str | None = None,
+        raters: str = "pooled",
+        ci: float = 0.95,
+        **options: Any,
+    ) -> Comparison:
+        """Compare with another pane, metric by metric, as the service does with `against`.
+
+        Units that are in both panes are paired. Without units, predictions with the same id are.
+
+        Parameters
+        ----------
+        other : pane of the same specification
+        metrics, bins, binning, edges, min_count, scope, raters, ci, options : as in `evaluate`
+
+        Returns
+        -------
+        Comparison: the value of this pane minus that of `other`
+
+        Raises
+        ------
+        CalibrationInputError
+            Another specification; an unknown metric or option, or a value outside its range.
+        """
+        from calibrant import library_comparison
+
+        return library_comparison.compare_panes(
+            self, other, metrics, bins=bins, binning=binning, edges=edges, min_count=min_count, scope=scope,
+            raters=raters, ci=ci, **options,
         )  # fmt: skip
 
     def reliability(

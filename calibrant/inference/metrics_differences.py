@@ -8,7 +8,7 @@ they share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -68,12 +68,34 @@ def differences(
     requests = requested(slugs, shared=view.pane_query.options)
     keys = [each.key for each in requests]
     mine, theirs = compute_metrics(view, keys, seed), compute_metrics(other, keys, seed)
+    return differences_of(view, other, mine, theirs, seed)
+
+
+def differences_of(
+    view: View,
+    other: View,
+    mine: Mapping[str, Result],
+    theirs: Mapping[str, Result],
+    seed: int = SEED,
+) -> dict[str, Result]:
+    """Return `mine` with `against`, `difference` and `difference_interval`, as `differences` does.
+
+    Parameters
+    ----------
+    mine, theirs : results of `compute_metrics` for the two views, by the same keys
+    """
+    requests = requested(list(mine), shared=view.pane_query.options)
     return {
-        key: mine[key]
+        each.key: mine[each.key]
         | _difference(
-            each.metric, view_for(view, each), view_for(other, each), mine[key], theirs[key], seed
+            each.metric,
+            view_for(view, each),
+            view_for(other, each),
+            mine[each.key],
+            theirs[each.key],
+            seed,
         )
-        for key, each in zip(keys, requests, strict=True)
+        for each in requests
     }
 
 

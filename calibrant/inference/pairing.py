@@ -10,10 +10,12 @@ Source: Zou and Donner (Statistics in Medicine 2008) for combined intervals (MOV
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.documents import Result
 from calibrant.core.hashing import U64
@@ -27,6 +29,13 @@ INDEPENDENT = "both intervals combined as for independent data (MOVER)"
 Floats = NDArray[np.float64]
 Bounds = Sequence[float]
 Ratio = tuple[Floats, Floats]
+
+
+def paired(batch: Batch) -> Batch:
+    """Return the batch for a comparison with other predictions of the same rows: without other names, a row's number is its id."""
+    if batch.units is not None or batch.cases is not None or batch.ids is not None:
+        return batch
+    return replace(batch, ids=np.array([f"row-{row}" for row in range(batch.n)], object))
 
 
 def ratio_difference(mine: Ratio, theirs: Ratio, ci: float) -> list[float]:

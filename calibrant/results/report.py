@@ -11,7 +11,7 @@ from calibrant.printing import html_table, text_table
 from calibrant.results.values import MISSING, bounds_text, cell, counted
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class Report(Mapping[str, Estimate]):
@@ -111,17 +111,21 @@ class Report(Mapping[str, Estimate]):
         found = {} if self.detectable is None else {"now": self.detectable}
         return page(ReportContents("Calibration report", self.to_dict(), detectable=found))
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self) -> Figure:
         """Draw each value with its interval and the range that is usual for a calibrated model.
+
+        Returns
+        -------
+        Figure, one panel for calibration errors and one for each other metric
 
         Raises
         ------
         ImportError
             matplotlib is not installed; the extra `plot` brings it.
         """
-        from calibrant.plots import plot_report
+        from calibrant.plots_of_metrics import plot_report
 
-        return plot_report(self, ax)
+        return plot_report(self)
 
     @property
     def _caption(self) -> str:

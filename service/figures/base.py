@@ -16,6 +16,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result, Row
+from calibrant.quality_report.numbers import to_the_minute
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -315,8 +316,10 @@ def window_of(result: Result) -> str:
     if not window.get("from"):
         return ""
     # Without data, a window of everything starts with the epoch.
-    start = "" if window["from"].startswith("1970-01-01T00:00:00") else f"{window['from']} "
-    return f"{start}to {window['to']}"
+    if window["from"].startswith("1970-01-01T00:00:00"):
+        return f"to {to_the_minute(window['to'])}"
+    start = to_the_minute(window["from"]).removesuffix(" UTC")
+    return f"{start} to {to_the_minute(window['to'])}"
 
 
 def short(text: str, most: int = 14) -> str:

@@ -13,6 +13,7 @@ from calibrant_server.service.figures.base import (
     BLUE,
     GREY,
     ORANGE,
+    SLATE,
     card,
     image,
     legend,
@@ -103,8 +104,9 @@ def _draw_evidence(axes: Axes, result: Result) -> None:
 def _mark_dates(axes: Axes, at: list[datetime]) -> None:
     """Mark at most `MAX_DATES` cohorts at equal distances. Matplotlib's own marks restart each month and may overlap."""
     marked: Any = at[:: max(1, -(-len(at) // MAX_DATES))]
-    form = "%Y-%m-%d" if all(each.hour == each.minute == 0 for each in at) else "%m-%d %H:%M"
-    axes.set_xticks(marked, [each.strftime(form) for each in marked], rotation=15)
+    form = "%Y-%m-%d" if all(each.hour == each.minute == 0 for each in at) else "%H:%M\n%Y-%m-%d"
+    axes.set_xticks(marked, [each.strftime(form) for each in marked])
+    axes.set_xlabel("start of the cohort, UTC")
 
 
 def _until(values: list[float], most: float) -> list[float]:
@@ -168,6 +170,9 @@ def _draw_gaps(axes: Axes, result: Result) -> None:
             label="since the baseline, with confidence sequence",
             **dots,
         )
+    else:
+        text = "no labelled prediction in evaluated cohorts"
+        axes.text(0.5, 0.5, text, ha="center", va="center", color=SLATE, transform=axes.transAxes)
     since = [row for row in result.get("bins_since_change") or [] if row["gap"] is not None]
     if since:
         diamonds: dict[str, Any] = {

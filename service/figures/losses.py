@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.calibrators.temperature.drawn_curve import drawn_curve
 from calibrant.core.documents import Result
 from calibrant.quality_report.numbers import interval_text, plain_number
 from calibrant_server.service.figures.base import (
@@ -80,19 +81,14 @@ def _draw(
     shown: tuple[float, float],
 ) -> None:
     """Draw points of the grid, a smooth line through them, and the computed losses before and after."""
-    from scipy.interpolate import PchipInterpolator
-
     values = np.array([np.nan if each is None else each for each in losses])
     known = np.isfinite(values)
     near = known & (at >= shown[0] / 1.5) & (at <= shown[1] * 1.5)
     if near.sum() > 1:
-        along = np.geomspace(max(at[near][0], shown[0]), min(at[near][-1], shown[1]), 200)
-        axes.plot(
-            along,
-            PchipInterpolator(np.log(at[near]), values[near])(np.log(along)),
-            color=BLUE,
-            linewidth=1.6,
-        )
+        points = dict(zip(at[known].tolist(), values[known].tolist(), strict=True))
+        points |= _computed(result, name)
+        along = np.geomspace(max(at[near][0], shown[0]), min(at[near][-1], shown[1]), 300)
+        axes.plot(along, drawn_curve(name, points, along), color=BLUE, linewidth=1.6)
     axes.plot(
         at[near],
         values[near],
@@ -114,3 +110,9 @@ def _draw(
                 *([temperature], [loss]), color=colour, marker=marker, markersize=7, linestyle="", label=when,
                 markeredgecolor="white", zorder=5,
             )  # fmt: skip
+
+
+def _computed(result: Result, name: str) -> dict[float, float]:
+    """Return the loss at the fitted temperature, if it is known."""
+    loss = (result.get("after") or {}).get(name)
+    return {} if loss is None else {float(result["temperature"]): float(loss)}

@@ -9,7 +9,7 @@ import numpy as np
 from calibrant.core.documents import Result
 from calibrant.quality_report.numbers import plain_number
 from calibrant_server.service.figures.base import (
-    GREY,
+    INK,
     ORANGE,
     SLATE,
     class_named,
@@ -69,7 +69,7 @@ def _figure(result: Result, objective: str, classes: list[str] | None) -> Figure
     axes.set(xscale="log", yscale="log")
     _draw(axes, along, up, values, LOSSES[objective])
     ends = [along[0], along[-1]]
-    axes.plot(ends, ends, color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label="one temperature")
+    axes.plot(ends, ends, color=INK, linestyle=(0, (5, 4)), linewidth=1.2, label="one temperature")
     axes.plot([1], [1], "k+", markersize=9, markeredgewidth=1.6, label="unchanged")
     lowest = (result.get("lowest") or {}).get(objective)
     if lowest:

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 from markupsafe import Markup
-from scipy.interpolate import PchipInterpolator
 
+from calibrant.calibrators.temperature.drawn_curve import drawn_curve
 from calibrant.core.documents import Result, Row
 from calibrant_server.service.pages.numbers import day, interval, number, per_cent
 from calibrant_server.service.pages.svg import Point, Scale, SvgFigure, ticks
@@ -274,11 +274,9 @@ def _name_losses(
 
 def _smooth(pairs: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the curve through its points, closely enough to look smooth; temperatures are unique."""
-    points = dict(pairs)
-    at = np.array(sorted(points))
-    along = np.geomspace(at[0], at[-1], 120)
-    curve = PchipInterpolator(np.log(at), [points[each] for each in at.tolist()])
-    return [(float(t), float(loss)) for t, loss in zip(along, curve(np.log(along)), strict=True)]
+    along = np.geomspace(pairs[0][0], pairs[-1][0], 120)
+    curve = drawn_curve("nll", dict(pairs), along)
+    return [(float(t), float(loss)) for t, loss in zip(along, curve, strict=True)]
 
 
 def slices_chart(rows: list[Row]) -> Markup:

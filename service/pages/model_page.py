@@ -20,7 +20,13 @@ from calibrant_server.service.pages.charts import (
     temperature_chart,
 )
 from calibrant_server.service.pages.numbers import interval
-from calibrant_server.service.pages.verdict import restart, shown_status, verdict
+from calibrant_server.service.pages.verdict import (
+    before_map,
+    restart,
+    shown_status,
+    verdict,
+    why_watch,
+)
 
 METRICS = "ece,brier,nll,accuracy"
 MAX_SLICE_KEYS, MAX_VALUES, MAX_LISTED = 4, 30, 10
@@ -72,7 +78,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
             for name in names
         }
     )
-    metrics, reliability = found["metrics"], found["reliability"]
+    metrics, reliability, current = found["metrics"], found["reliability"], found["current"]
     drift, temperature = found["drift"].document, found["temperature"].document
     error = (metrics.document.get("metrics") or {}).get("ece")
     rows = filled_rows(reliability.document)
@@ -83,7 +89,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         "query": query,
         "windows": WINDOWS,
         **found,
-        "is_observed": str(found["current"].document.get("type", "")).endswith("/observe-only"),
+        "is_observed": str(current.document.get("type", "")).endswith("/observe-only"),
         "verdict": metrics.problem or verdict(metrics.document, reliability.document),
         "error": error,
         "has_intervals": any(
@@ -92,6 +98,8 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         ),
         "is_above_interval": _is_above(error),
         "status": shown_status(drift.get("status"), settings.document["label_horizon"] is not None),
+        "why_watch": why_watch(drift),
+        "before_map": before_map(current.document["version"] if current.is_ok else None, drift),
         "n_few": sum(row["n_effective"] < MIN_JOINED for row in rows),
         "rows": rows,
         "bands": [band_of(row) for row in rows],

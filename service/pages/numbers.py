@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from calibrant.quality_report.numbers import to_the_minute
 
 MISSING = "–"
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
 UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 REASONS = {
     "no_data": "No labelled prediction in this window.",
@@ -84,13 +86,16 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
 
 
-def unbroken(text: str) -> str:
-    """Return the text without a line break between a number and its sign of per cent.
+def unbroken(text: str) -> Markup:
+    """Return the text, escaped, without a line break in a date, or between a number and its sign of per cent.
 
     >>> unbroken("95 %") == "95" + chr(160) + "%"
     True
+    >>> unbroken("from 2026-10-02 < now")
+    Markup('from <span class="unbroken">2026-10-02</span> &lt; now')
     """
-    return text.replace(" %", "\u00a0%")
+    escaped = str(escape(text)).replace(" %", "\u00a0%")
+    return Markup(DATE.sub(r'<span class="unbroken">\g<0></span>', escaped))
 
 
 def with_code(text: str) -> Markup:
@@ -99,7 +104,7 @@ def with_code(text: str) -> Markup:
     >>> with_code("run `a < b`")
     Markup('run <code>a &lt; b</code>')
     """
-    parts = text.split("`")
+    parts = escape(text).split("`")
     return Markup().join(
         Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts)
     )

@@ -1,5 +1,6 @@
 """Declared settings of a model's alarm, and the representation of alarms in responses."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -23,7 +24,12 @@ from calibrant_server.workers.alarm.settings import (
     ONE_RATER,
     AlarmSettings,
 )
-from calibrant_server.workers.alarm.url_guard import BlockedUrlError, check_url
+from calibrant_server.workers.alarm.url_guard import (
+    BlockedUrlError,
+    Network,
+    check_declared,
+    check_url,
+)
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -44,7 +50,7 @@ def check_false_alarms(text: str) -> str:
 
 
 def check_receiver(url: str) -> str:
-    """Return a receiver's URL unchanged; reject an invalid one. Its address is checked at each delivery."""
+    """Return a receiver's URL unchanged; reject an invalid one. A name is resolved and checked at each delivery."""
     try:
         check_url(url)
     except BlockedUrlError as error:
@@ -89,7 +95,9 @@ class WebhookBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    url: Annotated[str, AfterValidator(check_receiver)] = Field(description="https.")
+    url: Annotated[str, AfterValidator(check_receiver)] = Field(
+        description="https. A name is resolved, and its addresses are checked, at each delivery."
+    )
     secret: Annotated[str, AfterValidator(check_secret)] | None = Field(
         None,
         description="Signs the messages: `whsec_` and base64 of 24 to 64 bytes. Default: a new secret, returned once.",
@@ -149,9 +157,17 @@ class AlarmBody(BaseModel):
 
 
 def stored_alarm(
-    body: AlarmBody, config: ModelConfig, current: ModelConfig | None
+    body: AlarmBody,
+    config: ModelConfig,
+    current: ModelConfig | None,
+    networks: Sequence[Network] | None = None,
 ) -> dict[str, Any]:
     """Return the settings as the registry stores them: declared values, classes by index, every secret.
+
+    Parameters
+    ----------
+    current : the model before the change, None for a new one
+    networks : where new receivers may be, in addition to the public internet; None to leave the check to the delivery
 
     Raises
     ------
@@ -181,7 +197,7 @@ def stored_alarm(
     elif "bets" in stored:
         stored["bets"] = OWN_SCORE
     if "webhooks" in stored:
-        stored["webhooks"] = _webhooks(body.webhooks, current)
+        stored["webhooks"] = _webhooks(body.webhooks, current, networks)
     return stored
 
 
@@ -212,7 +228,9 @@ def _index(name: str | int, config: ModelConfig) -> int:
     raise _broken("bets", "unknown_class", f"Received class {name!r}; expected one of {known}.")
 
 
-def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[dict[str, str]]:
+def _webhooks(
+    wanted: list[WebhookBody], current: ModelConfig | None, networks: Sequence[Network] | None
+) -> list[dict[str, str]]:
     known = {} if current is None else {w.url: w.secret for w in AlarmSettings.of(current).webhooks}
     if len({each.url for each in wanted}) < len(wanted):
         raise _broken(
@@ -220,6 +238,8 @@ def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[di
         )
     stored = []
     for number, each in enumerate(wanted):
+        if networks is not None and each.url not in known:
+            _check_place(number, each.url, networks)
         given = each.secret
         if given == HIDDEN_SECRET and each.url not in known:
             raise _broken(
@@ -231,6 +251,14 @@ def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[di
             given = known.get(each.url) or new_secret()
         stored.append({"url": each.url, "secret": given})
     return stored
+
+
+def _check_place(number: int, url: str, networks: Sequence[Network]) -> None:
+    try:
+        check_declared(url, networks)
+    except BlockedUrlError as error:
+        detail = f"{error}, a setting of service and workers."
+        raise _broken(f"webhooks/{number}/url", "blocked_receiver", detail) from error
 
 
 def hidden(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from calibrant_server.service.reads.alarms import hidden, newly_made, stored_ala
 from calibrant_server.service.reads.durations import duration_of
 from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
 from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.alarm.url_guard import Network
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.side_partitions import TooManyPartitions
@@ -33,12 +35,16 @@ class SettingsChange:
 
 
 def change_of(
-    settings: ModelSettings, caller: Caller, model: str, current: ModelConfig | None
+    settings: ModelSettings,
+    caller: Caller,
+    model: str,
+    current: ModelConfig | None,
+    networks: Sequence[Network],
 ) -> SettingsChange:
-    """Return a model's configuration for the registry."""
+    """Return a model's configuration for the registry; `networks` are where receivers of alarms may be."""
     config = config_of(settings, caller, model)
     try:
-        alarm = stored_alarm(settings.alarm, config, current)
+        alarm = stored_alarm(settings.alarm, config, current, networks)
     except CalibrationInputError as error:
         raise invalid_input(error.violations) from error
     return SettingsChange(replace(config, alarm=alarm), newly_made(settings.alarm, current))

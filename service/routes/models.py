@@ -60,6 +60,7 @@ from calibrant_server.service.reads.model_list import (
 from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.alarm.url_guard import Network, networks_of
 from calibrant_server.workers.ingest.inbox import StoreUnavailableError
 from calibrant_server.workers.queries.ask import (
     ResultFailedError,
@@ -163,7 +164,7 @@ async def put_model(
     document = await _document(request, ingest, (JSON,))
     with engine_errors():
         current = await ingest.registry.get(caller.tenant, model)
-        change = change_of(settings_of(document), caller, model, current)
+        change = change_of(settings_of(document), caller, model, current, _networks(ingest))
         _check_preconditions(request, current)
         return await _put(request, ingest, current, change)
 
@@ -191,7 +192,7 @@ async def patch_model(
     current = await model_of(connection, caller, model)
     _check_preconditions(request, current)
     settings = settings_of(patched(declared(current), document))
-    change = change_of(settings, caller, model, current)
+    change = change_of(settings, caller, model, current, _networks(ingest))
     with engine_errors():
         return await _put(request, ingest, current, change)
 
@@ -230,6 +231,11 @@ async def _document(
         settings = ingest.settings.model_copy(update=small)
         body = await read_body(request, settings, hold, types)
         return object_of(read_json(body.data, MAX_SETTINGS_OBJECTS))
+
+
+def _networks(ingest: IngestService) -> tuple[Network, ...]:
+    """Return where receivers of alarms may be, in addition to the public internet."""
+    return networks_of(ingest.settings.webhook_networks or "")
 
 
 def _tells_receivers(caller: Caller) -> bool:

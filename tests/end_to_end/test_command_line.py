@@ -135,6 +135,7 @@ def test_an_unreachable_service_is_a_sentence(run: Run, monkeypatch: pytest.Monk
     found = run("models", "--url", "http://127.0.0.1:9")
     assert found.code == 1
     assert "ConnectError" in found.error and "Traceback" not in found.error
+    assert "calibrant serve" in found.error and "CALIBRANT_URL" in found.error
     assert "expected an address with http" in run("models", "--url", "localhost:8000").error
 
 

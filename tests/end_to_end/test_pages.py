@@ -228,6 +228,27 @@ def test_pages_look_right(
     browser.shape(1440, 900)
 
 
+def test_the_list_fits_into_a_common_window(browser: Browser, served: Deployment) -> None:
+    """The last column was cut off at 1,200 pixels, behind a scroll bar."""
+    browser.open(f"http://127.0.0.1:{served.port}/")
+    # Values as wide as they come.
+    browser.run(
+        """(() => {
+          const row = document.querySelector(".models tbody tr");
+          const texts = ["", null, null, "0.0000891 ▲", "0.000891, <span class=unbroken>at most 0.00202</span>", "0.000994", "12",
+            "99.9 %", "in the last 15 minutes"];
+          [...row.cells].forEach((cell, i) => { if (texts[i]) cell.innerHTML = texts[i]; });
+          row.querySelector(".badge").textContent = "○ Not enough data";
+        })()"""
+    )
+    for width in (1440, 1340, 1280, 1200):
+        browser.shape(width, 900)
+        assert browser.run(
+            "(() => { const box = document.querySelector('.scroll'); return box.scrollWidth <= box.clientWidth; })()"
+        ), width
+    browser.shape(1440, 900)
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_page_of_the_api_follows_the_colours_of_the_system(
     browser: Browser, served: Deployment, dark: bool

@@ -57,6 +57,35 @@ async def test_settings_that_break_a_rule(client, alarm, pointer, rule):
     ), found["errors"]
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://10.1.2.3/hook", "https://169.254.169.254/latest", "https://[::1]:8443/", "https://localhost/x",
+        "https://0x7f.1/x", "https://2130706433/", "http://pager.example.org/x", "http://1.1.1.1/",
+    ],
+)  # fmt: skip
+async def test_a_receiver_that_is_blocked_is_rejected_when_it_is_declared(client, url):
+    hooks = [{"url": HOOK}, {"url": url}]
+    made = await client.put(URL, json=with_alarm(webhooks=hooks))
+    [error] = problem(made, 422, "invalid-input")["errors"]
+    assert error["pointer"] == "/alarm/webhooks/1/url" and error["rule"] == "blocked_receiver"
+    assert "CALIBRANT_WEBHOOK_NETWORKS" in error["detail"]
+    assert (await client.put(URL, json=with_alarm())).status_code == 201
+    patch = {"alarm": {"webhooks": hooks}}
+    answer = await client.patch(URL, json=patch, headers={"If-Match": "*"})
+    assert problem(answer, 422, "invalid-input")["errors"] == [error]
+
+
+async def test_a_receiver_that_was_stored_before_stays(client, registry):
+    """An upgrade does not make the settings of a model unchangeable."""
+    await client.put(URL, json=with_alarm(webhooks=[{"url": HOOK}]))
+    kept = registry.configs["default", "digits"]
+    old = {"webhooks": [{"url": "https://10.0.0.1/x", "secret": SECRET}]}
+    registry.configs["default", "digits"] = replace(kept, alarm=old)
+    patch = {"alarm": {"tolerance": 0.05}}
+    assert (await client.patch(URL, json=patch, headers={"If-Match": "*"})).status_code == 200
+
+
 async def test_a_secret_is_made_and_shown_once(client, registry):
     document = with_alarm(webhooks=[{"url": HOOK}], bets=["yes"])
     made = (await client.put(URL, json=document)).json()

@@ -348,3 +348,9 @@ def test_a_temperature_outside_the_usual_range_is_in_the_figure(found):
     assert _orange(draw_losses(bound, "image/png")) > 0.9 * _orange(
         draw_losses(answer, "image/png")
     )
+
+
+def test_times_are_written_as_on_pages() -> None:
+    """They were `2026-01-01T00:00:00Z`."""
+    drawn = draw_losses(ABOUT | {"reason": "no_data"}, "image/svg+xml").decode()
+    assert "2026-01-01 00:00 to 2026-01-02 00:00 UTC" in drawn and "T00:00" not in drawn

@@ -10,6 +10,7 @@ from scipy.special import expit, logit
 
 from calibrant.drift.row_tables import row_table
 from calibrant_server.workers.alarm.commands import promotion
+from calibrant_server.workers.alarm.episodes import at
 from tests.workers.alarm_days import BINARY, DAY_S, START_S, Played
 
 pytestmark = pytest.mark.one_server
@@ -67,6 +68,26 @@ def test_bets_are_on_scores_as_the_map_active_makes_them(bench, with_ids):
         "mapped",
     )
     assert result["description"]["ece"]["value"] < 2 * result["description"]["ece"]["null_q95"]
+
+
+def test_the_verdict_says_which_cohorts_the_map_closed_and_what_to_do(bench):
+    """A map that was fitted to all data left "fewer than 20 labelled units", with thousands of labels."""
+    simulated, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(8)
+    simulated.promote(1, PLATT, START_S + 6 * DAY_S)
+    list(mapped_days(simulated, rng, range(6)))
+    result, end = simulated.result(), at(START_S + 6 * DAY_S)[:10]
+    assert result["status"] == "insufficient_data" and result["detector"] is None
+    why = f"Cohorts before {end} do not count: map version 1 was fitted to data up to then"
+    assert (
+        why in result["detector_reason"]
+        and "whose window ends before them" in result["detector_reason"]
+    )
+    [_] = mapped_days(simulated, rng, [6], n=10)
+    few = simulated.result()
+    assert few["status"] == "insufficient_data" and few["n_units"] == 10
+    assert why in few["summary"] and "older than the label horizon" in few["reason"]
+    list(mapped_days(simulated, rng, range(7, 9)))
+    assert "do not count" not in simulated.result()["summary"]
 
 
 def test_bets_on_raw_scores_do_not_mind_a_promotion(bench):

@@ -30,6 +30,7 @@ from calibrant_server.workers.alarm.deliveries import (
 )
 from calibrant_server.workers.alarm.url_guard import (
     BlockedUrlError,
+    check_declared,
     check_url,
     is_open,
     networks_of,
@@ -47,6 +48,30 @@ LOCAL = networks_of("127.0.0.0/8,::1/128")
 
 def message(url="https://a.example/x"):
     return delivery_of("default/m", "g", url, "alarm.raised", "al_1", {"x": 1}, 100.0, "at")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1", "224.0.0.1",
+        "255.255.255.255", "::1", "::", "fe80::1", "fc00::1", "ff02::1", "::ffff:10.0.0.1", "64:ff9b::a00:1",
+        "2002:a00:1::", "2001:db8::1", "fec0::1",
+    ],
+)  # fmt: skip
+def test_internal_addresses_are_rejected_when_they_are_declared(address):
+    host = f"[{address}]" if ":" in address else address
+    with pytest.raises(BlockedUrlError, match="internal address"):
+        check_declared(f"https://{host}/x")
+
+
+def test_what_only_a_resolver_knows_is_left_to_the_delivery(monkeypatch):
+    monkeypatch.setattr("socket.getaddrinfo", None)
+    check_declared("https://intranet.example/x")
+    check_declared("https://1.1.1.1/x")
+    check_declared("http://127.0.0.1:8/x", LOCAL)
+    check_declared("http://pager.example/x", LOCAL)  # the name may lead into an allowed network
+    with pytest.raises(BlockedUrlError, match="http URL"):
+        check_declared("http://pager.example/x")
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,10 @@ def report_of(
     for name in ("alarmed_at", "acknowledged_at", "last_cohort"):
         found[name] = interval_of(found[name], settings)
     passed = skipped_cohorts(detector)
-    if found["status"] == "insufficient_data" and passed["n"]:
-        found["reason"] += f"; {passed['n']} were skipped: {passed['detail']}"
+    if found["status"] == "insufficient_data":
+        if passed["n"]:
+            found["reason"] += f"; {passed['n']} were skipped: {passed['detail']}"
+        found["reason"] += closed_by_map(alarm, settings)
     who = who_alarms({name: alarm.detectors[name] for name in requested(alarm.detectors, settings)})
     if detector.in_alarm:
         found["recommendation"] = advised(found["recommendation"], who)
@@ -96,6 +98,18 @@ def report_of(
         "units": _units(settings, alarm),
         "rater_or_model": who,
     }
+
+
+def closed_by_map(alarm: AlarmSnapshot, settings: AlarmSettings) -> str:
+    """Return why earlier cohorts do not count and what to do, if the active map was fitted to them; else nothing."""
+    active = alarm.active_map
+    if not settings.is_mapped or active.fitted_to_s is None:
+        return ""
+    return (
+        f". Cohorts before {at(active.fitted_to_s)[:10]} do not count: map version {active.version} was fitted to data up to then, and "
+        "these cannot show whether it is right. A verdict follows when later predictions have labels and are older than the label "
+        "horizon. To evaluate earlier data now, promote a map whose window ends before them"
+    )
 
 
 def _title(

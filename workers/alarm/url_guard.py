@@ -3,14 +3,14 @@
 Anyone who may change a model names receivers, and workers run inside the operator's network. Without a guard they could
 be directed to the store, to a cloud's metadata service or to a neighbouring host. The name is resolved here, each address
 is checked, and the connection is made to the checked address, so that a name cannot resolve differently in between.
-Redirects are not followed.
+Redirects are not followed. What a URL itself tells, such as an address in place of a name, is checked when it is declared.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
@@ -18,6 +18,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _PORTS = {"https": 443, "http": 80}
 _MAX_URL = 2000
+# Names of this machine, whatever a resolver says (RFC 6761).
+_LOCALHOST = "localhost"
 # Prefixes under which an IPv4 address is written as one of IPv6: NAT64 and 6to4.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
@@ -51,7 +53,7 @@ def check_url(url: str) -> SplitResult:
 
     Raises
     ------
-    Forbidden
+    BlockedUrlError
         Not http or https, with a name and password, a fragment, or without a host.
     """
     try:
@@ -88,7 +90,7 @@ def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
 
     Raises
     ------
-    Forbidden
+    BlockedUrlError
         One of its addresses is internal, or plain http would leave the allowed networks.
     OSError
         The name cannot be resolved.
@@ -99,17 +101,61 @@ def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
     addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
     named = tuple(allowed)
     for address in addresses:
-        inside = any(address in network for network in named)
-        if not inside and not is_open(address):
-            raise BlockedUrlError(
-                f"{host} has an internal address; expected a public one, or a network of CALIBRANT_WEBHOOK_NETWORKS"
-            )
-        if not inside and parts.scheme != "https":
-            raise BlockedUrlError(
-                "Received an http URL; expected https outside the networks of CALIBRANT_WEBHOOK_NETWORKS"
-            )
+        _check_address(parts, address, named)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(parts.scheme, host, port, path, str(addresses[0]))
+
+
+def check_declared(url: str, allowed: Iterable[Network] = ()) -> None:
+    """Check a receiver's URL as far as it is known without resolving a name, which each delivery does.
+
+    Parameters
+    ----------
+    url, allowed : as in `target_of`
+
+    Raises
+    ------
+    BlockedUrlError
+        The host is an internal address or this machine, or plain http cannot lead into an allowed network.
+    """
+    parts, named = check_url(url), tuple(allowed)
+    address = _written_address(str(parts.hostname))
+    if address is not None:
+        _check_address(parts, address, named)
+    elif parts.scheme != "https" and not named:
+        raise BlockedUrlError(_HTTP)
+
+
+def _written_address(host: str) -> Address | None:
+    """Return the address that a host is written as, in any form that a resolver would take for one; None for a name.
+
+    >>> [str(_written_address(host)) for host in ("10.0.0.1", "0x7f.1", "2130706433", "::1", "a.localhost", "a.example")]
+    ['10.0.0.1', '127.0.0.1', '127.0.0.1', '::1', '127.0.0.1', 'None']
+    """
+    name = host.rstrip(".")
+    if name == _LOCALHOST or name.endswith(f".{_LOCALHOST}"):
+        return ipaddress.IPv4Address("127.0.0.1")
+    try:
+        return ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(name))
+    except OSError:
+        return None
+
+
+_HTTP = "Received an http URL; expected https outside the networks of CALIBRANT_WEBHOOK_NETWORKS"
+
+
+def _check_address(parts: SplitResult, address: Address, named: Sequence[Network]) -> None:
+    inside = any(address in network for network in named)
+    if not inside and not is_open(address):
+        raise BlockedUrlError(
+            f"{parts.hostname} has an internal address; expected a public one, or a network of CALIBRANT_WEBHOOK_NETWORKS"
+        )
+    if not inside and parts.scheme != "https":
+        raise BlockedUrlError(_HTTP)
 
 
 def is_open(address: Address) -> bool:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from calibrant.cli.input_files.columns import ColumnRoles, Files
 from calibrant.cli.input_files.errors import InputFileError
@@ -16,6 +14,7 @@ from calibrant.cli.input_files.labels import class_indices
 from calibrant.client import Pseudonyms
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
+from calibrant.inference.pairing import paired
 from calibrant.input.arrays import read_arrays
 
 
@@ -47,11 +46,8 @@ class ScoredData:
 
     @property
     def paired(self) -> Batch:
-        """The batch for a comparison with other predictions of the same rows: without other names, the row's number is its id."""
-        batch = self.batch
-        if batch.units is not None or batch.cases is not None or batch.ids is not None:
-            return batch
-        return replace(batch, ids=np.array([f"row-{row}" for row in range(batch.n)], object))
+        """The batch for a comparison with other predictions of the same rows."""
+        return paired(self.batch)
 
 
 def read_scored(

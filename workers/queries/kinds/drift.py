@@ -10,9 +10,11 @@ from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 from calibrant.drift.comparison import compare as compare_sides
 from calibrant.drift.recommendation import reported
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
-from calibrant_server.workers.alarm.detectors import Detector, n_requested
+from calibrant_server.workers.alarm.detectors import n_requested
 from calibrant_server.workers.alarm.drift_report import (
+    closed_by_map,
     interval_of,
     others_of,
     report_of,
@@ -84,7 +86,7 @@ def _verdict(inputs: Inputs, against: list[DatedPane] | None) -> Result:
     comparison = _comparison(inputs.panes, config, against)
     settings = AlarmSettings.of(config)
     detector = alarm.detector
-    why_not = _why_not(config, detector, settings)
+    why_not = _why_not(config, alarm, settings)
     if why_not is not None or detector is None:
         status, reason = comparison["status"], comparison["reason"]
         if status == "ok" and config.label_horizon_s is not None:
@@ -126,12 +128,14 @@ def _verdict(inputs: Inputs, against: list[DatedPane] | None) -> Result:
     return found | head | slices | {"comparison": comparison}
 
 
-def _why_not(config: ModelConfig, detector: Detector | None, settings: AlarmSettings) -> str | None:
+def _why_not(config: ModelConfig, alarm: AlarmSnapshot, settings: AlarmSettings) -> str | None:
     """Return why there is no verdict of a detector, None if there is one."""
+    detector = alarm.detector
     if config.label_horizon_s is None:
         return "the model has no label_horizon. Declare the time after which labels are complete"
     if detector is None:
-        return "no cohort has been sealed yet, or this slice is not watched"
+        none = "no cohort has been sealed yet, or this slice is not watched"
+        return none + closed_by_map(alarm, settings)
     if detector.made_of != settings.made_of:
         return "the settings of the alarm changed: it restarts with the next cohort"
     if detector.state is None:

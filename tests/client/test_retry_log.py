@@ -1,0 +1,96 @@
+"""A request that is repeated is one line of the log, not one for each attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+import stamina
+
+import calibrant as cal
+from tests.client.service import Service, problem
+from tests.ports import reserved_port
+
+RECEIPT = {"batch_id": "b", "status": "accepted", "accepted": 1, "rejected": 0, "errors": []}
+COLUMNS = {"probabilities": [[0.7, 0.3]], "labels": [1]}
+
+
+def busy() -> tuple[int, dict[str, str], bytes]:
+    return problem(503, type="/v1/problems/store-unavailable", detail="The store is away.")
+
+
+class Busy:
+    """Responds 503 a few times."""
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+
+    def __call__(self, body: object) -> tuple[int, dict[str, str], bytes]:
+        self.left -= 1
+        return busy() if self.left >= 0 else (202, {}, json.dumps(RECEIPT).encode())
+
+
+@pytest.fixture(autouse=True)
+def plain_logging() -> Iterator[None]:
+    """Records of stamina in Python's logging, also where structlog is installed."""
+    stamina.instrumentation.set_on_retry_hooks([stamina.instrumentation.LoggingOnRetryHook])
+    yield
+    stamina.instrumentation.set_on_retry_hooks(None)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(each.name, each.getMessage()) for each in caplog.records]
+
+
+def test_an_address_without_a_service_is_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibrant.client.transport.READ_RETRIES_S", 1.0)
+    with (
+        cal.Client(f"http://127.0.0.1:{reserved_port()}") as client,
+        pytest.raises(cal.client.ServiceUnreachable),
+    ):
+        client.model("m").metrics("ece")
+    [(name, text)] = lines(caplog)
+    assert name == "calibrant.client"
+    assert text.startswith("ConnectError: ") and text.endswith(". Trying again for up to 1 s.")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_busy_service_is_one_line(caplog: pytest.LogCaptureFixture, is_async: bool) -> None:
+    async def read(url: str) -> None:
+        async with cal.AsyncClient(url) as client:
+            await client.model("m").send(**COLUMNS)
+
+    with Service(Busy(3)) as service:
+        url = f"http://127.0.0.1:{service.port}"
+        if is_async:
+            asyncio.run(read(url))
+        else:
+            with cal.Client(url) as client:
+                client.model("m").send(**COLUMNS)
+    assert len(service.raw) == 4
+    [(_, text)] = lines(caplog)
+    assert text == "503 store-unavailable: The store is away. Trying again for up to 30 s."
+
+
+def test_repeats_of_other_programs_are_still_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with Service(Busy(1)) as service, cal.Client(f"http://127.0.0.1:{service.port}") as client:
+        client.model("m").send(**COLUMNS)
+    caplog.clear()
+    tries = iter([KeyError("own"), None])
+    for attempt in stamina.retry_context(KeyError, attempts=2, wait_initial=0.01):
+        with attempt:
+            if (error := next(tries)) is not None:
+                raise error
+    assert lines(caplog) == [("stamina", "stamina.retry_scheduled")]
+
+
+def test_records_of_structlog_are_skipped_too(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("structlog")
+    stamina.instrumentation.set_on_retry_hooks([stamina.instrumentation.StructlogOnRetryHook])
+    with Service(Busy(1)) as service, cal.Client(f"http://127.0.0.1:{service.port}") as client:
+        client.model("m").send(**COLUMNS)
+    assert "stamina" not in "".join(capsys.readouterr())
