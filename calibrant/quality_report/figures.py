@@ -1,12 +1,11 @@
-"""Figures of a report as SVG inside the page: reliability, errors with their null reference, losses over temperature."""
+"""Figures of a report, as SVG inside the page and as PNG: reliability, errors with their null reference, losses over temperature."""
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from calibrant.metrics import is_error
 from calibrant.plots import (
@@ -21,6 +20,7 @@ from calibrant.plots import (
 )
 from calibrant.quality_report.contents import ReportContents
 from calibrant.quality_report.numbers import percent, plain_number
+from calibrant.quality_report.svg_axes import SvgAxes
 from calibrant.quality_report.verdicts import main_metric, slug_of, title_of
 from calibrant.results import ReliabilityTable, Temperature
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#222222"
+MAX_NAME = 48
 # Inches: around the figure; of the last label of the horizontal axis beyond it; of labels below the axes, and with a legend.
 MARGIN, END_OF_LABEL, LABELS_BELOW, LEGEND_BELOW = 0.05, 0.18, 0.5, 1.36
 
@@ -54,17 +55,15 @@ class ReportFigure:
     @property
     def svg(self) -> str:
         """Element for the page, without script or link; text stays text."""
-        written = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        _save(self, written, format="svg", metadata=nothing)
-        text = written.getvalue()
-        return _in_page(text[text.index("<svg") :])
+        axes = SvgAxes(self.size, self.below, self.title)
+        self.draw(cast("Axes", axes))
+        return axes.svg()
 
     @property
     def png(self) -> bytes:
         """Image for a document that cannot show SVG."""
         written = io.BytesIO()
-        _save(self, written, format="png", dpi=160, metadata={"Software": None})
+        figure_of(self).savefig(written, format="png", dpi=160, metadata={"Software": None})
         return written.getvalue()
 
 
@@ -129,7 +128,7 @@ def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
     def draw(ax: Axes) -> None:
         for place, key in enumerate(reversed(keys)):
             _draw_error(ax, place, contents.estimates[key])
-        ax.set_yticks(range(len(keys)), [title_of(key) for key in reversed(keys)])
+        ax.set_yticks(range(len(keys)), [_shortened(title_of(key)) for key in reversed(keys)])
         ax.set_ylim(-0.6, len(keys) - 0.4)
         left, right = ax.get_xlim()
         left, right = min(0.0, left), max(right, contents.tolerance or 0.0)
@@ -164,6 +163,11 @@ def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
     return ReportFigure(size, draw, "Calibration errors", caption)
 
 
+def _shortened(name: str) -> str:
+    """Return a name that leaves room for the figure; the table of the page has it in full."""
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
+
+
 def _draw_error(ax: Axes, place: int, each: Mapping[str, Any]) -> None:
     if each.get("null_mean") is not None and each.get("null_q95") is not None:
         ax.plot(
@@ -188,13 +192,6 @@ def _temperature(fitted: Mapping[str, Any]) -> ReportFigure:
     if fitted.get("interval"):
         caption += " Shaded: its interval."
     return ReportFigure((5.4, 3.8), draw, "Temperature", caption)
-
-
-def _save(drawn: ReportFigure, written: io.StringIO | io.BytesIO, **options: Any) -> None:
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.hashsalt": "calibrant", "svg.fonttype": "none"}):
-        figure_of(drawn).savefig(written, **options)
 
 
 def figure_of(drawn: ReportFigure) -> Figure:
@@ -227,11 +224,3 @@ def _fit(figure: Figure, ax: Axes, below: float) -> None:
         bottom=below / height,
         top=1.0 - MARGIN / height,
     )
-
-
-def _in_page(svg: str) -> str:
-    """Return the element without fixed size and metadata, so that the page scales it."""
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    head, rest = svg.split(">", 1)
-    head = re.sub(r'\s(width|height|xmlns|xmlns:xlink|version)="[^"]*"', "", head)
-    return f"{head}>{rest}".replace("xlink:href", "href").strip()

@@ -53,7 +53,7 @@ def page(contents: ReportContents) -> str:
     Raises
     ------
     ImportError
-        Jinja2 or matplotlib is not installed; the extra `report` brings them.
+        Jinja2 is not installed; the extra `report` brings it.
     """
     try:
         from markupsafe import Markup
