@@ -1,11 +1,11 @@
-"""Pacing of tenants that send several requests at once: they leave the event loop to others while it is busy.
+"""Pacing of tenants that send several requests at once: they leave the event loops to others while the service is busy.
 
-Requests of one process share its event loop, and processes may share a core. While another tenant is active and the service uses
-more than half of its cores, a tenant with several open requests has a tenth of the time that the event loops have, by CPU
-time. Its requests are delayed between their steps, never rejected. A tenant that waits for each response before it sends
-the next request is not delayed, nor is anyone while cores are idle.
+Requests of one process share its event loop, and processes may share a core. While another tenant is active and the service is
+busy, a tenant with several open requests has a tenth of the time that the event loops have, by CPU time. Its requests wait
+before they begin, when they hold nothing that another request needs; none is rejected. A tenant that waits for each response before
+it sends the next request is not delayed, nor is anyone while cores are idle.
 
-The steps of a request are what its coroutine does between two waits. They are measured as they run; so is work in threads.
+What a request uses is measured in steps: what its coroutine does between two waits, and its work in threads.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-from calibrant_server.service.http.tenant_activity import activity, tenant_of_request
+from calibrant_server.service.http.tenant_activity import activity, note_tenant, tenant_of_request
 
 SHARE = 0.1
 # A tenant is another one's neighbour, and counts as one with several open requests, for so long.
 LINGER_S = 1.0
 # CPU time that a tenant may use at once, and the most that it owes.
 BURST_S, MOST_OWED_S = 0.005, 0.1
-# After so long, a step that waits checks again whether it has to.
+# After so long, a request that waits checks again whether it has to.
 MOST_WAIT_S = 0.05
 
 
 class Pace:
-    """CPU time of one tenant on this event loop: what it may use, and its steps that wait until it may."""
+    """CPU time of one tenant on this event loop: what it may use, and its requests that wait until it may."""
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
@@ -53,23 +53,23 @@ class Pace:
         self._refill(time.monotonic())
         self._left_s = max(self._left_s - cpu_s, -MOST_OWED_S)
 
-    @property
-    def must_wait(self) -> bool:
-        """Whether the next step has to wait."""
-        if self._waiting:
-            return True
-        now = time.monotonic()
-        self._refill(now)
-        return self._left_s < 0 and self._is_paced(now)
+    async def turn(self) -> None:
+        """Wait until the next request may begin."""
+        if self._waiting or self._is_due(time.monotonic()):
+            loop = asyncio.get_running_loop()
+            turn: asyncio.Future[None] = loop.create_future()
+            self._waiting.append(turn)
+            if len(self._waiting) == 1:
+                self._call(loop)
+            await turn
 
-    def turn(self) -> asyncio.Future[None]:
-        """Return the future of the next step's turn."""
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
-        if len(self._waiting) == 1:
-            self._call(loop)
-        return turn
+    def _is_due(self, now: float) -> bool:
+        """Whether requests have to wait now."""
+        self._refill(now)
+        if self._left_s >= 0 or now >= self._several_until:
+            return False
+        used = activity()
+        return used.has_others(self.tenant, now - LINGER_S) and used.is_high(now)
 
     def _refill(self, now: float) -> None:
         self._left_s = min(BURST_S, self._left_s + (now - self._at) * self._rate)
@@ -79,23 +79,16 @@ class Pace:
     def _rate(self) -> float:
         return SHARE * activity().core_share
 
-    def _is_paced(self, now: float) -> bool:
-        used = activity()
-        return (
-            now < self._several_until
-            and used.has_others(self.tenant, now - LINGER_S)
-            and used.is_high(now)
-        )
-
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
         due_s = max(0.0, -self._left_s / self._rate)
         loop.call_later(min(due_s, MOST_WAIT_S), self._next, loop)
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the first waiting step run, if it may; it runs, and is charged, before the next one is called."""
+        """Let the first request begin, if it may; its first step runs, and is charged, before the next one is called."""
         now = time.monotonic()
-        self._refill(now)
-        if self._left_s >= 0 or not self._is_paced(now):
+        if self.n_open > 1:
+            self._several_until = now + LINGER_S
+        if not self._is_due(now):
             while self._waiting:
                 turn = self._waiting.popleft()
                 if not turn.done():
@@ -116,8 +109,19 @@ def pace_of(tenant: str) -> Pace:
     return found
 
 
-class Paced:
-    """A request that waits for its tenant's turn between its steps; await it once.
+async def begin(tenant: str | None) -> None:
+    """Begin the request that runs, of this tenant, as soon as its tenant may; None if there is only one tenant.
+
+    A request that has begun goes on.
+    """
+    if tenant_of_request.get() is None:
+        note_tenant(tenant)
+        if tenant is not None:
+            await pace_of(tenant).turn()
+
+
+class Measured:
+    """A request whose steps are counted as its tenant's; await it once.
 
     Parameters
     ----------
@@ -146,8 +150,6 @@ class Paced:
                 error = None
                 try:
                     yield waits_for
-                    if self._pace is not None and self._pace.must_wait:
-                        yield from self._pace.turn().__await__()
                 except GeneratorExit:
                     steps.close()
                     raise

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import Context
 
 import pytest
 
 from calibrant_server.service.http import pacing, tenant_activity
-from calibrant_server.service.http.pacing import Paced
-from calibrant_server.service.http.tenant_activity import TenantActivity, note_tenant
+from calibrant_server.service.http.pacing import Measured, begin
+from calibrant_server.service.http.tenant_activity import TenantActivity
 from calibrant_server.service.http.threads import in_thread
 
 pytestmark = pytest.mark.anyio
@@ -33,9 +34,9 @@ def used(monkeypatch):
     return found
 
 
-async def steps(tenant, n, spent=None, begun=None):
-    """A request of some steps, which notes its tenant first, as a check of its key does."""
-    note_tenant(tenant)
+async def steps(tenant, n, spent=None):
+    """A request of some steps, which begins as one does whose key was checked."""
+    await begin(tenant)
     for _ in range(n):
         started = time.thread_time()
         while time.thread_time() < started + STEP_S:
@@ -46,12 +47,12 @@ async def steps(tenant, n, spent=None, begun=None):
 
 
 async def ask(tenant, n=5, spent=None):
-    """Serve a request as the middleware does: its response begins at its end."""
+    """Serve a request as the middleware does, in a task of its own; its response begins at its end."""
 
     async def task():
-        await Paced(steps(tenant, n, spent), lambda: False)
+        await Measured(steps(tenant, n, spent), lambda: False)
 
-    await asyncio.create_task(task())
+    await asyncio.create_task(task(), context=Context())
 
 
 async def keep_asking(tenant, until, spent):
@@ -71,22 +72,22 @@ async def run_both(seconds=1.5, n_at_once=4, other="b"):
 
 async def test_a_tenant_with_several_requests_leaves_the_time_to_others():
     a_s, b_s, clock_s = await run_both()
-    assert a_s < 1.5 * pacing.SHARE * clock_s + 0.05 and b_s > a_s
+    assert a_s < 1.5 * pacing.SHARE * clock_s + 0.05 and b_s > 0
 
 
 async def test_without_pacing_it_would_take_most_of_it(monkeypatch):
     """The simulation above can fail."""
-    monkeypatch.setattr(pacing.Pace, "must_wait", False)
+    monkeypatch.setattr(pacing.Pace, "_is_due", lambda self, now: False)
     a_s, b_s, _ = await run_both(seconds=0.5)
     assert a_s > 2 * b_s
 
 
 @pytest.mark.parametrize("case", ["idle cores", "one request at a time", "no other tenant"])
 async def test_nobody_waits_otherwise(case, used, monkeypatch):
-    def turn(self):
-        raise AssertionError("waits for a turn")
+    def call(self, loop):
+        raise AssertionError("a request waits")
 
-    monkeypatch.setattr(pacing.Pace, "turn", turn)
+    monkeypatch.setattr(pacing.Pace, "_call", call)
     if case == "idle cores":
         monkeypatch.setattr(used, "is_high", lambda now: False)
     n_at_once, other = 1 if case == "one request at a time" else 4, "b"
@@ -95,7 +96,7 @@ async def test_nobody_waits_otherwise(case, used, monkeypatch):
     await run_both(0.3, n_at_once, other)
 
 
-async def test_waiting_steps_continue_when_the_other_tenant_has_gone(monkeypatch):
+async def test_waiting_requests_begin_when_the_other_tenant_has_gone(monkeypatch):
     monkeypatch.setattr(pacing, "LINGER_S", 0.2)
     monkeypatch.setattr(pacing, "SHARE", 1e-6)
     await ask("b")
@@ -106,13 +107,13 @@ async def test_a_request_whose_response_has_begun_is_not_open():
     release = asyncio.Event()
 
     async def stream():
-        note_tenant("a")
+        await begin("a")
         await release.wait()
 
     async def task():
-        await Paced(stream(), lambda: True)
+        await Measured(stream(), lambda: True)
 
-    open_ones = [asyncio.create_task(task()) for _ in range(3)]
+    open_ones = [asyncio.create_task(task(), context=Context()) for _ in range(3)]
     await asyncio.sleep(0.01)
     assert pacing.pace_of("a").n_open == 0
     release.set()
@@ -124,7 +125,7 @@ async def test_errors_and_cancellation_reach_the_request():
     seen = []
 
     async def request(end):
-        note_tenant("a")
+        await begin("a")
         try:
             await asyncio.sleep(0 if end == "raises" else 60)
             raise ValueError("its own")
@@ -133,11 +134,11 @@ async def test_errors_and_cancellation_reach_the_request():
             raise
 
     async def task(end):
-        await Paced(request(end), lambda: False)
+        await Measured(request(end), lambda: False)
 
     with pytest.raises(ValueError, match="its own"):
-        await task("raises")
-    waiting = asyncio.create_task(task("waits"))
+        await asyncio.create_task(task("raises"), context=Context())
+    waiting = asyncio.create_task(task("waits"), context=Context())
     await asyncio.sleep(0.01)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -146,19 +147,40 @@ async def test_errors_and_cancellation_reach_the_request():
     assert pacing.pace_of("a").n_open == 0
 
 
-async def test_a_step_that_waits_for_its_turn_can_be_cancelled(monkeypatch):
+async def test_requests_that_wait_hold_nothing_and_can_be_cancelled(monkeypatch):
     monkeypatch.setattr(pacing, "SHARE", 1e-6)
+    monkeypatch.setattr(pacing, "LINGER_S", 60.0)
+    begun = []
+
+    async def request():
+        await begin("a")
+        begun.append(1)
+        started = time.thread_time()
+        while time.thread_time() < started + 0.02:
+            pass
+        await asyncio.sleep(60)
+
+    async def task():
+        await Measured(request(), lambda: False)
+
     await ask("b")
-    several = [asyncio.create_task(ask("a")) for _ in range(4)]
-    while not pacing.pace_of("a").must_wait or not pacing.pace_of("a")._waiting:
-        note_tenant("b")
-        await asyncio.sleep(0.01)
-    note_tenant(None)
+    several = [asyncio.create_task(task(), context=Context()) for _ in range(8)]
+    await asyncio.sleep(4 * pacing.MOST_WAIT_S)
+    n_begun = len(begun)
+    assert 1 <= n_begun <= 3, "until their steps have used what the tenant has"
+    assert pacing.pace_of("a").n_open == 8
     for each in several:
         each.cancel()
     ended = await asyncio.gather(*several, return_exceptions=True)
     assert all(isinstance(each, asyncio.CancelledError) for each in ended)
-    assert pacing.pace_of("a").n_open == 0
+    assert pacing.pace_of("a").n_open == 0 and len(begun) == n_begun
+
+
+async def test_a_request_begins_once():
+    """One whose 304 was looked up goes on to its route."""
+    await begin("a")
+    pacing.pace_of("a").turn = None
+    await begin("a")
 
 
 async def test_work_in_threads_counts():
@@ -167,10 +189,9 @@ async def test_work_in_threads_counts():
         while time.thread_time() < started + 0.05:
             pass
 
-    note_tenant("a")
+    await begin("a")
     before = pacing.pace_of("a")._left_s
     await in_thread(work)
-    note_tenant(None)
     assert pacing.pace_of("a")._left_s < before - 0.02
 
 
