@@ -57,7 +57,7 @@ async def subgroups_of(
             sizes = await read.connection.inbox.n_panes(config, known)
         by_size = sorted(zip(known, sizes, strict=True), key=lambda each: (-each[1], each[0]))
         wanted = [name for name, _ in by_size]
-    left = MAX_WORK - OF_A_METRIC_UNIT * work
+    left = float(MAX_WORK - OF_A_METRIC_UNIT * work)
     left -= await _n_panes(read, parameters, config, "") / PANES_OF_A_UNIT
     costs = {
         name: await _n_panes(read, parameters, config, name) / SUBGROUP_PANES_OF_A_UNIT
