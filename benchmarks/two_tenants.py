@@ -132,7 +132,10 @@ async def _attack(begun: Event, parts: tuple[str, ...]) -> None:
             )
 
         async def ask(i: int) -> None:
-            query = {"metrics": "ece,kde_ece,smooth_ece", "ci": str(0.5 + i % 400 / 1000)}
+            query = {
+                "metrics": "ece,kde_ece,smooth_ece",
+                "ci": f"{0.5 + i / 1000 % 4000 / 10_000:.4f}",
+            }
             await client.get("/v1/models/a/metrics", params=query)
 
         async def stream(i: int) -> None:

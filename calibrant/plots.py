@@ -207,19 +207,15 @@ def _smooth(
 
 def _around_the_minimum(ax: Axes, x: Any, y: Any, value: float | None) -> None:
     """Show the part of the curve in which temperatures differ: a factor of 5 around the minimum."""
-    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
-
     middle = value or 1.0
     near = (x >= middle / 5) & (x <= middle * 5)
     ax.set_xlim(middle / 5, middle * 5)
     low, high = y[near].min(), y[near].max()
     ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     marks = np.array([0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100])
-    ax.xaxis.set_major_locator(
-        FixedLocator(marks[(marks >= middle / 5) & (marks <= middle * 5)].tolist())
-    )
-    ax.xaxis.set_major_formatter(ScalarFormatter())
-    ax.xaxis.set_minor_locator(NullLocator())
+    ticks = marks[(marks >= middle / 5) & (marks <= middle * 5)].tolist()
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
 
 
 def plot_map(fitted: CalibrationMap, ax: Axes | None) -> Axes:

@@ -27,6 +27,7 @@ from calibrant_server.service.http.connections import (
 )
 from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
 from calibrant_server.service.http.telemetry import TelemetryUnavailable
+from calibrant_server.service.http.tenant_activity import TenantActivity, share_activity
 from calibrant_server.service.pages.rendering import load_templates
 from calibrant_server.service.process_board import Board
 from calibrant_server.service.processes import Processes, divides_connections, engine_works
@@ -164,6 +165,7 @@ def serve_together(settings: Settings, bound: list[socket.socket]) -> int:
     n, part, of_engine = settings.processes, settings.part_of_process(), engine_settings(settings)
     sockets = copies_of(bound, n) if divides_connections() else [bound] * n
     board = Board(n, has_engine=settings.redis_url is None)
+    activity = TenantActivity(n)
     every = [each for group in sockets for each in group]
 
     def work(number: int) -> None:
@@ -172,6 +174,7 @@ def serve_together(settings: Settings, bound: list[socket.socket]) -> int:
             if each not in own:
                 each.close()  # else a process that stops later would keep it open
         share_metrics(number)
+        share_activity(activity, number)
         serve(part, own, board, number)
 
     engine = engine_works(of_engine, board) if board.has_engine else {}

@@ -315,5 +315,7 @@ def _shuffled(data: bytes, itemsize: int) -> bytes:
 
 
 def _unshuffled(data: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype.itemsize == 1:
+        return np.frombuffer(data, dtype)
     raw = np.frombuffer(data, np.uint8).reshape(dtype.itemsize, -1)
     return np.ascontiguousarray(raw.T).reshape(-1).view(dtype) if raw.size else np.empty(0, dtype)

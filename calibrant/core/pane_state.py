@@ -186,6 +186,8 @@ class PaneState:
         Array memory is exact; arrays shared with a copy of the pane count in both. Objects are estimated: for panes of
         100 kB or more the total is within 10 % of what the allocator reports.
         """
+        if not self._parts:
+            return 0
         n_bytes = stored_bytes(
             chain.from_iterable(part.stored_arrays() for part in self._parts.values())
         )

@@ -1,12 +1,11 @@
-"""Figures of a report as SVG inside the page: reliability, errors with their null reference, losses over temperature."""
+"""Figures of a report, as SVG inside the page and as PNG: reliability, errors with their null reference, losses over temperature."""
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from calibrant.metrics import is_error
 from calibrant.plots import (
@@ -21,13 +20,18 @@ from calibrant.plots import (
 )
 from calibrant.quality_report.contents import ReportContents
 from calibrant.quality_report.numbers import percent, plain_number
+from calibrant.quality_report.svg_axes import SvgAxes
 from calibrant.quality_report.verdicts import main_metric, slug_of, title_of
 from calibrant.results import ReliabilityTable, Temperature
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK = "#222222"
+MAX_NAME = 48
+# Inches: around the figure; of the last label of the horizontal axis beyond it; of labels below the axes, and with a legend.
+MARGIN, END_OF_LABEL, LABELS_BELOW, LEGEND_BELOW = 0.05, 0.18, 0.5, 1.36
 
 
 @dataclass(frozen=True)
@@ -39,27 +43,27 @@ class ReportFigure:
     size : width and height in inches
     draw : draws it
     title, caption : shown with it; the caption is its text alternative
+    below : inches of labels and legend below the axes
     """
 
     size: tuple[float, float]
     draw: Callable[[Axes], None]
     title: str
     caption: str
+    below: float = LABELS_BELOW
 
     @property
     def svg(self) -> str:
         """Element for the page, without script or link; text stays text."""
-        written = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        _save(self, written, format="svg", metadata=nothing)
-        text = written.getvalue()
-        return _in_page(text[text.index("<svg") :])
+        axes = SvgAxes(self.size, self.below, self.title)
+        self.draw(cast("Axes", axes))
+        return axes.svg()
 
     @property
     def png(self) -> bytes:
         """Image for a document that cannot show SVG."""
         written = io.BytesIO()
-        _save(self, written, format="png", dpi=160, metadata={"Software": None})
+        figure_of(self).savefig(written, format="png", dpi=160, metadata={"Software": None})
         return written.getvalue()
 
 
@@ -117,14 +121,14 @@ def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFi
         if each.get("null_q95") is not None:
             text += f" (a calibrated model: at most {plain_number(each['null_q95'])} in 95 % of samples)"
         caption.append(f"{text}.")
-    return ReportFigure((5.4, 5.7), draw, "Reliability", " ".join(caption))
+    return ReportFigure((5.4, 5.7), draw, "Reliability", " ".join(caption), LEGEND_BELOW)
 
 
 def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
     def draw(ax: Axes) -> None:
         for place, key in enumerate(reversed(keys)):
             _draw_error(ax, place, contents.estimates[key])
-        ax.set_yticks(range(len(keys)), [title_of(key) for key in reversed(keys)])
+        ax.set_yticks(range(len(keys)), [_shortened(title_of(key)) for key in reversed(keys)])
         ax.set_ylim(-0.6, len(keys) - 0.4)
         left, right = ax.get_xlim()
         left, right = min(0.0, left), max(right, contents.tolerance or 0.0)
@@ -159,6 +163,11 @@ def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
     return ReportFigure(size, draw, "Calibration errors", caption)
 
 
+def _shortened(name: str) -> str:
+    """Return a name that leaves room for the figure; the table of the page has it in full."""
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
+
+
 def _draw_error(ax: Axes, place: int, each: Mapping[str, Any]) -> None:
     if each.get("null_mean") is not None and each.get("null_q95") is not None:
         ax.plot(
@@ -185,22 +194,33 @@ def _temperature(fitted: Mapping[str, Any]) -> ReportFigure:
     return ReportFigure((5.4, 3.8), draw, "Temperature", caption)
 
 
-def _save(drawn: ReportFigure, written: io.StringIO | io.BytesIO, **options: Any) -> None:
-    import matplotlib
+def figure_of(drawn: ReportFigure) -> Figure:
+    """Return the figure of matplotlib, with the margins that its texts need."""
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"svg.hashsalt": "calibrant", "svg.fonttype": "none"}):
-        figure = Figure(figsize=drawn.size, layout="constrained", facecolor="white")
-        ax = figure.subplots()
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.set_axisbelow(True)
-        drawn.draw(ax)
-        figure.savefig(written, **options)
+    figure = Figure(figsize=drawn.size, facecolor="white")
+    ax = figure.subplots()
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set_axisbelow(True)
+    drawn.draw(ax)
+    _fit(figure, ax, drawn.below)
+    return figure
 
 
-def _in_page(svg: str) -> str:
-    """Return the element without fixed size and metadata, so that the page scales it."""
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    head, rest = svg.split(">", 1)
-    head = re.sub(r'\s(width|height|xmlns|xmlns:xlink|version)="[^"]*"', "", head)
-    return f"{head}>{rest}".replace("xlink:href", "href").strip()
+def _fit(figure: Figure, ax: Axes, below: float) -> None:
+    """Give the axes the margins that their labels and legend need. Only labels of the vertical axis have a width of their own.
+
+    matplotlib's own layout draws each figure twice for it: half of the CPU time of a report.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    labels = ax.yaxis.get_tightbbox(renderer)
+    width, height = figure.get_size_inches()
+    left = 0.0 if labels is None else (ax.bbox.x0 - labels.x0) / figure.dpi
+    figure.subplots_adjust(
+        left=(left + MARGIN) / width,
+        right=1.0 - END_OF_LABEL / width,
+        bottom=below / height,
+        top=1.0 - MARGIN / height,
+    )

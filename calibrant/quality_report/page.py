@@ -53,14 +53,14 @@ def page(contents: ReportContents) -> str:
     Raises
     ------
     ImportError
-        Jinja2 or matplotlib is not installed; the extra `report` brings them.
+        Jinja2 is not installed; the extra `report` brings it.
     """
     try:
         from markupsafe import Markup
 
         from calibrant.quality_report.figures import figures
 
-        template = _template()
+        template = load_report_template()
         drawn = figures(contents)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("calibrant"):
@@ -104,8 +104,8 @@ def page(contents: ReportContents) -> str:
 
 
 @cache
-def _template() -> Template:
-    """Return the compiled template of the page."""
+def load_report_template() -> Template:
+    """Return the compiled template of the page; a server compiles it when it starts."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

@@ -1,4 +1,4 @@
-"""The report of a model as a page and as PDF; figures are drawn one at a time."""
+"""The report of a model as a page and as PDF. The figures of a PDF are matplotlib's, which are drawn one at a time."""
 
 from datetime import UTC, datetime
 
@@ -10,8 +10,7 @@ from calibrant_server.service.figures.base import RENDERING
 
 def draw_report(contents: ReportContents) -> str:
     """Return the page."""
-    with RENDERING:
-        return page(contents)
+    return page(contents)
 
 
 def report_files(contents: ReportContents) -> tuple[bytes, bytes | None]:

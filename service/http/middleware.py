@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import InternalError, InvalidName, StoreUnavailable
+from calibrant_server.service.http.pacing import Measured
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.reads.service import ReadService
@@ -106,9 +107,11 @@ class RequestMiddleware:
             elif _hides_slash(scope):
                 await _reject(_slash(), scope, response)
             else:
-                is_read = scope["method"] == "GET"
-                early = await not_modified(scope) if is_read else self.direct(scope)
-                await (early or self.app)(scope, received, response)
+                request = self._served(scope, received, response)
+                if scope["app"].state.keyring.has_tenants:
+                    await Measured(request, lambda: response.status is not None)
+                else:
+                    await request
         except Exception:
             log.exception("request_failed", extra={"request_id": scope["request_id"]})
             if response.status is not None:
@@ -118,6 +121,11 @@ class RequestMiddleware:
             scope["app"].state.served.leave(scope)
             sizes = {"request_bytes": received.n_bytes, "response_bytes": response.n_bytes}
             self._note(scope, response.status or 499, time.perf_counter() - started, sizes)
+
+    async def _served(self, scope: Scope, receive: Receive, response: ResponseWriter) -> None:
+        is_read = scope["method"] == "GET"
+        early = await not_modified(scope) if is_read else self.direct(scope)
+        await (early or self.app)(scope, receive, response)
 
     def _note(self, scope: Scope, status: int, seconds: float, sizes: dict[str, int]) -> None:
         route = scope.get("route")

@@ -15,10 +15,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
+
+from calibrant_server.service.http.pacing import pace_of
+from calibrant_server.service.http.tenant_activity import activity, tenant_of_request
 
 T = TypeVar("T")
 N_THREADS = 4
@@ -27,27 +29,8 @@ OF_TENANT, OF_TENANT_AMONG_OTHERS = N_THREADS // 2, 1
 NICE = 5  # added to the nice value of the threads: they have a third of the event loop's weight
 ACTIVE_S = 10.0  # how long a tenant counts as active after a request
 
-# The tenant of the request that runs, if there are several.
-tenant_of_request: ContextVar[str | None] = ContextVar("tenant_of_request", default=None)
 _turns: dict[str, CapacityLimiter] = {}
-_last_requests: dict[str, float] = {}
 _lowered = threading.local()
-
-
-def note_tenant(tenant: str | None) -> None:
-    """Note the tenant of the request that runs; None if there is only one."""
-    tenant_of_request.set(tenant)
-    if tenant is not None:
-        _last_requests.pop(tenant, None)
-        _last_requests[tenant] = time.monotonic()  # the latest is last
-
-
-def _has_others(tenant: str) -> bool:
-    """Return whether another tenant is active; forget those that are not."""
-    since = time.monotonic() - ACTIVE_S
-    while _last_requests and next(iter(_last_requests.values())) < since:
-        del _last_requests[next(iter(_last_requests))]
-    return any(each != tenant for each in _last_requests)
 
 
 async def in_thread(work: Callable[..., T], *arguments: object) -> T:
@@ -55,8 +38,21 @@ async def in_thread(work: Callable[..., T], *arguments: object) -> T:
     tenant = tenant_of_request.get()
     if tenant is None:
         return await to_thread.run_sync(_at_low_priority, work, *arguments, limiter=AT_ONCE)
+    spent_s: list[float] = []
     async with _turn(tenant):
-        return await to_thread.run_sync(_at_low_priority, work, *arguments, limiter=AT_ONCE)
+        try:
+            return await to_thread.run_sync(_timed, spent_s, work, *arguments, limiter=AT_ONCE)
+        finally:
+            pace_of(tenant).charge(sum(spent_s))
+
+
+def _timed(spent_s: list[float], work: Callable[..., T], *arguments: object) -> T:
+    """Call `work`, and report its CPU time."""
+    started = time.thread_time()
+    try:
+        return _at_low_priority(work, *arguments)
+    finally:
+        spent_s.append(time.thread_time() - started)
 
 
 def _at_low_priority(work: Callable[..., T], *arguments: object) -> T:
@@ -73,7 +69,8 @@ def _at_low_priority(work: Callable[..., T], *arguments: object) -> T:
 async def _turn(tenant: str) -> AsyncIterator[None]:
     """Wait until the tenant has fewer than its part of the threads."""
     limiter = _turns.setdefault(tenant, CapacityLimiter(OF_TENANT))
-    limiter.total_tokens = OF_TENANT_AMONG_OTHERS if _has_others(tenant) else OF_TENANT
+    is_among_others = activity().has_others(tenant, time.monotonic() - ACTIVE_S)
+    limiter.total_tokens = OF_TENANT_AMONG_OTHERS if is_among_others else OF_TENANT
     owner = object()
     await limiter.acquire_on_behalf_of(owner)
     try:

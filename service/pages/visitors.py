@@ -17,6 +17,7 @@ from fastapi import Request, Response
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import read_body
 from calibrant_server.service.http.errors import KeyUnknown, MalformedBody
+from calibrant_server.service.http.pacing import begin
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.pages.api import Api
 from calibrant_server.service.security.keys import (
@@ -100,6 +101,8 @@ async def visitor_of(request: Request) -> Visitor:
         session = request.cookies.get(COOKIE, "")
         visitor = Visitor(request, await _caller(request, keyring, session), session)
     request.scope["caller"] = visitor.caller
+    if keyring.has_tenants:
+        await begin(visitor.caller.tenant)
     return visitor
 
 

@@ -17,6 +17,7 @@ from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.kinds.drift import DriftQuery
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
+from calibrant_server.workers.queries.kinds.report_metrics import ReportMetricsQuery
 from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 from calibrant_server.workers.queries.metric_work import metric_work
 from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query, Raters
@@ -83,7 +84,7 @@ def queries(
     binned = parameters.given(*BINNED)
     measured = {**binned, "tolerance": ANY_TOLERANCE}
     requested: dict[str, Query] = {
-        "metrics": MetricsQuery(metrics=parameters.metrics, **measured),
+        "metrics": ReportMetricsQuery(metrics=parameters.metrics, **measured),
         "reliability": ReliabilityQuery(**binned),
         "temperature": TemperatureQuery(**parameters.given("raters", "ci"), include="curve"),
         "drift": DriftQuery(),

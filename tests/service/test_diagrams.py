@@ -87,7 +87,7 @@ def test_marks_are_where_the_table_has_them():
         "Reliability of digits",
         "n = 30 labelled predictions with 90 ratings",
         "labels: pooled (every rating counted); 3 equal-width bins",
-        "2026-01-01T00:00:00Z to 2026-01-02T00:00:00Z",
+        "2026-01-01 00:00 to 2026-01-02 00:00 UTC",
         *(
             "accuracy",
             "confidence of the top class",

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as StoreConnectionError
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.http import threads
+from calibrant_server.service.http import tenant_activity, threads
 from calibrant_server.service.http.errors import QuotaFull, RateExceeded
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.security.key_file import hash_of
@@ -251,7 +251,7 @@ async def test_usage_names_every_limit(tmp_path, inbox, registry):
 
 
 async def test_among_other_tenants_work_that_blocks_takes_one_thread(monkeypatch):
-    monkeypatch.setattr(threads, "_last_requests", {})
+    monkeypatch.setattr(tenant_activity._Used, "activity", tenant_activity.TenantActivity())
     release, began = threading.Event(), []
 
     def block(name: str) -> None:
@@ -259,10 +259,10 @@ async def test_among_other_tenants_work_that_blocks_takes_one_thread(monkeypatch
         release.wait(PATIENCE_S)
 
     async def work(tenant: str, name: str) -> None:
-        threads.note_tenant(tenant)
+        tenant_activity.note_tenant(tenant)
         await threads.in_thread(block, name)
 
-    threads.note_tenant("b")
+    tenant_activity.note_tenant("b")
     tasks = [asyncio.create_task(work("a", f"a{i}")) for i in range(4)]
     while not began:
         await asyncio.sleep(0.01)
@@ -273,7 +273,8 @@ async def test_among_other_tenants_work_that_blocks_takes_one_thread(monkeypatch
     release.set()
     await asyncio.gather(*tasks)
     monkeypatch.setattr(threads, "ACTIVE_S", -1.0)
-    assert not threads._has_others("a") and not threads._last_requests
+    async with threads._turn("a"):
+        assert threads._turns["a"].total_tokens == threads.OF_TENANT, "the other one is not active"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are those of Linux")
@@ -287,9 +288,9 @@ async def test_work_that_blocks_has_a_lower_priority_than_the_event_loop():
     assert nice() == before
 
 
-async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own():
+async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own(monkeypatch):
     """Work of one tenant that blocks takes half of the threads, however much of it there is."""
-    threads._last_requests.clear()  # of other tests in this process
+    monkeypatch.setattr(tenant_activity._Used, "activity", tenant_activity.TenantActivity())
     release, began = threading.Event(), []
 
     def block(name: str) -> None:
@@ -297,7 +298,7 @@ async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own()
         release.wait(PATIENCE_S)
 
     async def work(tenant: str, name: str) -> None:
-        threads.tenant_of_request.set(tenant)
+        tenant_activity.tenant_of_request.set(tenant)
         await threads.in_thread(block, name)
 
     blocked = [asyncio.create_task(work("a", "a")) for _ in range(10)]

@@ -7,10 +7,13 @@ in files, the file is read afterwards: files do not change.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from calibrant_server.workers.ingest.tail_cache import sorted_pieces
+from calibrant_server.workers.ingest.tail_ranges import joined_ranges
 from calibrant_server.workers.store.cold_days import ColdDay, of_file, pane_item
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.read_together import ReadTogether
@@ -138,10 +141,42 @@ def read_rows(numerics: Numerics, tail: dict[bytes, bytes]) -> Any:
     return numerics.rows.together(pieces) if pieces else None
 
 
-def rows_of_panes(numerics: Numerics, several: Sequence[Any]) -> Any:
-    """Concatenate the rows of several panes. Their batches stay apart, as a unit's rows share its weight within a batch."""
-    renumbered, first = [], 0
-    for rows in several:
-        renumbered.append(replace(rows, part=rows.part + first))
-        first = int(renumbered[-1].part.max()) + 1
-    return numerics.rows.together(renumbered)
+@dataclass(frozen=True)
+class PaneRows:
+    """Rows of several panes, concatenated once, where they are filled.
+
+    Attributes
+    ----------
+    pieces : the rows of each pane; their batches stay apart, as a unit's rows share its weight within a batch
+    """
+
+    numerics: Numerics
+    pieces: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, numerics: Numerics, several: Sequence[Any]) -> PaneRows:
+        """Return rows of panes, or of several panes each, in their order."""
+        pieces: list[Any] = []
+        for rows in several:
+            pieces += rows.pieces if isinstance(rows, cls) else (rows,)
+        return cls(numerics, tuple(pieces))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
+
+    @property
+    def least_bytes(self) -> int:
+        """Lower estimate of the packed size, without packing."""
+        return sum(rows.least_bytes for rows in self.pieces)
+
+    def fill_into(self, pane: Any, slice_: str, make: Callable[[], Any]) -> None:
+        """Add the rows of a slice to a pane, and take away those of negative sign."""
+        self._together().fill_into(pane, slice_, make)
+
+    def _together(self) -> Any:
+        parts, first = [], 0
+        for rows in self.pieces:
+            parts.append(rows.part + first)
+            first = int(parts[-1].max()) + 1
+        together = self.numerics.rows.together(joined_ranges(self.pieces))
+        return replace(together, part=np.concatenate(parts))

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from calibrant_server.workers.ingest.tail_rows import TailRows
 
 FORMAT = 1
+_INVALID = "Received rows with invalid columns."
 # Columns with one value for all rows are written as that value: name, type of an array in memory.
-_PLAIN: dict[str, type] = {
+PLAIN: dict[str, type] = {
     "logits": np.bool_,
     "sign": np.int64,
     "part": np.int64,
@@ -43,7 +44,7 @@ def pack_rows(rows: TailRows) -> bytes:
     arrays |= {"vote_class": ratings.class_index, "vote_count": ratings.count}
     arrays["n_votes"] = np.bincount(ratings.row, minlength=len(rows))
     same: Columns = {}
-    for name in _PLAIN:
+    for name in PLAIN:
         column = getattr(rows, name)
         if len(column) and (column == column[0]).all():
             same[name] = column[0].item()
@@ -85,7 +86,7 @@ def unpack_rows(data: bytes) -> Columns:
 def _columns(arrays: dict[str, NDArray[Any]], about: Header) -> Columns:
     n, task = int(about["n"]), about["task"]
     columns: Columns = {"task": task}
-    for name, kind in _PLAIN.items():
+    for name, kind in PLAIN.items():
         given = about["same"].get(name)
         columns[name] = np.full(n, given, kind) if given is not None else arrays[name].astype(kind)
     scores = unpack_scores(arrays, n)[0]
@@ -113,14 +114,22 @@ def _columns(arrays: dict[str, NDArray[Any]], about: Header) -> Columns:
 
 def _check(columns: Columns, n: int, task: str) -> None:
     """Raise PackingError unless every column has n valid values."""
-    scores, ratings = columns["scores"], columns["ratings"]
-    lengths = {len(columns[name]) for name in (*_PLAIN, "hashes", "unit_hashes", "cases")}
+    ratings = columns["ratings"]
+    lengths = {len(columns[name]) for name in (*PLAIN, "hashes", "unit_hashes", "cases")}
     lengths |= {len(values) for values in columns["slices"].values()}
+    if lengths != {n} or not (
+        ratings.row.shape == ratings.class_index.shape == ratings.count.shape
+    ):
+        raise PackingError(_INVALID)
+    check_columns(columns, task)
+
+
+def check_columns(columns: Columns, task: str) -> None:
+    """Raise PackingError unless every value is valid, in columns of the same length."""
+    scores, ratings = columns["scores"], columns["ratings"]
     place = ratings.row * scores.shape[1] + ratings.class_index
     is_sound = (
         task in TASKS
-        and lengths == {n}
-        and ratings.row.shape == ratings.class_index.shape == ratings.count.shape
         and bool(
             (
                 (ratings.class_index >= 0)
@@ -134,7 +143,7 @@ def _check(columns: Columns, n: int, task: str) -> None:
         and bool(np.isfinite(columns["weights"]).all() and np.isfinite(scores).all())
     )
     if not is_sound:
-        raise PackingError("Received rows with invalid columns.")
+        raise PackingError(_INVALID)
 
 
 def has_names(values: NDArray[Any]) -> bool:

@@ -84,7 +84,7 @@ class GrowingPanes:
             rest = {each: data for each, data in tail.items() if each not in known.pieces}
             if len(rest) == 1 or 0 < sum(map(len, rest.values())) <= _MAX_REST_BYTES:
                 return self._with_rows(known.pane, rest)
-        last = b"%d" % sorted_pieces(tail)[-1][0]
+        last = next(iter(tail)) if len(tail) == 1 else b"%d" % sorted_pieces(tail)[-1][0]
         pieces = {each: data for each, data in tail.items() if each != last}
         lengths = (*map(len, parts.values()), len(pieces), *map(len, pieces.values()))
         if known is None or known.lengths != lengths:

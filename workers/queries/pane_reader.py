@@ -31,7 +31,7 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import PANE, DayItem
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.slice_names import plain_slice
+from calibrant_server.workers.store.slice_names import is_live, plain_slice
 from calibrant_server.workers.store.watermarks import Watermarks, day_of, fields_of
 from calibrant_server.workers.store.windows import Window
 
@@ -105,6 +105,8 @@ class PaneReader:
         days, *replies = replies
         cold = self._of_files(place, versions, days)
         damaged = []
+        if is_live(place.slice):
+            self._rows.read_ahead(replies[1::2])
         for (start, version), reply, tail, found in zip(
             versions.items(), replies[::2], replies[1::2], cold, strict=True
         ):

@@ -6,6 +6,7 @@ their packed bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -47,10 +48,7 @@ class RowReader:
         """
         if not tail:
             return None
-        digest = blake2b(digest_size=16)
-        for piece in sorted(tail):
-            digest.update(b"%d %d " % (len(piece), len(tail[piece])) + piece + tail[piece])
-        name = ("rows", digest.digest())
+        name = _name(tail)
         cached: CachedRows | None = self._cached.get(name)
         if cached is not None:
             return cached.rows
@@ -59,3 +57,25 @@ class RowReader:
         if rows is not None and len(rows) < ROWS_TOGETHER:
             self._cached.put(name, CachedRows(rows))
         return rows
+
+    def read_ahead(self, tails: Iterable[dict[bytes, bytes]]) -> None:
+        """Unpack the rows of small tails together, and cache them for `read`."""
+        unpack_small = getattr(self._numerics.rows, "unpack_small", None)
+        if unpack_small is None:
+            return
+        new = {}
+        for tail in tails:
+            # Most have one piece; those of several are read one by one.
+            if len(tail) == 1 and self._cached.get(name := _name(tail)) is None:
+                (new[name],) = tail.values()
+        for name, rows in zip(new, unpack_small(list(new.values())), strict=True):
+            if rows is not None:
+                self._cached.put(name, CachedRows(rows))
+
+
+def _name(tail: dict[bytes, bytes]) -> tuple[str, bytes]:
+    """Return the name of a tail's rows in the cache."""
+    digest = blake2b(digest_size=16)
+    for piece in sorted(tail):
+        digest.update(b"%d %d " % (len(piece), len(tail[piece])) + piece + tail[piece])
+    return "rows", digest.digest()

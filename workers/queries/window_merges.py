@@ -14,7 +14,7 @@ from typing import Any
 
 from calibrant.core.routing import ROWS_TOGETHER
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.stored_panes import rows_of_panes
+from calibrant_server.workers.ingest.stored_panes import PaneRows
 from calibrant_server.workers.queries.pane_reader import Loaded, PaneReader
 from calibrant_server.workers.queries.stored_merges import StoredMerges
 from calibrant_server.workers.queries.window_state import (
@@ -253,7 +253,7 @@ class WindowMerges:
         if not several:
             return LoadedPane.of(self._numerics.window(spec).merge_all(panes))
         sums = self._numerics.of_parts(spec, {}, place.wanted).merge_all(panes)
-        merge = LoadedPane.of(sums, rows_of_panes(self._numerics, several))
+        merge = LoadedPane.of(sums, PaneRows.of(self._numerics, several))
         return (
             self._reader.filled(place, merge)
             if fills or len(merge.rows) >= ROWS_TOGETHER

@@ -201,12 +201,15 @@ class WindowPanes:
         self, place: WindowPlace, snapshot: WindowSnapshot, missing: list[int], assembly: Assembly
     ) -> WindowSnapshot:
         """Read missing panes, and merge them where they take much memory; return the state of the last read."""
+        n_bytes, panes = assembly.loaded_bytes, assembly.panes
         while len(missing) > PANES_A_RUN:
-            self._reader.read(place, missing[:PANES_A_RUN], snapshot.marks, assembly.panes)
-            missing = missing[PANES_A_RUN:]
-            if assembly.loaded_bytes > _LOADED_BYTES:
+            run, missing = missing[:PANES_A_RUN], missing[PANES_A_RUN:]
+            self._reader.read(place, run, snapshot.marks, panes)
+            n_bytes += sum(panes[start][1].n_bytes for start in run if start in panes)
+            if n_bytes > _LOADED_BYTES:
                 self._merges.assemble(assembly, snapshot)
-        return self._reader.look(place, missing, assembly.panes)
+                n_bytes = assembly.loaded_bytes
+        return self._reader.look(place, missing, panes)
 
     def _merge_with_sample(
         self, place: WindowPlace, snapshot: WindowSnapshot, parts: list[LoadedPane]

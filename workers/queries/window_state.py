@@ -145,7 +145,7 @@ class WindowPlace:
     window: Window
     wanted: Wanted
 
-    @property
+    @cached_property
     def name(self) -> tuple[Any, ...]:
         return self.config.key, self.config.generation, self.slice, self.wanted
 
@@ -161,7 +161,7 @@ class WindowPlace:
             return False
         return n_labelled > MAX_EXACT_ROWS
 
-    @property
+    @cached_property
     def parts(self) -> Wanted:
         """Accumulators to read from the pane."""
         if self.wanted is None:
