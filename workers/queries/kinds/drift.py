@@ -134,8 +134,8 @@ def _why_not(config: ModelConfig, alarm: AlarmSnapshot, settings: AlarmSettings)
     if config.label_horizon_s is None:
         return "the model has no label_horizon. Declare the time after which labels are complete"
     if detector is None:
-        none = "no cohort has been sealed yet, or this slice is not watched"
-        return none + closed_by_map(alarm, settings)
+        or_else = ", or this slice is not watched" if parts_of(alarm.name)[1] else ""
+        return f"no cohort has been sealed yet{or_else}{closed_by_map(alarm, settings)}"
     if detector.made_of != settings.made_of:
         return "the settings of the alarm changed: it restarts with the next cohort"
     if detector.state is None:
