@@ -171,7 +171,8 @@ class PaneRows:
 
     def fill_into(self, pane: Any, slice_: str, make: Callable[[], Any]) -> None:
         """Add the rows of a slice to a pane, and take away those of negative sign."""
-        self._together().fill_into(pane, slice_, make)
+        rows = self._together() if len(self.pieces) > 1 else self.pieces[0]
+        rows.fill_into(pane, slice_, make)
 
     def _together(self) -> Any:
         parts, first = [], 0

@@ -68,6 +68,8 @@ class RowReader:
             # Most have one piece; those of several are read one by one.
             if len(tail) == 1 and self._cached.get(name := _name(tail)) is None:
                 (new[name],) = tail.values()
+        if len(new) < 2:
+            return
         for name, rows in zip(new, unpack_small(list(new.values())), strict=True):
             if rows is not None:
                 self._cached.put(name, CachedRows(rows))
