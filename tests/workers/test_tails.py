@@ -24,7 +24,7 @@ from calibrant_server.workers.ingest.tail_cache import (
 )
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
-from calibrant_server.workers.queries import pane_reader, window_merges
+from calibrant_server.workers.queries import pane_reader, pane_rows, window_merges
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.windows import Window
@@ -413,7 +413,10 @@ def test_one_read_of_a_window_takes_a_bounded_number_of_bytes():
     assert pane_reader.PANES_A_RUN * 2 * MAX_TAIL_BYTES <= 128 << 20
 
 
-def test_rows_are_unpacked_once_for_all_slices_and_accumulators(bench, loop, monkeypatch):
+@pytest.mark.parametrize("many", [pane_rows.ROWS_TOGETHER, 1])
+def test_rows_are_unpacked_once_for_all_slices_and_accumulators(bench, loop, monkeypatch, many):
+    """Of large tails, the one that was read last."""
+    monkeypatch.setattr(pane_rows, "ROWS_TOGETHER", many)
     for i in range(3):
         sites = {"site": ["A", "B", "A"]}
         bench.deliver(predictions(MODEL, f"b{i}", rows_at(slices=sites, units=["u", "u", "v"])))

@@ -26,6 +26,21 @@ class CachedRows(NamedTuple):
         return 4000 + LoadedPane.row_bytes(self.rows)
 
 
+class LargeRows(NamedTuple):
+    """Rows of a large tail, with the name of the tail."""
+
+    name: tuple[str, bytes]
+    rows: Any
+
+    def size_of(self) -> int:
+        """Return the bytes that they count for in a cache."""
+        return 4000 + LoadedPane.row_bytes(self.rows)
+
+
+# Where the cache has the large tail that was read last: the queries of a report read the newest pane one after the other.
+_LARGE = ("large rows",)
+
+
 class RowReader:
     """Reader of the rows of tails; several threads may share one object.
 
@@ -52,10 +67,15 @@ class RowReader:
         cached: CachedRows | None = self._cached.get(name)
         if cached is not None:
             return cached.rows
+        large: LargeRows | None = self._cached.get(_LARGE)
+        if large is not None and large.name == name:
+            return large.rows
         rows = read_rows(self._numerics, tail)
-        # Many rows are filled at once; to keep them too would only displace panes.
+        # Of many rows only the last are kept: a pane that grows would displace all others.
         if rows is not None and len(rows) < ROWS_TOGETHER:
             self._cached.put(name, CachedRows(rows))
+        elif rows is not None:
+            self._cached.put(_LARGE, LargeRows(name, rows))
         return rows
 
     def read_ahead(self, tails: Iterable[dict[bytes, bytes]]) -> None:
