@@ -413,7 +413,7 @@ def test_one_read_of_a_window_takes_a_bounded_number_of_bytes():
     assert pane_reader.PANES_A_RUN * 2 * MAX_TAIL_BYTES <= 128 << 20
 
 
-@pytest.mark.parametrize("many", [pane_rows.ROWS_TOGETHER, 1])
+@pytest.mark.parametrize("many", [pane_rows.ROWS_TOGETHER, 1])  # type: ignore[attr-defined]
 def test_rows_are_unpacked_once_for_all_slices_and_accumulators(bench, loop, monkeypatch, many):
     """Of large tails, the one that was read last."""
     monkeypatch.setattr(pane_rows, "ROWS_TOGETHER", many)
