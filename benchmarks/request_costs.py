@@ -169,6 +169,10 @@ def reads() -> Iterator[Worst]:
         "report, slow metrics": {"metrics": SLOW_METRICS},
         "report, 40 subgroups": {},
         "report, 40 subgroups, slow metrics": {"metrics": SLOW_METRICS},
+        "report, 40 subgroups, a day": {"window": "P1D"},
+        "report, 40 subgroups, 7 days": {"window": "P7D"},
+        "report, 40 subgroups, 30 days": {"window": "P30D"},
+        "metrics, 40 subgroups, by site, ece": {"by": "site", "metrics": "ece"},
     }.items():
         path = name.partition(",")[0]
         model = "many" if "subgroups" in name else "two"

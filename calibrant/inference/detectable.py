@@ -116,6 +116,8 @@ def _size(variance: float, tests: int = 1) -> float | None:
 def _of_bins(table: Cells, factor: float) -> float | None:
     """Return the gap that is detected in bins that together hold half of the weight; None if it exceeds 1."""
     filled = table.select(table.weight > 0)
+    if not len(filled):
+        return None
     mean = np.clip(filled.mean, 0.0, 1.0)
     variance = filled.weight_squared * mean * (1.0 - mean) / filled.weight**2 * factor
     order = np.argsort(variance)

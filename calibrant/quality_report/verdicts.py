@@ -164,7 +164,13 @@ def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportCont
 
 def _advice(state: str, each: Mapping[str, Any]) -> str:
     if state == "within_tolerance":
-        return "What to do: nothing now. Evaluate again when the model, its inputs or its readers change."
+        again = "Evaluate again when the model, its inputs or its readers change."
+        if each.get("above_null"):
+            return (
+                "What to do: nothing at this tolerance. The error is more than chance, so a correction, such as a temperature, may reduce "
+                f"it: fit it, and evaluate it with other data. {again}"
+            )
+        return f"What to do: nothing now. {again}"
     if state == "outside":
         return "What to do: do not use the probabilities as they are. Correct them, then evaluate again with other data."
     more = "more units"

@@ -14,9 +14,14 @@ from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.store.registry import ModelConfig
 
 MAX_SUBGROUPS = 40
-# Units of work of the metrics and the panes of subgroups together. A unit is about a millisecond of CPU.
-MAX_WORK = 400
-PANES_OF_A_UNIT = 10
+# Units of work of a report: its metrics, the panes of the window, and each subgroup with its panes. On a core that needs half a
+# millisecond for a pane, a unit is about a millisecond.
+MAX_WORK = 850
+OF_A_METRIC_UNIT, OF_A_SUBGROUP = 2, 15
+# The panes of the window are read first. Those of a subgroup are of the same rows.
+PANES_OF_A_UNIT, SUBGROUP_PANES_OF_A_UNIT = 2.5, 7.0
+# A pane of a merged day has sums, which take longer to read than a few rows.
+PANES_OF_A_DAY = 2
 
 
 @dataclass(frozen=True)
@@ -52,51 +57,56 @@ async def subgroups_of(
             sizes = await read.connection.inbox.n_panes(config, known)
         by_size = sorted(zip(known, sizes, strict=True), key=lambda each: (-each[1], each[0]))
         wanted = [name for name, _ in by_size]
-    n_panes = {
-        name: await _n_panes(read, parameters, config, name) for name in wanted[:MAX_SUBGROUPS]
+    left = float(MAX_WORK - OF_A_METRIC_UNIT * work)
+    left -= await _n_panes(read, parameters, config, "") / PANES_OF_A_UNIT
+    costs = {
+        name: await _n_panes(read, parameters, config, name) / SUBGROUP_PANES_OF_A_UNIT
+        for name in wanted[:MAX_SUBGROUPS]
     }
-    max_panes = PANES_OF_A_UNIT * (MAX_WORK - work)
-    return divided(wanted, n_panes, max_panes, in_given_order=parameters.subgroups is not None)
+    return divided(wanted, costs, left, in_given_order=parameters.subgroups is not None)
 
 
 def divided(
-    wanted: Sequence[str], n_panes: dict[str, int], max_panes: int, in_given_order: bool
+    wanted: Sequence[str], costs: dict[str, float], max_work: float, in_given_order: bool
 ) -> ReportSubgroups:
     """Divide subgroups into those that fit in one report and the others.
 
     Parameters
     ----------
-    n_panes : panes in the window of the first subgroups
-    max_panes : of the subgroups together
+    costs : units of work of the panes of the first subgroups; 0 for those without data
+    max_work : units of the subgroups together
     in_given_order : otherwise those with the most panes come first
 
-    >>> divided(["a", "b", "c"], {"a": 10, "b": 1_500, "c": 1_000}, 2_000, in_given_order=False)
+    >>> divided(["a", "b", "c"], {"a": 10.0, "b": 150.0, "c": 100.0}, 220.0, in_given_order=False)
     ReportSubgroups(listed=('a', 'b'), left_out=('c',))
     """
-    order = list(wanted[: len(n_panes)])
+    order = list(wanted[: len(costs)])
     if not in_given_order:
-        order.sort(key=lambda name: -n_panes[name])
+        order.sort(key=lambda name: -costs[name])
     listed: list[str] = []
-    total = 0
+    total, has_data = 0.0, False
     for name in order:
-        after = total + n_panes[name]
-        if after > max_panes and total and n_panes[name]:
-            continue
+        after = total + OF_A_SUBGROUP + costs[name]
+        if costs[name]:
+            if after > max_work and has_data:
+                continue
+            total, has_data = after, True
         listed.append(name)
-        total = after
     chosen = set(listed)
-    others = [name for name in (*order, *wanted[len(n_panes) :]) if name not in chosen]
+    others = [name for name in (*order, *wanted[len(costs) :]) if name not in chosen]
     return ReportSubgroups(tuple(sorted(listed)), tuple(others))
 
 
 async def _n_panes(
     read: ReadAccess, parameters: ReportParameters, config: ModelConfig, name: str
 ) -> int:
-    """Return the number of panes of a subgroup in the window of the report."""
+    """Return how many panes of a subgroup, or of all rows, a report reads; those of merged days count twice."""
     query = subgroup_query(parameters, config, name)
     with engine_errors():
         state = await read.connection.inbox.state(config, query.slice_name, query.query.needs)
-    return len(panes_in(state.panes, resolved(query, state.marks)))
+    panes = panes_in(state.panes, resolved(query, state.marks))
+    n_days = sum(state.marks.length(start, config.pane_s) > config.pane_s for start in panes)
+    return len(panes) + (PANES_OF_A_DAY - 1) * n_days
 
 
 def _declared(config: ModelConfig) -> list[str]:

@@ -30,8 +30,8 @@ MAX_NAMES = 20
 OBSERVED = "observe: maps are advice; none is promoted or applied"
 # Any tolerance makes the workers compute what could have been found; the verdict is that of the request.
 ANY_TOLERANCE = 1.0
-# Of the metrics; figures and other queries of a report take about as much.
-MAX_WORK = 200
+# Of the metrics; the other queries of a report take about as much.
+MAX_WORK = 150
 BINNED = ("bins", "scope", "raters", "ci")
 
 

@@ -146,7 +146,7 @@ class ReadService:
                 self.validated.keep(request, read_query, media_type)
             if names(known, state.etag):
                 return Response(status_code=304, headers={**headers, "ETag": state.etag})
-            result = await self._result(read_query, state.window, state.other, state.version)
+            result = await self._of(read_query, state)
         # The state may have changed since the check: the tag names the state that the response depends on.
         headers["ETag"] = etag_of(read_query, media_type, state.window, result.state_version)
         body = await render(result.body) if render else result.body
@@ -194,16 +194,17 @@ class ReadService:
         One is computed after the other: together they would hold the panes of all, and each would read what another has merged.
         """
         with engine_errors():
-            tags = [
-                (await self._state(read_query, media_type)).etag
-                for read_query in read_queries.values()
-            ]
-            etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'
+            states = {
+                name: await self._state(read_query, media_type)
+                for name, read_query in read_queries.items()
+            }
+            tags = "".join(each.etag for each in states.values())
+            etag = f'"{hashlib.blake2b(tags.encode(), digest_size=16).hexdigest()}"'
             headers = {**HEADERS, "ETag": etag}
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
             results = {
-                name: orjson.loads((await self.result(read_query)).body)
+                name: orjson.loads((await self._of(read_query, states[name])).body)
                 for name, read_query in read_queries.items()
             }
         body = orjson.dumps(join(results))
@@ -242,6 +243,10 @@ class ReadService:
         """Return the workers' result for the current window."""
         window = await self.window(read_query)
         return await self._result(read_query, window, await self._other(read_query, window))
+
+    async def _of(self, read_query: ReadQuery, state: _Current) -> QueryResult:
+        """Return the workers' result for a state that was just read."""
+        return await self._result(read_query, state.window, state.other, state.version)
 
     async def _result(
         self,

@@ -122,6 +122,22 @@ def test_the_three_verdicts(contents: ReportContents) -> None:
     assert "Not shown" in Reader(page(replace(contents, tolerance=value))).text
 
 
+@pytest.mark.parametrize(
+    ("above_null", "advice"),
+    [(True, "nothing at this tolerance. The error is more than chance"), (False, "nothing now")],
+)
+def test_within_the_tolerance_more_than_chance_can_be_corrected(
+    contents: ReportContents, above_null: bool, advice: str
+) -> None:
+    metrics = dict(contents.metrics)
+    metrics["metrics"] = {
+        **metrics["metrics"],
+        "ece": {**metrics["metrics"]["ece"], "interval": [0.01, 0.04], "above_null": above_null},
+    }
+    text = Reader(page(replace(contents, metrics=metrics, tolerance=0.05))).text
+    assert f"What to do: {advice}" in text
+
+
 def test_nothing_is_shown_as_zero_where_there_is_no_value(contents: ReportContents) -> None:
     """The Dice score has no cases: a reason instead of a number."""
     text = " ".join(Reader(page(contents)).text.split())

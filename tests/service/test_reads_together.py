@@ -18,7 +18,8 @@ def test_one_query_is_computed_after_the_other(monkeypatch: pytest.MonkeyPatch) 
     async def state(service, read_query, media_type):
         return SimpleNamespace(etag=f'"{read_query}"')
 
-    async def result(service, read_query):
+    async def result(service, read_query, state):
+        assert state.etag == f'"{read_query}"'
         running.append(read_query)
         assert running == [read_query]
         await asyncio.sleep(0)
@@ -26,7 +27,7 @@ def test_one_query_is_computed_after_the_other(monkeypatch: pytest.MonkeyPatch) 
         return SimpleNamespace(body=orjson.dumps({"of": read_query}))
 
     monkeypatch.setattr(ReadService, "_state", state)
-    monkeypatch.setattr(ReadService, "result", result)
+    monkeypatch.setattr(ReadService, "_of", result)
     service = ReadService(SimpleNamespace(inbox=None))  # type: ignore[arg-type]
     queries = {name: name for name in ("metrics", "drift", "subgroup")}
     request = SimpleNamespace(headers=SimpleNamespace(getlist=lambda name: []))

@@ -2,54 +2,77 @@
 
 from __future__ import annotations
 
-from calibrant_server.service.reads.report_subgroups import MAX_SUBGROUPS, divided
+from pathlib import Path
+
+from calibrant.metrics import DEFAULT_METRICS
+from calibrant_server.service.reads.report_subgroups import (
+    MAX_SUBGROUPS,
+    MAX_WORK,
+    OF_A_METRIC_UNIT,
+    OF_A_SUBGROUP,
+    PANES_OF_A_DAY,
+    PANES_OF_A_UNIT,
+    SUBGROUP_PANES_OF_A_UNIT,
+    divided,
+)
 from calibrant_server.service.reads.reports import MAX_NAMES, _left_out
+from calibrant_server.workers.queries.metric_work import metric_work
 
-MAX_PANES = 3_760
-
-
-def many(n: int, n_panes: int) -> dict[str, int]:
-    return {f"site:{i:02}": n_panes for i in range(n)}
+ROOT = Path(__file__).parents[2]
+LEFT = 400.0
 
 
-def test_subgroups_of_merged_panes_are_all_listed() -> None:
-    panes = many(MAX_SUBGROUPS, 65)
-    found = divided(list(panes), panes, MAX_PANES, in_given_order=False)
-    assert found.listed == tuple(panes) and found.left_out == ()
+def many(n: int, cost: float) -> dict[str, float]:
+    return {f"site:{i:02}": cost for i in range(n)}
 
 
-def test_the_panes_of_one_report_are_bounded() -> None:
-    panes = many(MAX_SUBGROUPS, 960)
-    found = divided(list(panes), panes, MAX_PANES, in_given_order=False)
-    assert 1 <= len(found.listed) == MAX_PANES // 960
-    assert sorted(found.listed + found.left_out) == sorted(panes)
-    assert sum(panes[name] for name in found.listed) <= MAX_PANES
+def n_listed(n_hours: int, n_days: int = 0) -> int:
+    """Return how many of many subgroups a report of the default metrics lists, each with so many panes."""
+    panes = n_hours + PANES_OF_A_DAY * n_days
+    left = MAX_WORK - OF_A_METRIC_UNIT * metric_work(DEFAULT_METRICS) - panes / PANES_OF_A_UNIT
+    costs = many(MAX_SUBGROUPS, panes / SUBGROUP_PANES_OF_A_UNIT)
+    return len(divided(list(costs), costs, left, in_given_order=False).listed)
+
+
+def test_the_documentation_has_the_numbers_of_subgroups() -> None:
+    found = (n_listed(24), n_listed(7 * 24), n_listed(14 * 24, 16), n_listed(40 * 24))
+    text = " ".join((ROOT / "docs" / "reports.md").read_text("utf-8").split())
+    assert found == (40, 18, 9, 2)
+    assert (
+        "of a day, all 40 are listed; of 7 days, 18; of 30 days, 9; of 40 days that are not merged, 2"
+        in text
+    )
+
+
+def test_the_work_of_one_report_is_bounded() -> None:
+    costs = many(MAX_SUBGROUPS, 137.0)
+    found = divided(list(costs), costs, LEFT, in_given_order=False)
+    assert len(found.listed) == LEFT // (OF_A_SUBGROUP + 137) == 2
+    assert sorted(found.listed + found.left_out) == sorted(costs)
 
 
 def test_those_with_most_panes_come_first_and_small_ones_fill_what_is_left() -> None:
-    panes = {"a": 1, "b": MAX_PANES // 2, "c": MAX_PANES - 10, "d": 9}
-    found = divided(list(panes), panes, MAX_PANES, in_given_order=False)
+    costs = {"a": 1.0, "b": LEFT / 2, "c": LEFT - 3 * OF_A_SUBGROUP - 2, "d": 1.0}
+    found = divided(list(costs), costs, LEFT, in_given_order=False)
     assert found.listed == ("a", "c", "d") and found.left_out == ("b",)
 
 
 def test_requested_ones_are_taken_in_their_order() -> None:
-    panes = {"d": 9, "b": MAX_PANES // 2, "c": MAX_PANES - 10, "a": 1}
-    found = divided(list(panes), panes, MAX_PANES, in_given_order=True)
+    costs = {"d": 1.0, "b": LEFT / 2, "c": LEFT - 40.0, "a": 1.0}
+    found = divided(list(costs), costs, LEFT, in_given_order=True)
     assert found.listed == ("a", "b", "d") and found.left_out == ("c",)
 
 
 def test_one_subgroup_and_those_without_data_are_always_listed() -> None:
-    found = divided(
-        ["a", "b", "c"], {"a": 2 * MAX_PANES, "b": 1, "c": 0}, MAX_PANES, in_given_order=False
-    )
-    assert found.listed == ("a", "c") and found.left_out == ("b",)
+    costs = {"a": 2 * LEFT, "b": 1.0, "c": 0.0}
+    for left in (LEFT, -LEFT):
+        found = divided(list(costs), costs, left, in_given_order=False)
+        assert found.listed == ("a", "c") and found.left_out == ("b",)
 
 
 def test_more_than_may_be_listed_are_left_out_by_name() -> None:
     wanted = [f"site:{i:03}" for i in range(MAX_SUBGROUPS + 5)]
-    found = divided(
-        wanted, dict.fromkeys(wanted[:MAX_SUBGROUPS], 1), MAX_PANES, in_given_order=False
-    )
+    found = divided(wanted, dict.fromkeys(wanted[:MAX_SUBGROUPS], 1.0), 1e6, in_given_order=False)
     assert found.left_out == tuple(wanted[MAX_SUBGROUPS:])
 
 

@@ -78,6 +78,8 @@ class GrowingPanes:
         """
         if place.wanted is None or not tail or not is_live(place.slice):
             return None
+        if len(tail) == 1 and not parts:
+            return None  # neither sums nor pieces stay
         name = ("base", *place.name, start)
         known: _Base | None = self._cached.get(name)
         if known is not None and known.is_start_of(parts, tail):

@@ -30,10 +30,9 @@ PANES = Needs()
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
     """Return versions of the panes of a window by start, from a slice's version hash."""
-    starts = {
-        int(start): version for start, version in found.items() if start != LAST_CHANGE.encode()
-    }
-    return {start: starts[start] for start in sorted(starts) if start in window}
+    last, from_s, to_s = LAST_CHANGE.encode(), window.from_s, window.to_s
+    starts = [(int(name), version) for name, version in found.items() if name != last]
+    return dict(sorted(each for each in starts if from_s <= each[0] < to_s))
 
 
 def name_state(

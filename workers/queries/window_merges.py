@@ -228,15 +228,16 @@ class WindowMerges:
     ) -> list[int]:
         """Return which of the smaller parts to cache, so that next time only what has changed is read.
 
-        All of them where the part changes, otherwise merges whose rows are filled; none if the store has the part's merge.
+        All of them where the part changes and is not read for the first time: most windows are read once. Otherwise merges whose rows
+        are filled; none if the store has the part's merge.
         """
         place = assembly.place
         name = (*place.name, part.level, part.start_s)
         earlier = self._changing.get(name)
         self._changing.put(name, part.state)
         newest_s = assembly.newest_s
-        changes = part.panes[-1][0] >= newest_s - newest_s % DAY_S
-        changes = changes or earlier not in (None, part.state)
+        is_newest = part.panes[-1][0] >= newest_s - newest_s % DAY_S
+        changes = earlier is not None and (is_newest or earlier != part.state)
         if not changes and is_stored and self._stored.supports(place.parts):
             return []
         return [
