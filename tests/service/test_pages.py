@@ -226,6 +226,11 @@ async def test_every_page_has_a_strict_policy(app, keyed):
         assert not re.search(r"(src|href|action)=\"(?!/|#)", answer.text)
 
 
+async def test_browsers_find_the_icon_of_documents_that_name_none(client):
+    answer = await people(client._transport.app).get("/favicon.ico")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+
+
 async def test_assets_come_with_their_licences(client):
     for name, kind in (
         ("pages.css", "text/css"),
