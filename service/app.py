@@ -88,6 +88,7 @@ def create_app(
     app.state.connection = None
     app.state.waits_for_store = False
     app.state.start_error = None
+    app.state.announce = lambda: None  # called once, when the service has the store
     app.state.keyring = load_keyring(settings)
     app.state.proxy = proxy_sign_in(settings)
     app.state.oidc = oidc_sign_in(settings)

@@ -6,11 +6,13 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from functools import partial
 
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import uvicorn
+from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -41,6 +43,7 @@ from calibrant_server.service.startup import (
     CannotListen,
     bound_to,
     copies_of,
+    print_addresses,
     report_start,
     sentence,
     unread,
@@ -104,6 +107,8 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
     except TelemetryUnavailable as error:
         sys.exit(f"calibrant: {error}")
     report_start(app, sockets if number == 0 else [])
+    is_first_start = number == 0 and (board is None or board.n_restarts == 0)
+    app.state.announce = partial(print_addresses, sockets if is_first_start else [])
     load_templates()
     prepare_process()
     logging.getLogger("asyncio").addFilter(OnceAMinute())
@@ -128,7 +133,7 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
         callback_notify=beat,
         timeout_notify=0,
     )
-    server = uvicorn.Server(config)
+    server = AnnouncedServer(config, app)
     # uvicorn stops at a signal and raises it again afterwards, which would end a clean stop as a death by signal.
     signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
     with suppress(KeyboardInterrupt):
@@ -137,6 +142,20 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
         print(f"calibrant: {sentence(app.state.start_error)}", file=sys.stderr)
     if not server.started or app.state.start_error is not None:
         sys.exit(EXIT_NOT_STARTED)
+
+
+class AnnouncedServer(uvicorn.Server):
+    """A server that announces the app once it listens, unless the app still waits for the store and does so later."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the app and listen."""
+        await super().startup(sockets)
+        if self.started and not self._app.state.waits_for_store:
+            self._app.state.announce()
 
 
 def with_peer(app: ASGIApp) -> ASGIApp:

@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fastapi import FastAPI
@@ -110,18 +111,22 @@ def unread() -> list[str]:
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in read)
 
 
-def _print_addresses(sockets: Sequence[socket.socket]) -> None:
-    """Print a plain line for people, whose terminal otherwise shows lines of JSON only."""
-    if sockets and sys.stdout.isatty():
-        addresses = " and ".join(f"http://{_shown(each)}" for each in sockets)
-        print(
-            f"\nCalibrant serves on {addresses} (pages, and /docs for the API). Ctrl+C stops it.\n",
-            flush=True,
-        )
+def print_addresses(sockets: Sequence[socket.socket]) -> None:
+    """Print a plain line to standard output; the log is lines of JSON on standard error.
+
+    In a terminal, which shows both, empty lines set it apart.
+    """
+    if not sockets or sys.stdout is None:
+        return
+    addresses = " and ".join(f"http://{_shown(each)}" for each in sockets)
+    line = f"Calibrant serves on {addresses} (pages, and /docs for the API). Ctrl+C stops it."
+    # A closed output, as that of a service without a console, is no reason not to serve.
+    with suppress(OSError, ValueError):
+        print(f"\n{line}\n" if sys.stdout.isatty() else line, flush=True)
 
 
 def report_start(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
-    """Make the app log its addresses once started, print them to a terminal, and an expected start error without a traceback."""
+    """Make the app log its addresses once started, and print an expected start error without a traceback."""
     run: ASGIApp = app.router.lifespan
 
     async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,7 +143,6 @@ def report_start(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
                     log.info(
                         "serving on http://%s, described at /docs; Ctrl+C stops it", _shown(each)
                     )
-                _print_addresses(sockets)
 
         try:
             await run(scope, receive, hold_failure)

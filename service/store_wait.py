@@ -70,6 +70,7 @@ async def _until_joined(app: FastAPI, connect: Connect, join: Join, stack: Async
         while not await _has_joined(app, connect, join, stack):
             await asyncio.sleep(PAUSE_S)
         log.info("service_has_reached_store")
+        app.state.announce()
     except Exception as error:
         log.critical("service_not_started error=%s", error)
         app.state.start_error = error

@@ -12,6 +12,7 @@ import typer
 
 from calibrant.cli.terminal import fail
 from calibrant.client import Client, ClientError, ServiceError, ServiceUnreachable
+from calibrant.client.errors import NO_SERVICE
 from calibrant.client.operations import Operation
 
 Url = Annotated[str, typer.Option("--url", envvar="CALIBRANT_URL", help="address of the service")]
@@ -20,10 +21,7 @@ Key = Annotated[
     typer.Option("--key", envvar="CALIBRANT_KEY", help="key of your tenant", show_envvar=True),
 ]
 DEFAULT_URL = "http://127.0.0.1:8000"
-NO_SERVICE = (
-    ". No service responds at this address. Start one (calibrant serve), or name another address: "
-    "--url, or CALIBRANT_URL."
-)
+ADDRESS = ": --url, or CALIBRANT_URL."
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,8 @@ def service(url: str, key: str | None) -> Iterator[Service]:
         with Client(url, key) as client:
             yield Service(client)
     except ServiceUnreachable as error:
-        advice = "" if error.may_have_arrived else NO_SERVICE
-        fail(f"{error}{advice}")
+        is_silent = str(error).endswith(NO_SERVICE)
+        fail(f"{str(error).removesuffix('.')}{ADDRESS}" if is_silent else str(error))
     except (ClientError, ImportError, ValueError) as error:
         fail(str(error))
 

@@ -25,6 +25,8 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.peers import PEERS
 from calibrant.quality_report import ReportContents, page
 
+# Exit code of `--strict`: the report was written, and has fewer cases than the manifest.
+EXIT_CASES_LEFT_OUT = 3
 POLICIES = ("pooled", "mean", "majority", "single")
 
 Scores = Annotated[
@@ -128,6 +130,13 @@ def score(
         Path | None,
         typer.Option(help="of images: folder of finished cases. Default: next to the manifest"),
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help=f"of images: end with exit code {EXIT_CASES_LEFT_OUT} if a case was left out",
+        ),
+    ] = False,
     salt: Salt = None,
 ) -> None:
     """Evaluate the calibration of predictions in files. No server is needed.
@@ -139,6 +148,8 @@ def score(
         fail(
             f"Received {received} --manifest; expected one of them. See calibrant score --help.", 2
         )
+    if strict and manifest is None:
+        fail("Received --strict without --manifest; only cases of a manifest are left out.", 2)
     if policy not in POLICIES:
         fail(f"Received --policy {policy!r}; expected one of {', '.join(POLICIES)}.", 2)
     if roi not in (None, "auto"):
@@ -164,6 +175,8 @@ def score(
         fail(str(error))
     show(contents, output())
     write(contents, output_file)
+    if strict and contents.left_out:
+        raise typer.Exit(EXIT_CASES_LEFT_OUT)
 
 
 def _evaluated(

@@ -18,6 +18,12 @@ from calibrant.core.errors import MAX_PRINTED, Violation
 RETRYABLE = frozenset({408, 429, 502, 503, 504})
 
 
+# Ends the message of an error if nothing listens at the address.
+NO_SERVICE = (
+    "No service responds at this address. Start one (calibrant serve), or name another address."
+)
+
+
 class ClientError(Exception):
     """Base of the errors of the client."""
 

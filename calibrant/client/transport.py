@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx
 import stamina
 
-from calibrant.client.errors import ClientError, ServiceError, ServiceUnreachable
+from calibrant.client.errors import NO_SERVICE, ClientError, ServiceError, ServiceUnreachable
 from calibrant.client.operations import Operation
 from calibrant.client.retry_log import Announced, one_line
 
@@ -52,7 +52,7 @@ class Transport:
         try:
             found = self._http.send(_request(self._http, operation))
         except httpx.TransportError as error:
-            raise _unreachable(error) from error
+            raise _unreachable(error) from None
         return found.headers, _checked(found)
 
     def lines(self, operation: Operation[T]) -> Iterator[T]:
@@ -68,10 +68,16 @@ class Transport:
             finally:
                 found.close()
         except httpx.TransportError as error:
-            raise _unreachable(error) from error
+            raise _unreachable(error) from None
 
     def run(self, operation: Operation[T]) -> T:
         """Send a request, and again while that may help and the time for it lasts."""
+        try:
+            return self._repeated(operation)
+        except ClientError as error:
+            raise error.with_traceback(None) from None  # without the frames of each attempt
+
+    def _repeated(self, operation: Operation[T]) -> T:
         wait = Announced(retry_wait, READ_RETRIES_S)
         with one_line():
             for attempt in stamina.retry_context(wait, timeout=READ_RETRIES_S):
@@ -95,11 +101,17 @@ class AsyncTransport:
         try:
             found = await self._http.send(_request(self._http, operation))
         except httpx.TransportError as error:
-            raise _unreachable(error) from error
+            raise _unreachable(error) from None
         return operation.read(_checked(found))
 
     async def run(self, operation: Operation[T]) -> T:
         """Send a request, and again while that may help and the time for it lasts."""
+        try:
+            return await self._repeated(operation)
+        except ClientError as error:
+            raise error.with_traceback(None) from None  # without the frames of each attempt
+
+    async def _repeated(self, operation: Operation[T]) -> T:
         wait = Announced(retry_wait, READ_RETRIES_S)
         with one_line():
             async for attempt in stamina.retry_context(wait, timeout=READ_RETRIES_S):
@@ -127,7 +139,13 @@ def retried(
     send: Callable[[], T], wait: Callable[[Exception], bool | float], timeout_s: float
 ) -> T:
     """Return what `send` returns, called again for as long as `wait` and the timeout allow."""
-    announced = Announced(wait, timeout_s)
+    try:
+        return _retried(send, Announced(wait, timeout_s), timeout_s)
+    except ClientError as error:
+        raise error.with_traceback(None) from None  # without the frames of each attempt
+
+
+def _retried(send: Callable[[], T], announced: Announced, timeout_s: float) -> T:
     with one_line():
         for attempt in stamina.retry_context(
             announced, attempts=None, timeout=timeout_s, wait_initial=0.1, wait_max=10.0, wait_jitter=0.5
@@ -159,13 +177,13 @@ def _checked(response: httpx.Response) -> Any:
         return None
     try:
         found = json.loads(response.content)
-    except ValueError as error:
+    except ValueError:
         found = None
         if response.is_success:
             kind = response.headers.get("content-type", "no content type")
             raise ServiceUnreachable(
                 f"Received {kind} from {response.url}; expected JSON. Is this the address of the service?"
-            ) from error
+            ) from None
     if response.is_success:
         return found
     problem = found if isinstance(found, dict) else {}
@@ -178,6 +196,12 @@ def _unreachable(error: httpx.TransportError) -> ClientError:
     except RuntimeError:
         where = ""
     never_sent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-    return ServiceUnreachable(
-        f"{type(error).__name__}: {error}{where}", not isinstance(error, never_sent)
-    )
+    detail = f"{type(error).__name__}: {error}{where}"
+    if _is_silent(error):
+        detail = f"{detail.rstrip('.')}. {NO_SERVICE}"
+    return ServiceUnreachable(detail, not isinstance(error, never_sent))
+
+
+def _is_silent(error: httpx.TransportError) -> bool:
+    """Return whether nothing listens at the address. Where the certificate is rejected, something does."""
+    return isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) and "SSL" not in str(error)

@@ -7,6 +7,8 @@ from pathlib import Path
 SERVICE = Path(__file__).resolve().parents[1]
 # In a wheel, and in a clone.
 PLACES = (SERVICE / "help", SERVICE.parent / "build" / "docs-site")
+# The site's page for unknown addresses, which expects the site at the root. The service has one of its own.
+UNUSED = "404.html"
 
 
 @cache
@@ -17,6 +19,6 @@ def files() -> dict[str, Path]:
             return {
                 file.relative_to(place).as_posix(): file
                 for file in place.rglob("*")
-                if file.is_file()
+                if file.is_file() and file.relative_to(place).as_posix() != UNUSED
             }
     return {}

@@ -64,7 +64,7 @@ class ModelsPage:
 
 
 async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery) -> ModelsPage:
-    """Return one page of the visitor's models: two reads of the store, and those of statuses not checked for a minute."""
+    """Return one page of the visitor's models: three reads of the store, and those of statuses not checked for a minute."""
     state = request.app.state
     statuses: StatusCache = state.statuses
     with engine_errors():
@@ -76,7 +76,7 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
     ordered = sorted(found, key=lambda each: _place(each, query, summaries, known))
     first = (query.page - 1) * PAGE_SIZE
     shown = ordered[first : first + PAGE_SIZE]
-    current = await statuses.refreshed(shown)
+    current = await statuses.decided(shown)
     # A status that was just computed also counts for the order of this page.
     shown = sorted(shown, key=lambda each: _place(each, query, summaries, known | current))
     return ModelsPage(

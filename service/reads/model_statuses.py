@@ -1,5 +1,8 @@
 """Statuses that this process showed last, for scrapes and pages: each is checked against the index at most once a minute.
 
+New data change a status after that minute. A decision - a promoted map, a change of the alarm or of the settings - changes what
+`decided` returns at once, in every process: it compares the decisions in the store.
+
 `workers/store/status_index.py` is the index: shared by all processes in the store, and valid until the model's state changes.
 """
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
+from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.computed_statuses import NOT_READY
 from calibrant_server.service.reads.fleet import current_entries
 from calibrant_server.service.reads.service import ReadService
@@ -22,11 +26,15 @@ MAX_STATUSES = 20_000
 
 @dataclass(frozen=True)
 class DatedStatus:
-    """Status of one generation of a model, and when it was computed or found unchanged (seconds since the epoch)."""
+    """Status of one generation of a model, and when it was computed or found unchanged (seconds since the epoch).
+
+    `decisions` is the name of the decisions that it was computed from.
+    """
 
     generation: str
     at_s: float
     fields: StatusFields
+    decisions: str
 
 
 class StatusCache:
@@ -39,13 +47,31 @@ class StatusCache:
     async def refreshed(self, configs: Sequence[ModelConfig]) -> dict[str, DatedStatus]:
         """Return a status of each model; one that is not ready in time keeps its last, with its time, or is missing."""
         now = time.time()
-        due = [each for each in configs if not self._is_fresh(each, now)]
+        await self._check([each for each in configs if not self._is_fresh(each, now)], now)
+        return self.known(configs)
+
+    async def decided(self, configs: Sequence[ModelConfig]) -> dict[str, DatedStatus]:
+        """Return the same; a status from before a decision about the model is checked now and never returned.
+
+        This reads two more fields per model.
+        """
+        with engine_errors():
+            found = await self._reads.inbox.statuses.decisions(configs)
+        for config, decisions in zip(configs, found, strict=True):
+            known = self._statuses.get(config.key)
+            if known is not None and known.decisions != decisions:
+                del self._statuses[config.key]
+        return await self.refreshed(configs)
+
+    async def _check(self, due: Sequence[ModelConfig], now: float) -> None:
+        """Read or compute the statuses of these models, and keep those that are ready."""
         found = await current_entries(self._reads, due, max_computed=len(due))
         for config in due:
-            fields = found[config.key].fields
-            if fields["reason"] != NOT_READY:
-                self._statuses[config.key] = DatedStatus(config.generation, now, fields)
-        return self.known(configs)
+            entry = found[config.key]
+            if entry.fields["reason"] != NOT_READY:
+                self._statuses[config.key] = DatedStatus(
+                    config.generation, now, entry.fields, entry.decisions
+                )
 
     def known(self, configs: Sequence[ModelConfig]) -> dict[str, DatedStatus]:
         """Return the cached statuses of these models, whatever their age."""

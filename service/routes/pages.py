@@ -110,6 +110,12 @@ async def get_page_asset(asset: str = Path()) -> Response:
     return Response(_asset(asset), headers=AN_HOUR, media_type=ASSETS[asset])
 
 
+@router.get("/favicon.ico")
+async def get_page_icon() -> Response:
+    """Return the icon, which a browser asks for beside documents that name none, such as reports."""
+    return await get_page_asset("icon.svg")
+
+
 @cache
 def _asset(name: str) -> bytes:
     return (File(rendering.__file__).parent / "assets" / name).read_bytes()

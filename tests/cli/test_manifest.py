@@ -128,6 +128,33 @@ def test_twelve_cases_give_the_numbers_of_their_voxels(
     assert set(numbers["subgroups"]) == {"scanner A", "scanner B"}
 
 
+def test_strict_tells_by_its_exit_code_that_a_case_was_left_out(
+    cases: Path, run: Run, tmp_path: Path
+) -> None:
+    arguments = ("--roi", "auto", "--metrics", "brier", "--work", tmp_path / "work")
+    output = tmp_path / "numbers.json"
+    found = run("score", "--manifest", cases, *arguments, "--strict", "-o", output)
+    assert found.code == 3 and "Left out" in found.out, found.error
+    assert json.loads(output.read_text())["left_out"][0]["what"] == f"case ({BAD})"
+    complete = cases.parent / "complete.csv"
+    lines = cases.read_text().splitlines()
+    complete.write_text("\n".join(each for each in lines if not each.startswith(BAD)) + "\n")
+    found = run("score", "--manifest", complete, *arguments, "--strict")
+    assert found.code == 0 and "11 of 11 cases" in found.out, found.error
+
+
+def test_strict_is_about_cases_of_a_manifest(run: Run) -> None:
+    found = run("score", "x.npy", "--strict")
+    assert found.code == 2 and "--strict without --manifest" in found.error
+
+
+@pytest.mark.parametrize("option", ["-o", "--output"])
+def test_an_option_in_place_of_the_salt_file_is_named(option: str, run: Run) -> None:
+    found = run("score", "--manifest", "cases.csv", "--pseudonyms", option, "p.html")
+    assert found.code == 2 and "--pseudonyms SALT_FILE" in found.error, found.error
+    assert f"Received '{option}'" in found.error and "both FILE" not in found.error
+
+
 def test_what_does_not_fit_is_left_out_by_name(cases: Path, run: Run, tmp_path: Path) -> None:
     output = tmp_path / "report.html"
     arguments = ("score", "--manifest", cases, "--roi", "auto", "--work", tmp_path / "work")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from collections.abc import Iterator
 
+import httpx
 import pytest
 import stamina
 
 import calibrant as cal
+from calibrant.client import transport
+from calibrant.client.errors import NO_SERVICE
 from tests.client.service import Service, problem
 from tests.ports import reserved_port
 
@@ -55,7 +59,47 @@ def test_an_address_without_a_service_is_one_line(
         client.model("m").metrics("ece")
     [(name, text)] = lines(caplog)
     assert name == "calibrant.client"
-    assert text.startswith("ConnectError: ") and text.endswith(". Trying again for up to 1 s.")
+    assert text.startswith("ConnectError: ")
+    assert text.endswith(f"). {NO_SERVICE} Trying again for up to 1 s.")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_error_of_an_address_without_a_service_is_readable(
+    is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibrant.client.transport.READ_RETRIES_S", 0.5)
+    url = f"http://127.0.0.1:{reserved_port()}"
+
+    async def read() -> None:
+        async with cal.AsyncClient(url) as client:
+            await client.model("m").metrics("ece")
+
+    with cal.Client(url) as client:
+        model = client.model("m")
+        for call in [lambda: asyncio.run(read())] if is_async else [model.metrics, model.map]:
+            with pytest.raises(cal.client.ServiceUnreachable) as caught:
+                call()
+            assert str(caught.value).endswith(f"). {NO_SERVICE}")
+            printed = "".join(traceback.format_exception(caught.value))
+            assert printed.count("Traceback") == 1
+            for package in ("httpx", "httpcore", "stamina", "tenacity"):
+                assert f"/{package}/" not in printed, printed
+
+
+@pytest.mark.parametrize(
+    ("error", "is_silent"),
+    [
+        (httpx.ConnectError("[Errno 111] Connection refused"), True),
+        (httpx.ConnectTimeout("timed out"), True),
+        (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate"), False),
+        (httpx.PoolTimeout("busy"), False),
+        (httpx.ReadTimeout("timed out"), False),
+    ],
+)
+def test_a_service_is_missing_only_where_nothing_listens(
+    error: httpx.TransportError, is_silent: bool
+) -> None:
+    assert (NO_SERVICE in str(transport._unreachable(error))) == is_silent
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ import redis
 
 from calibrant.calibrators.base import digest
 from tests.end_to_end.deployment import Deployment
+from tests.waiting import eventually
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 URL = "/v1/models/played/maps"
@@ -184,6 +186,30 @@ def test_a_client_that_polls_never_sees_half_a_map_nor_an_older_one(simulated: D
     numbers = [each["promotion"] for each in listed["promotions"]]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert listed["current"] == client.get(f"{URL}/current").json()["version"]
+
+
+def listed_version(deployment: Deployment) -> str:
+    """The version of the map in the row of the list of models; a dash if there is none."""
+    text = deployment.client.get("/").raise_for_status().text
+    row = text.partition('href="/models/played"')[2].partition("</tr>")[0]
+    return re.findall(r'<td class="right">([^<]*)</td>', row)[-2]
+
+
+def test_the_list_of_models_shows_a_promotion_at_once(simulated: Deployment) -> None:
+    client = simulated.client
+    for version in (1, 2, 1):
+        found = client.get(f"{URL}/current")
+        before = str(found.json()["version"]) if found.is_success else "–"
+        if before == str(version):
+            continue
+        eventually(lambda before=before: listed_version(simulated) == before)
+        etag = found.headers["etag"] if found.is_success else None
+        answer = promote(client, version, etag, override=True)
+        assert answer.status_code == 200, answer.text
+        shown = listed_version(simulated)
+        # While workers compute the new status, the row may have none.
+        assert shown != before or shown == "–", shown
+        eventually(lambda version=version: listed_version(simulated) == str(version))
 
 
 def test_an_unchanged_map_costs_two_reads_of_the_store_and_no_worker(simulated: Deployment) -> None:

@@ -124,7 +124,7 @@ class FakeAlarms:
 
 
 class FakeStatusIndex:
-    """Entries in a dict; the state of a model is its revision, or what `states` has."""
+    """Entries in a dict; the state of a model is its revision and no data, or what `states` has."""
 
     def __init__(self) -> None:
         self.entries = {}
@@ -133,11 +133,14 @@ class FakeStatusIndex:
     async def read(self, configs):
         return [(self._state(config), self.entries.get(config.key)) for config in configs]
 
+    async def decisions(self, configs):
+        return [self._state(config).partition("|")[0] for config in configs]
+
     async def write(self, entries):
         self.entries |= {key: entry for key, (_, entry) in entries.items()}
 
     def _state(self, config):
-        return self.states.get(config.key, f"{config.generation}|{config.revision}")
+        return self.states.get(config.key, f"{config.generation}.{config.revision}|0")
 
 
 class FakeReports:

@@ -43,7 +43,14 @@ async def test_pages_and_files_are_served(client, site):
 
 async def test_only_files_of_the_site_are_read(client, site):
     (site / "index.html").write_text("<p>")
-    for path in ("/help/../secret.txt", "/help/%2e%2e/secret.txt", "/help//etc/passwd", "/help/no"):
+    (site / "404.html").write_text("<p>expects the site at the root")
+    for path in (
+        "/help/404.html",
+        "/help/../secret.txt",
+        "/help/%2e%2e/secret.txt",
+        "/help//etc/passwd",
+        "/help/no",
+    ):
         problem(await client.get(path), 404, "path-unknown")
 
 

@@ -11,6 +11,7 @@ from calibrant_server.service.engine import Connection
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages.visitors import local_path
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.ask import ResultTimeoutError
 from calibrant_server.workers.store.registry import ModelConfig
 from tests.service.conftest import PREDICTIONS, client_of, problem
 from tests.service.test_keys import bearer, entry
@@ -226,6 +227,11 @@ async def test_every_page_has_a_strict_policy(app, keyed):
         assert not re.search(r"(src|href|action)=\"(?!/|#)", answer.text)
 
 
+async def test_browsers_find_the_icon_of_documents_that_name_none(client):
+    answer = await people(client._transport.app).get("/favicon.ico")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+
+
 async def test_assets_come_with_their_licences(client):
     for name, kind in (
         ("pages.css", "text/css"),
@@ -362,6 +368,28 @@ async def test_the_first_view_has_the_order_of_the_statuses_that_it_shows(app, r
         inbox.answers["drift"] = {"status": "watch"}
         names, _ = await models_of(client)
         assert names == ["b", "a"]
+
+
+async def test_the_list_shows_a_decision_at_once_and_new_data_after_a_minute(app, registry, inbox):
+    await registry.put(ModelConfig("default", "a", "binary", 2), None)
+    async with people(app) as client:
+
+        async def shown(status: str | None, state: str) -> str:
+            """The badge of the row, if this is the status of this state."""
+            inbox.answers["drift"] = {"status": status}
+            inbox.statuses.states["default/a"] = state
+            [found] = re.findall(r'class="badge ([a-z_]+)', (await models_of(client))[1])
+            return found
+
+        assert await shown("ok", "no map|1 row") == "ok"
+        n_asked = len(inbox.asked)
+        assert await shown("watch", "no map|2 rows") == "ok"
+        assert len(inbox.asked) == n_asked, "new data alone are not computed within the minute"
+        assert await shown("watch", "map 1|2 rows") == "watch"
+        # A status from before the decision is not shown, even where the new one is late.
+        inbox.failing["drift"] = ResultTimeoutError("late")
+        assert await shown("ok", "map 2|2 rows") == "insufficient_data"
+        assert "Being computed" in (await models_of(client))[1]
 
 
 async def test_commands_in_problems_are_shown_as_code(app):

@@ -8,20 +8,31 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
 
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.settings import Settings
-from calibrant_server.service.startup import CannotListen, bound_to, report_start, sentence, unread
+from calibrant_server.service.startup import (
+    CannotListen,
+    bound_to,
+    print_addresses,
+    report_start,
+    sentence,
+    unread,
+)
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.keys import SCHEMA
 from calibrant_server.workers.store.properties import StoreMismatch, check_properties
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 from tests.forking import ForkedProcess, run_module
-from tests.waiting import PATIENCE_S
+from tests.ports import reserved_port
+from tests.waiting import PATIENCE_S, eventually
+
+READY = "Calibrant serves on http://127.0.0.1:{} (pages, and /docs for the API). Ctrl+C stops it."
 
 
 def start(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -191,27 +202,42 @@ async def test_a_start_says_where_it_serves(caplog):
         assert f"http://127.0.0.1:{bound.getsockname()[1]}" in caplog.text
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_terminal", [True, False])
-async def test_a_start_in_a_terminal_prints_its_address_in_plain_text(
-    is_terminal, monkeypatch, capsys
-):
-    async def starts(scope, receive, send):
-        await send({"type": "lifespan.startup.complete"})
-
-    async def send(message):
-        pass
-
+def test_the_address_is_printed_in_plain_text(is_terminal, monkeypatch, capsys):
     [bound] = bound_to("127.0.0.1", 0)
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
     with bound:
-        await reported(starts, [bound])({"type": "lifespan"}, None, send)
-        await reported(starts, [])({"type": "lifespan"}, None, send)  # of a further process
-        address = f"http://127.0.0.1:{bound.getsockname()[1]}"
-    lines = capsys.readouterr().out.split("\n")
-    shown = [
-        "",
-        f"Calibrant serves on {address} (pages, and /docs for the API). Ctrl+C stops it.",
-        *("", ""),
-    ]
-    assert lines == (shown if is_terminal else [""])
+        print_addresses([bound])
+        print_addresses([])  # of a further process
+        line = READY.format(bound.getsockname()[1])
+    assert capsys.readouterr().out == (f"\n{line}\n\n" if is_terminal else f"{line}\n")
+
+
+def test_an_output_that_is_closed_prevents_no_start(monkeypatch):
+    [bound] = bound_to("127.0.0.1", 0)
+    with bound, (Path(os.devnull)).open("w") as closed:
+        closed.close()
+        for output in (closed, None):
+            monkeypatch.setattr("sys.stdout", output)
+            print_addresses([bound])
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_service_whose_output_is_a_file_prints_once_that_it_serves(processes, tmp_path):
+    port, log = reserved_port(), tmp_path / "log"
+    log.touch()
+    changed = {"PORT": str(port), "DATA_DIR": str(tmp_path / "data"), "PROCESSES": processes}
+    environment = os.environ | {f"CALIBRANT_{name}": value for name, value in changed.items()}
+    process = ForkedProcess(
+        run_module, "service", environment=environment, directory=tmp_path, log=log
+    )
+    try:
+        line = READY.format(port)
+        eventually(lambda: line in log.read_text().splitlines(), 3 * PATIENCE_S)
+        assert httpx.get(f"http://127.0.0.1:{port}/livez", timeout=PATIENCE_S).status_code == 200
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+    lines = log.read_text().splitlines()
+    assert lines.count(line) == 1
+    assert all(json.loads(each)["event"] for each in lines if each != line)
