@@ -16,10 +16,10 @@ from calibrant_server.workers.store.registry import ModelConfig
 MAX_SUBGROUPS = 40
 # Units of work of a report: its metrics, the panes of the window, and each subgroup with its panes. On a core that needs half a
 # millisecond for a pane, a unit is about a millisecond.
-MAX_WORK = 850
+MAX_WORK = 800
 OF_A_METRIC_UNIT, OF_A_SUBGROUP = 2, 15
 # The panes of the window are read first. Those of a subgroup are of the same rows.
-PANES_OF_A_UNIT, SUBGROUP_PANES_OF_A_UNIT = 2.5, 7.0
+PANES_OF_A_UNIT, SUBGROUP_PANES_OF_A_UNIT = 2.5, 4.0
 # A pane of a merged day has sums, which take longer to read than a few rows.
 PANES_OF_A_DAY = 2
 
