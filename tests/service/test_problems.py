@@ -23,7 +23,7 @@ URL = "/v1/models/digits/predictions"
 
 
 async def test_unknown_paths(client):
-    for url in ("/v1", "/v2/models", "/v1/models/", "/favicon.ico", "/docs/../etc/passwd"):
+    for url in ("/v1", "/v2/models", "/v1/models/", "/icon.ico", "/docs/../etc/passwd"):
         problem(await client.get(url), 404, "path-unknown")
 
 
