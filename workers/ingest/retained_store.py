@@ -7,7 +7,6 @@ from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
-from calibrant_server.workers.ingest.first_labels import FirstLabels
 from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJoin
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
@@ -122,9 +121,11 @@ def _write_model(
         if before is not None:
             count_record(tallies, name, before, before.n_bytes, -1)
         shards.setdefault(record_shard(name), {})[name] = packed
-    for name, packed in model.first_labels.written():
-        shards.setdefault(record_shard(name), {})[name] = packed
-    count_first_labels(tallies, model.first_labels)
+    for joined in model.columns:
+        for name, packed in zip(*joined.written(), strict=True):
+            shards.setdefault(record_shard(name), {})[name] = packed
+        for field, n in joined.tallies(FIELD_OVERHEAD_BYTES).items():
+            tallies[field] += n
     for shard, fields in shards.items():
         commit.set_fields(keys.records(key, generation, shard), fields)
     members = {
@@ -156,13 +157,6 @@ def count_record(
     else:
         state = "joined" if record.is_labelled else "pending"
     tallies[state] += sign
-
-
-def count_first_labels(tallies: dict[str, int], labelled: FirstLabels) -> None:
-    """Count records that waited for a label as those that have one."""
-    tallies["bytes"] += labelled.n * labelled.n_more_bytes
-    tallies["pending"] -= labelled.n
-    tallies["joined"] += labelled.n
 
 
 def complete_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:
