@@ -39,7 +39,7 @@ from calibrant_server.workers.ingest.retained_record import (
     MAX_RATINGS_OF_CLASS,
     PREDICTED,
 )
-from calibrant_server.workers.ingest.retained_rows import row_digests
+from calibrant_server.workers.ingest.retained_rows import digests_of_rows
 
 
 class _Facts(NamedTuple):
@@ -186,7 +186,7 @@ def _records(batch: Batch, times: Ints, facts: _Facts, total: Ints) -> list[byte
     heads["n_unnamed"], heads["delay"] = total, facts.delays + 1
     counts = counts_as_bytes(facts.ratings.class_index, facts.ratings.count)
     first = np.cumsum(total) - total
-    digests = np.frombuffer(b"".join(row_digests(batch)), np.uint8).reshape(batch.n, -1)
+    digests = digests_of_rows(batch)
     found: list[bytes] = [b""] * batch.n
     for rows, number, flags, scores in _forms(batch, total):
         heads["format"][rows], heads["flags"][rows] = number, PREDICTED | flags
