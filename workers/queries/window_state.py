@@ -75,6 +75,10 @@ class PanesDamaged(RuntimeError):
         self.panes = panes
 
 
+class WindowUnfinished(RuntimeError):
+    """More panes must be read than one query may; merges of those that were read are stored, and the next query continues."""
+
+
 class LoadedPane(NamedTuple):
     """A pane or a merge of panes, with its size in bytes.
 
@@ -119,6 +123,7 @@ class WindowState:
     window : with its current boundaries
     panes : each with its place in time, if requested separately
     merged : their merge, if requested
+    n_kept : panes that were read and need not be read again, as their merges are stored
     """
 
     version: str
@@ -127,6 +132,7 @@ class WindowState:
     marks: Watermarks
     panes: list[DatedPane] = field(default_factory=list)
     merged: Any = None
+    n_kept: int = 0
 
     @property
     def covered(self) -> Window:
