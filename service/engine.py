@@ -46,7 +46,8 @@ from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.file_store import FilesUnavailable
-from calibrant_server.workers.store.registry import HalfImported, ModelConfig, Registry
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.registry import HalfImported, Registry
 from calibrant_server.workers.store.store_of_settings import running_store_of
 
 STORE_FULL = (

@@ -26,7 +26,7 @@ from calibrant_server.workers.queries.stored_results import StatedQuery
 from calibrant_server.workers.queries.versions import SliceState
 from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.keys import LAST_CHANGE
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.status_index import StatusFields
 from calibrant_server.workers.store.windows import rfc3339
 

@@ -29,7 +29,7 @@ from calibrant_server.workers.queries.ask import Other, QueryResult, ResultUnfin
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import joined
 from calibrant_server.workers.store import windows
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import Window

@@ -25,7 +25,7 @@ from calibrant_server.workers.queries.query_queue import QueryQueue, QueuedQuery
 from calibrant_server.workers.queries.versions import Versions, joined
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import Keys, tenant_of
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 # A query lost with its worker is sent again after this time; most results take less.

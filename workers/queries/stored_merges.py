@@ -22,7 +22,7 @@ from calibrant_server.workers.queries.window_state import LruCache, Wanted, Wind
 from calibrant_server.workers.store.connection import Store, run_script
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.merge_index import SPAN, STATE_BYTES, drop_oldest_merges
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 log = logging.getLogger(__name__)
 

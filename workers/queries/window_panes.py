@@ -36,7 +36,7 @@ from calibrant_server.workers.queries.window_state import (
     parts_every,
 )
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, Window
 
 _TRIES = 20

@@ -18,7 +18,7 @@ from cachetools import LRUCache
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
 from calibrant_server.workers.queries.versions import name_state
 from calibrant_server.workers.store.merge_index import state_of
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import DAY_S, Watermarks
 from calibrant_server.workers.store.windows import DatedPane, Window
