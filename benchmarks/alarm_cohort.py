@@ -21,7 +21,7 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 DAY_S = 86_400
 N_WARM, N_TIMED = 2, 3

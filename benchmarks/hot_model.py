@@ -31,7 +31,8 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.leases import Leases
-from calibrant_server.workers.store.registry import ModelConfig, Registry
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.registry import Registry
 
 N_STORE_PARTITIONS = 8
 SENT_TOGETHER = 200

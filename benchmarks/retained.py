@@ -29,7 +29,7 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.leases import Leases
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 N_CLASSES = 10
 A_BATCH = 2000

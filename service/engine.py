@@ -46,12 +46,17 @@ from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.file_store import FilesUnavailable
-from calibrant_server.workers.store.registry import HalfImported, ModelConfig, Registry
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.registry import HalfImported, Registry
 from calibrant_server.workers.store.store_of_settings import running_store_of
 
 STORE_FULL = (
     "The store's memory is full, so it accepts no batch. Nothing of the request was written. Reads and deletions are served, "
     "and waiting batches are merged."
+)
+UNFINISHED = (
+    "The window has more panes that are not merged yet than one request may read. The merges of those that were read are stored; "
+    "send the same request again, and it continues with the others."
 )
 
 
@@ -156,6 +161,8 @@ def engine_errors() -> Iterator[None]:
         raise ModelUnknown(f"The query has no result: {error}.") from error
     except ask.WindowDamaged as error:
         raise PaneDamaged(errors=[_damage(each) for each in error.panes]) from error
+    except ask.ResultUnfinishedError as error:
+        raise AnswerLate(UNFINISHED, retry_after_s=error.retry_after_s) from error
     except ask.ResultTimeoutError as error:
         raise AnswerLate() from error
 

@@ -13,7 +13,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from calibrant_server.workers.alarm.url_guard import networks_of
 from calibrant_server.workers.settings import EnvironmentSettings, Fixed
-from calibrant_server.workers.store.registry import SERVE, Mode
+from calibrant_server.workers.store.model_config import SERVE, Mode
 
 MIB = 1024 * 1024
 HEADER = r"^[A-Za-z0-9-]{1,100}$"

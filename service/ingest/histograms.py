@@ -46,7 +46,7 @@ from calibrant_server.service.ingest.updates import (
 )
 from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, IngestBatch, Origin
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 MAX_UPDATES = 10_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from calibrant_server.service.ingest.service import (
 )
 from calibrant_server.workers.ingest.entries import LABELS, IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 SINGULAR = {"ids": "id", "labels": "label", "raters": "rater", "revision": "revision"}
 PLURAL = {singular: plural for plural, singular in SINGULAR.items()} | {

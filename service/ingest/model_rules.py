@@ -14,7 +14,7 @@ from calibrant.core.routing import MICROSECONDS, pane_start
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, some_of
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 SEGMENTATION = "segmentation"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

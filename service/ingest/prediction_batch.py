@@ -13,7 +13,7 @@ from calibrant_server.service.ingest.model_rules import (
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.service import IngestContext, digest_of_all
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch, Origin
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 
 def prediction_batch(

@@ -37,7 +37,7 @@ from calibrant_server.workers.ingest.entries import IngestBatch, Origin, Places
 from calibrant_server.workers.ingest.errors import ModelMismatchError
 from calibrant_server.workers.ingest.inbox import BatchReceipt
 from calibrant_server.workers.store.keys import model_key
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 QUOTA_RETRY_S = 60
 MAX_CONFIGS_BYTES = 32 * 1024 * 1024

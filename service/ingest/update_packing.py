@@ -16,7 +16,7 @@ from calibrant_server.service.ingest.model_rules import (
     reject_unitless_update,
 )
 from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 
 def pack_histogram(

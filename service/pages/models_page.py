@@ -17,7 +17,7 @@ from calibrant_server.service.pages.verdict import shown_status
 from calibrant_server.service.pages.visitors import Visitor
 from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, StatusFields
 
 PAGE_SIZE = 25

@@ -31,7 +31,7 @@ from calibrant_server.workers.alarm.url_guard import (
     check_url,
 )
 from calibrant_server.workers.store.durations import parse_duration
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 HIDDEN_SECRET = f"{SECRET_PREFIX}…"
 SCORES = ("top_label", "positive")

@@ -32,7 +32,8 @@ from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.queries.kinds.window_pane import WindowPaneQuery
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
-from calibrant_server.workers.store.registry import HasReports, ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.registry import HasReports
 from calibrant_server.workers.store.report_archive import (
     MAX_REPORTS,
     ArchiveIsFull,

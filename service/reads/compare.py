@@ -10,7 +10,7 @@ from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries.ask import Other
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.store import windows
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import baseline_slice, plain_slice, sealed_slice
 from calibrant_server.workers.store.windows import LAST_SECOND, Window
 

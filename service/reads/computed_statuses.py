@@ -18,7 +18,7 @@ from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService, resolved
-from calibrant_server.workers.queries.ask import OK, UNAVAILABLE, Reply
+from calibrant_server.workers.queries.ask import OK, UNAVAILABLE, UNFINISHED, Reply
 from calibrant_server.workers.queries.kinds.drift import DriftQuery
 from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
 from calibrant_server.workers.queries.query import Query
@@ -26,7 +26,7 @@ from calibrant_server.workers.queries.stored_results import StatedQuery
 from calibrant_server.workers.queries.versions import SliceState
 from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.keys import LAST_CHANGE
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.status_index import StatusFields
 from calibrant_server.workers.store.windows import rfc3339
 
@@ -138,7 +138,7 @@ async def _results(
 
 
 def _of_reply(reply: Reply | None) -> _Found:
-    if reply is None or reply.status == UNAVAILABLE:
+    if reply is None or reply.status in (UNAVAILABLE, UNFINISHED):
         return _Found({}, NOT_READY)
     return _Found(orjson.loads(reply.body)) if reply.status == OK else _Found({}, NOT_COMPUTED)
 

@@ -15,7 +15,7 @@ from calibrant_server.service.reads.service import JSON, ReadQuery, ReadService
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 
 class ReadAccess:

@@ -12,7 +12,7 @@ from calibrant_server.service.reads.table_formats import Kind, writer
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.lifecycle.pane_table import StoredPane, stored_panes
 from calibrant_server.workers.lifecycle.transfer import MODEL, export_lines
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 PANES: Mapping[str, Kind] = {
     "model": "text", "slice": "text", "from": "time", "to": "time", "n_predictions": "integer",

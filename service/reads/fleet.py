@@ -23,7 +23,7 @@ from calibrant_server.service.reads.computed_statuses import (
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.cohorts import parts_of
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, IndexedStatus
 from calibrant_server.workers.store.windows import rfc3339
 

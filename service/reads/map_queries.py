@@ -8,7 +8,7 @@ from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery, MapFitQuery
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 
 class MapParameters(ClockQuery, CalibrationMapQuery):

@@ -19,7 +19,7 @@ from calibrant_server.service.reads.model_settings import ModelSettings, setting
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.url_guard import Network
 from calibrant_server.workers.store.durations import parse_duration
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.side_partitions import TooManyPartitions
 from calibrant_server.workers.store.windows import rfc3339
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from calibrant_server.service.http.lists import ListPage, PageQuery
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
 from calibrant_server.service.reads.estimates import Estimate
-from calibrant_server.workers.store.registry import SERVE, Mode
+from calibrant_server.workers.store.model_config import SERVE, Mode
 
 
 class ModelListQuery(PageQuery):

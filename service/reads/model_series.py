@@ -15,7 +15,7 @@ from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCac
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 OF_A_MODEL = ("tenant", "model")
 Gauge = Literal[

@@ -24,7 +24,7 @@ from calibrant_server.service.ingest.parsed_batch import reject_unknown
 from calibrant_server.service.reads.alarms import AlarmBody
 from calibrant_server.service.reads.queries import duration
 from calibrant_server.workers.store.durations import parse_duration
-from calibrant_server.workers.store.registry import SERVE, Mode
+from calibrant_server.workers.store.model_config import SERVE, Mode
 
 SHORTEST_PANE_S = 60
 MAX_FILL_PARTITIONS = 64

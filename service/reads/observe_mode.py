@@ -2,7 +2,7 @@
 
 from calibrant_server.service.http.errors import ObserveOnly
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.store.registry import OBSERVE, ModelConfig
+from calibrant_server.workers.store.model_config import OBSERVE, ModelConfig
 
 
 def is_observed(settings: Settings, config: ModelConfig) -> bool:

@@ -27,7 +27,7 @@ from calibrant_server.service.http.problem import escaped
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.durations import parse_duration
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 RFC3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII

@@ -17,7 +17,7 @@ from calibrant_server.service.reads.reports import (
     queries,
 )
 from calibrant_server.service.reads.service import ReadQuery
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 
 @dataclass(frozen=True)

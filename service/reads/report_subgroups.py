@@ -11,7 +11,7 @@ from calibrant_server.service.reads.queries import unanswerable
 from calibrant_server.service.reads.reports import ReportParameters, subgroup_query, work_of
 from calibrant_server.service.reads.service import resolved
 from calibrant_server.workers.queries.versions import panes_in
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 MAX_SUBGROUPS = 40
 # Units of work of a report: its metrics, the panes of the window, and each subgroup with its panes. On a core that needs half a

@@ -21,7 +21,7 @@ from calibrant_server.workers.queries.kinds.report_metrics import ReportMetricsQ
 from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 from calibrant_server.workers.queries.metric_work import metric_work
 from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query, Raters
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
 SUBGROUP = "subgroup "

@@ -31,7 +31,7 @@ from calibrant_server.service.reads.service import JSON
 from calibrant_server.workers.queries.kinds.cases import MAX_BINS, CaseParameters
 from calibrant_server.workers.queries.query import Query as AnyQuery
 from calibrant_server.workers.queries.query import class_index
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["cases"], default_response_class=Response)
 

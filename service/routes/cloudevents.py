@@ -42,7 +42,7 @@ from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.ingest.entries import IngestBatch
 from calibrant_server.workers.ingest.inbox import BatchReceipt
 from calibrant_server.workers.store.event_halves import MAX_HALF_BYTES, HalvesFull
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["predictions"], default_response_class=Response)
 

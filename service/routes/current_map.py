@@ -65,7 +65,7 @@ from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery
 from calibrant_server.workers.store.frozen_maps import FrozenMap, PromotedMap
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.windows import Window, rfc3339
 

@@ -38,7 +38,7 @@ from calibrant_server.workers.store.jobs import (
     OtherJob,
     missing_ranges,
 )
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
 router = APIRouter(tags=["jobs"], default_response_class=Response)

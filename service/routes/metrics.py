@@ -17,7 +17,7 @@ from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.query import Query as AnyQuery
 from calibrant_server.workers.store.durations import parse_duration
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["metrics"], default_response_class=Response)
 

@@ -69,7 +69,8 @@ from calibrant_server.workers.queries.ask import (
 )
 from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery
 from calibrant_server.workers.store.file_store import FilesUnavailable
-from calibrant_server.workers.store.registry import FixedProperty, ModelConfig, RevisionConflict
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.registry import FixedProperty, RevisionConflict
 from calibrant_server.workers.store.side_partitions import TooManyPartitions
 from calibrant_server.workers.store.windows import resolve
 

@@ -32,7 +32,7 @@ from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.kinds.disagreement import DisagreementQuery
 from calibrant_server.workers.store.keys import model_key
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
 

@@ -37,7 +37,8 @@ from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL
 from calibrant_server.workers.lifecycle.transfer_maps import check_map
 from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.frozen_maps import PromotedMap
-from calibrant_server.workers.store.registry import ModelConfig, RevisionConflict
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.registry import RevisionConflict
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 

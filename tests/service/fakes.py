@@ -25,13 +25,9 @@ from calibrant_server.workers.queries.ask import (
 from calibrant_server.workers.store.event_halves import HalvesFull
 from calibrant_server.workers.store.frozen_maps import NoSuchMap, PromotedMap, PromotionConflict
 from calibrant_server.workers.store.jobs import Job, NoSuchJob
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.rate_leases import Grant
-from calibrant_server.workers.store.registry import (
-    FIXED,
-    FixedProperty,
-    ModelConfig,
-    RevisionConflict,
-)
+from calibrant_server.workers.store.registry import FIXED, FixedProperty, RevisionConflict
 from calibrant_server.workers.store.report_archive import NoSuchReport
 from calibrant_server.workers.store.tenant_usage import PartitionUsage
 from calibrant_server.workers.store.watermarks import Watermarks

@@ -9,7 +9,7 @@ import pytest
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.compare import EVER, Comparison
 from calibrant_server.workers.queries.kind import Against
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import baseline_slice, sealed_slice
 from calibrant_server.workers.store.windows import Window
 

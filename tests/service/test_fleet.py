@@ -10,7 +10,7 @@ import pytest
 
 from calibrant_server.service.reads.fleet import fleet_flags
 from calibrant_server.workers.queries.ask import ResultTimeoutError, WindowDamaged
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 pytestmark = pytest.mark.anyio
 

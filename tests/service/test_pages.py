@@ -12,7 +12,7 @@ from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages.visitors import local_path
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.ask import ResultTimeoutError
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from tests.service.conftest import PREDICTIONS, client_of, problem
 from tests.service.test_keys import bearer, entry
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import calibrant as cal
 from calibrant.raters.staple import staple
 from calibrant.segmentation.training_loss import l1_ace_loss
+from calibrant_server.service.reads.service import MAX_KEPT
 from tests.service.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +47,27 @@ async def test_answers_carry_an_etag_and_are_not_computed_again(digits, inbox, r
     inbox.version += 1
     changed = await digits.get(f"{M}/{read}", headers={"If-None-Match": etag})
     assert changed.status_code == 200 and changed.headers["etag"] != etag
+
+
+async def test_a_request_of_several_queries_leaves_some_to_the_next(client, inbox, monkeypatch):
+    """Where workers merge many panes for it, it ends, and the next one finds these merges."""
+    await client.put("/v1/models/sites", json={"task": "binary", "slices": {"site": None}})
+    inbox.held = [f"site:{i}" for i in range(7)]
+    merged, ask = set(), inbox.ask
+
+    async def merging(*given, slice_="", **more):
+        result = await ask(*given, slice_=slice_, **more)
+        n_kept = 0 if slice_ in merged else MAX_KEPT // 3 + 1
+        merged.add(slice_)
+        return replace(result, n_kept=n_kept)
+
+    monkeypatch.setattr(inbox, "ask", merging)
+    for n_merged in (3, 6):
+        answer = await client.get("/v1/models/sites/metrics", params={"by": "site"})
+        assert "same request" in problem(answer, 503, "answer-late")["detail"]
+        assert answer.headers["retry-after"] == "1" and len(merged) == n_merged
+    answer = await client.get("/v1/models/sites/metrics", params={"by": "site"})
+    assert answer.status_code == 200 and len(answer.json()["slices"]) == 7
 
 
 @pytest.mark.parametrize("read", READS)

@@ -20,7 +20,7 @@ from calibrant_server.workers.queries import ask
 from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks, day_of
 from calibrant_server.workers.supervisor import Supervisor
 from tests.waiting import PATIENCE_S

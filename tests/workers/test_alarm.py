@@ -40,7 +40,7 @@ from calibrant_server.workers.ingest.entries import ALARM, alarm_order, delete_m
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.store.commit import Commit, FencingToken, StaleTokenError
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from tests.workers.driving import FreeLeases
 
 DAY_S = 86_400

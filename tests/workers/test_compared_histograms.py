@@ -10,7 +10,7 @@ from calibrant_server.workers.queries.kind import Against, Inputs
 from calibrant_server.workers.queries.kinds import confidence_histogram, temperature_surface
 from calibrant_server.workers.queries.kinds.confidence_histogram import ConfidenceHistogramQuery
 from calibrant_server.workers.queries.kinds.temperature_surface import SurfaceQuery
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 DAY_S = 86_400

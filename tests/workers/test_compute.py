@@ -15,12 +15,13 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries import compute
+from calibrant_server.workers.queries import compute, window_panes
 from calibrant_server.workers.queries.ask import (
     Other,
     QueryRequest,
     ResultFailedError,
     ResultTimeoutError,
+    ResultUnfinishedError,
     Side,
     UnknownQueryError,
     result_digest,
@@ -315,6 +316,24 @@ def test_who_cannot_wait_for_a_slow_answer_finds_it_kept(bench, asked):
         == 6
     )
     assert len(calls) == 1
+
+
+def test_a_window_of_many_panes_takes_several_queries(bench, asked, monkeypatch):
+    monkeypatch.setattr(window_panes, "MAX_KEPT", 48)
+    bench.deliver(delivery("many", [1] * 100, event_times=np.arange(100) * HOUR_US))
+    bench.merged("many")
+    with pytest.raises(ResultUnfinishedError):
+        asked("only_sums")
+    found = eventually(lambda: _or_none(asked))
+    assert json.loads(found.body)["total"] == 106 and found.n_kept > 0
+    assert asked("only_sums").n_kept == 0  # a cached result costs nothing
+
+
+def _or_none(asked):
+    try:
+        return asked("only_sums")
+    except ResultUnfinishedError:
+        return None
 
 
 def test_a_window_read_during_commits_is_one_state(bench):

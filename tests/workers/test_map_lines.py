@@ -11,7 +11,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.lifecycle.transfer_maps import check_map, check_map_line
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 CONFIG = ModelConfig(tenant="t", model="m", task="multiclass", n_classes=3)
 ABOUT = {

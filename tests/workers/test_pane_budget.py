@@ -19,7 +19,7 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.memory import memory_limit_bytes
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import PaneKey
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from tests.workers.driving import SUMS, FreeLeases
 
 

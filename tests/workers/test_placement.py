@@ -17,8 +17,10 @@ from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.lifecycle.transfer import export_lines
 from calibrant_server.workers.store import placement
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_places import ConfigReader
 from calibrant_server.workers.store.placement import Placement, Survey, least_loaded, rates_since
-from calibrant_server.workers.store.registry import ConfigReader, ModelConfig, Registry
+from calibrant_server.workers.store.registry import Registry
 from tests.waiting import PATIENCE_S
 from tests.workers.driving import MODEL, Bench, delivery
 

@@ -12,7 +12,7 @@ from calibrant.metrics import METRICS, PaneQuery, View, accumulators_for, comput
 from calibrant_server.workers.queries.compute import KINDS
 from calibrant_server.workers.queries.kind import Against, Inputs
 from calibrant_server.workers.queries.window_state import SAMPLE, SAMPLE_OF_FEW
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 EVER = Window(0, 1 << 32)

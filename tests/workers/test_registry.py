@@ -11,13 +11,9 @@ import pytest
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.settings import EngineSettings, SettingsError, parse_size, variables
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.properties import StoreMismatch, durability_of
-from calibrant_server.workers.store.registry import (
-    FixedProperty,
-    ModelConfig,
-    Registry,
-    RevisionConflict,
-)
+from calibrant_server.workers.store.registry import FixedProperty, Registry, RevisionConflict
 from tests.workers.driving import MODEL
 
 

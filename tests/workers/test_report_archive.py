@@ -9,7 +9,8 @@ import pytest
 
 from calibrant_server.workers.lifecycle.transfer import export_lines
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
-from calibrant_server.workers.store.registry import HasReports, ModelConfig, Registry
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.registry import HasReports, Registry
 from calibrant_server.workers.store.report_archive import NewReport
 from tests.workers.driving import Bench
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from calibrant_server.workers.queries import window_panes
 from calibrant_server.workers.queries.window_panes import WindowPanes
-from calibrant_server.workers.queries.window_state import parts_of
+from calibrant_server.workers.queries.window_state import WindowUnfinished, parts_of
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.merge_index import (
     drop_merges,
@@ -130,6 +131,53 @@ def test_without_room_nothing_is_stored(started):
     assert Reader(started).total() == 100
     keys = started.store.keys.of_model(MODEL.key)
     assert not started.client.keys(f"{keys.tag}:g:*")
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Let a query read and merge 48 panes, where the next one can continue."""
+    monkeypatch.setattr(window_panes, "MAX_KEPT", 48)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_query_merges_at_most_so_many_panes_and_the_next_continues(started):
+    fill(started, "many", list(range(150)))
+    n_read = []
+    for _ in range(10):
+        reader = Reader(started)
+        try:
+            assert reader.total() == 150
+        except WindowUnfinished:
+            n_read.append(reader.n_read)
+            continue
+        break
+    assert n_read and all(24 < each <= 64 for each in n_read)
+    assert reader.n_read + sum(n_read) < 150 + 48 * len(n_read)
+    again = Reader(started)
+    assert (again.total(), again.n_read) == (150, 1)
+
+
+@pytest.mark.usefixtures("few")
+def test_where_no_merge_can_be_stored_a_query_reads_all_panes(started):
+    """Otherwise no query would ever have a result."""
+    started.settings = started.settings.replace(stored_merges_bytes=8)
+    fill(started, "many", list(range(150)))
+    reader = Reader(started)
+    assert (reader.total(), reader.n_read) == (150, 150)
+
+
+@pytest.mark.usefixtures("few")
+def test_where_merges_displace_each_other_a_query_reads_all_panes(started):
+    fill(started, "many", list(range(150)))
+    started.settings = started.settings.replace(stored_merges_bytes=64)
+    reader = Reader(started)
+    assert (reader.total(), reader.n_read) == (150, 150)
+
+
+def test_a_result_has_the_number_of_panes_that_need_not_be_read_again(started):
+    fill(started, "many", list(range(100)))
+    first, second = (Reader(started).panes.merged(MODEL, "", EVER, WANTED).n_kept for _ in range(2))
+    assert 96 <= first <= 100 and second == 0
 
 
 def merges(bench):

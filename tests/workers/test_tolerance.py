@@ -7,7 +7,7 @@ import numpy as np
 from calibrant import Batch, Pane
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery, compute
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 DAY_S = 86_400

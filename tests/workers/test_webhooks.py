@@ -39,7 +39,7 @@ from calibrant_server.workers.alarm.url_guard import (
 from calibrant_server.workers.alarm.webhook_sender import WebhookSender, send
 from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.settings import EngineSettings, SettingsError
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from tests.waiting import PATIENCE_S
 from tests.workers.driving import eventually
 

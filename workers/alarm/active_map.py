@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from calibrant_server.workers.store.keys import ACTIVE_MAP, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 
 @dataclass(frozen=True)

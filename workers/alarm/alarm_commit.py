@@ -25,7 +25,7 @@ from calibrant_server.workers.alarm.events import event_id, events_of, notificat
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 MAX_LOG = 1e6
 

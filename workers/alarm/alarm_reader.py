@@ -20,8 +20,8 @@ from calibrant_server.workers.alarm.episodes import (
 )
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]

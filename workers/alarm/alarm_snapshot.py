@@ -15,8 +15,8 @@ from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import Episode
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import plain_slice
 from calibrant_server.workers.store.windows import Window
 

@@ -15,7 +15,7 @@ from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
 from calibrant_server.workers.alarm.rows import CohortRows, read_rows
 from calibrant_server.workers.alarm.seen_units import SeenUnits, read_units
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import RATED
 
 log = logging.getLogger(__name__)

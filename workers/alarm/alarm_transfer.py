@@ -21,7 +21,7 @@ from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys, model_key
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 DETECTOR, COHORT_RESULTS, RATERS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP = (
     *(

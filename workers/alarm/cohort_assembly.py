@@ -26,7 +26,7 @@ from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.ingest.unsealed import forget
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ from calibrant_server.workers.alarm.episodes import OPEN, Episode, episode_id, l
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN, units_key
 from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 _COMPARABLE = 0.25
 RATER_SHIFT = "rater shift"

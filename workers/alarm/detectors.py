@@ -32,7 +32,7 @@ from calibrant_server.workers.alarm.active_map import NO_MAP, ActiveMap
 from calibrant_server.workers.alarm.cohorts import DetectorCohort, parts_of, rater_in
 from calibrant_server.workers.alarm.label_run_in import LabelRunIn
 from calibrant_server.workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 Ints = NDArray[np.int64]
 FORMAT = 1

@@ -17,7 +17,7 @@ from calibrant.drift.unit_tables import UnitTable, merged, unit_table
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 
 MIN_COVERAGE = 0.98

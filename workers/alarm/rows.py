@@ -37,7 +37,7 @@ from calibrant_server.workers.ingest.retained_rows import (
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.unsealed import ids_in
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 # Larger cohorts are read from their panes. This many rows take 10 s and half a gigabyte.
 MAX_ROWS = 200_000

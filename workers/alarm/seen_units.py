@@ -17,7 +17,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.hashing import U64
 from calibrant_server.workers.alarm.rows import CohortRows
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 # 2 MiB of hashes: 200 new units a day for three and a half years.
 MAX_UNITS = 1 << 18

@@ -11,10 +11,10 @@ from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.multiple_testing import threshold_of
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
 from calibrant_server.workers.store.durations import parse_duration
-from calibrant_server.workers.store.registry import OBSERVE
+from calibrant_server.workers.store.model_config import OBSERVE
 
 if TYPE_CHECKING:
-    from calibrant_server.workers.store.registry import ModelConfig
+    from calibrant_server.workers.store.model_config import ModelConfig
 
 DEFAULT_BUCKET = "P1D"
 DEFAULT_REFERENCE = "P30D"

@@ -36,8 +36,10 @@ from calibrant_server.workers.store import batch_records, jobs
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_places import ModelPlaces
 from calibrant_server.workers.store.placement import Placement
-from calibrant_server.workers.store.registry import HalfImported, ModelConfig, ModelPlaces
+from calibrant_server.workers.store.registry import HalfImported
 from calibrant_server.workers.store.side_partitions import side_partition
 
 # Kinds of replies of the script.

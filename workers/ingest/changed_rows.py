@@ -11,7 +11,7 @@ from calibrant_server.workers.ingest.joined_records import ChangedColumns
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.keys import PaneKey
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 NamedRecord = tuple[str, RetainedRecord]
 

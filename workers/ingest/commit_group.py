@@ -33,7 +33,7 @@ from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.batch_records import BatchRecord, RowError
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
 
 log = logging.getLogger(__name__)

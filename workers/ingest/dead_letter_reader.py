@@ -13,7 +13,7 @@ from calibrant_server.workers.ingest import dead_letters
 from calibrant_server.workers.ingest.dead_letters import DeadLetter
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.side_partitions import all_sides
 
 Action = Callable[[Store, int, str], bool]

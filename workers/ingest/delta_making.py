@@ -13,7 +13,7 @@ from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import day_of
 
 

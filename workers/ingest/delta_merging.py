@@ -10,7 +10,7 @@ from calibrant.core.routing import ALL_ROWS, Place
 from calibrant_server.workers.ingest.deltas import Delta, PackedSample
 from calibrant_server.workers.ingest.posted_sums import LiftedSample
 from calibrant_server.workers.ingest.sample_rows import SampleRows
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.reduce import Numerics, Reduction

@@ -32,7 +32,7 @@ from calibrant.core.errors import Violation
 from calibrant_server.workers.store.keys import tenant_of, with_tenant
 
 if TYPE_CHECKING:
-    from calibrant_server.workers.store.registry import ModelConfig
+    from calibrant_server.workers.store.model_config import ModelConfig
 
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
 LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"

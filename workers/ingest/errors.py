@@ -16,7 +16,7 @@ from calibrant_server.workers.store.transient_errors import (
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.entries import JobTask, SourceOffsets
-    from calibrant_server.workers.store.registry import ModelConfig
+    from calibrant_server.workers.store.model_config import ModelConfig
 
 
 class BatchConflictError(RuntimeError):

@@ -38,7 +38,7 @@ from calibrant_server.workers.ingest.retained_record import (
     PREDICTED,
 )
 from calibrant_server.workers.ingest.tail_rows import TailRows
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 _PLAIN_FLAGS = PREDICTED | LOGITS | NARROW | WEIGHTED
 # Bytes of time and digest before the scores, and of a sum or weight.

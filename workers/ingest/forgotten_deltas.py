@@ -19,7 +19,7 @@ from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 log = logging.getLogger(__name__)
 _READ_TOGETHER = 100

@@ -52,9 +52,10 @@ from calibrant_server.workers.store.file_owner import FileHealth
 from calibrant_server.workers.store.frozen_maps import MapVersions
 from calibrant_server.workers.store.jobs import Jobs
 from calibrant_server.workers.store.keys import SCHEMA, Keys
+from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
+from calibrant_server.workers.store.model_places import ModelPlaces
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
-from calibrant_server.workers.store.registry import ModelConfig, ModelPlaces, parsed_config
 from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.sources import Sources

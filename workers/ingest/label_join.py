@@ -36,7 +36,7 @@ from calibrant_server.workers.ingest.retained_rows import rows_of
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.ingest.waiting_labels import waiting_labels
 from calibrant_server.workers.store.keys import PaneKey
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 
 Group = tuple[int, str]

@@ -39,7 +39,8 @@ from calibrant_server.workers.store.commit import (
 )
 from calibrant_server.workers.store.connection import Store, scripts
 from calibrant_server.workers.store.keys import PartitionKeys, tenant_of
-from calibrant_server.workers.store.registry import ConfigReader, ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_places import ConfigReader
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
 
 log = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.watermarks import Watermarks, latest_day
 

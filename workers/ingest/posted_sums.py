@@ -16,7 +16,7 @@ from calibrant_server.workers.ingest.entries import EntryError, IngestEntry
 from calibrant_server.workers.ingest.payloads import PackedUpdate, unpack_updates
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.store.keys import PaneKey
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.reduce import Numerics, Reduction

@@ -49,7 +49,7 @@ from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import Keys, PartitionKeys, by_shard, with_tenant
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import RATED, Watermarks, fields_of
 
 _SEPARATOR = "\x1f"

@@ -23,8 +23,8 @@ from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import read_rows
 from calibrant_server.workers.store.cold_days import ColdDay, of_file, sample_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_live, is_sealed, plain_slice
 from calibrant_server.workers.store.watermarks import Watermarks, day_of
 

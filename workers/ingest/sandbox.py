@@ -32,7 +32,7 @@ from calibrant_server.workers.ingest.reduce import (
 )
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.store.keys import PaneKey
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
 
 DEATHS_THAT_PROVE = 2

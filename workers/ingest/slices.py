@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from calibrant.core.batch import Batch
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 OTHER = "other"
 NO_LIMIT = 1 << 62

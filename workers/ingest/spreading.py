@@ -17,7 +17,7 @@ from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import read_replicated
 from calibrant_server.workers.store.keys import Keys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.side_partitions import all_sides, open_sides, side_partition
 
 _MAX_OPENED = 10_000

@@ -16,8 +16,8 @@ from calibrant_server.workers.ingest.tail_cache import sorted_pieces
 from calibrant_server.workers.ingest.tail_ranges import joined_ranges
 from calibrant_server.workers.store.cold_days import ColdDay, of_file, pane_item
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline, is_live
 from calibrant_server.workers.store.watermarks import day_of
 

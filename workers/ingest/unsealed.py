@@ -12,7 +12,7 @@ from typing import Any
 
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 _SEPARATOR = "\x1f"
 _A_READ = 500

@@ -20,7 +20,7 @@ from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.store.baseline_record import BaselineRecord
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import baseline_slice
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import Window

@@ -42,7 +42,7 @@ from calibrant_server.workers.store.day_file import (
 from calibrant_server.workers.store.file_owner import FileOwner
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import DAY_S, Watermarks
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from calibrant_server.workers.store.cold_days import ColdDays, pane_item
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.day_file import PANE, DayItem
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import DAY_S, SEALED_TO, Watermarks, daily_to
 

@@ -10,7 +10,7 @@ from calibrant_server.workers.ingest.retained_record import RecordError, Retaine
 from calibrant_server.workers.ingest.retained_store import TALLIES, count_record, scanned
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys, with_tenant
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 log = logging.getLogger(__name__)
 

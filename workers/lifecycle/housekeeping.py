@@ -31,7 +31,7 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.merge_index import drop_stale_merges
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import is_transient, store_message
 from calibrant_server.workers.store.watermarks import KEPT_FROM
 

@@ -42,14 +42,13 @@ from calibrant_server.workers.lifecycle.move_states import (
 from calibrant_server.workers.store.batch_records import expiry_bucket_s
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.registry import (
+from calibrant_server.workers.store.model_config import (
     ARRIVING,
     DRAINING,
     ModelConfig,
-    moves_in,
     parsed_config,
-    partition_in,
 )
+from calibrant_server.workers.store.model_places import moves_in, partition_in
 
 # Batches are rejected while what waits before them is merged: it should be little.
 MAX_WAITING_BYTES = 1 << 20

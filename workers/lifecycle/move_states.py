@@ -18,7 +18,7 @@ from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
 from calibrant_server.workers.ingest.entries import MOVE_IN, MOVE_OUT, IngestEntry
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys, tenant_of, with_tenant
-from calibrant_server.workers.store.registry import LEFT, ModelConfig
+from calibrant_server.workers.store.model_config import LEFT, ModelConfig
 
 log = logging.getLogger(__name__)
 

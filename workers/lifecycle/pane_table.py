@@ -14,7 +14,7 @@ from calibrant_server.workers.ingest.stored_panes import (
     pane_reads,
 )
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys, PaneKey
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.watermarks import Watermarks
 

@@ -21,7 +21,7 @@ from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.jobs import job_of_member
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.merge_index import drop_merges_of
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks
 

@@ -15,7 +15,7 @@ from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import plain_slice
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import Keys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.side_partitions import all_sides
 
 

@@ -18,7 +18,7 @@ from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import divided, read_rows
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import day_of
 
 log = logging.getLogger(__name__)

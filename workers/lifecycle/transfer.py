@@ -43,8 +43,8 @@ from calibrant_server.workers.store.keys import (
     PaneKey,
     PartitionKeys,
 )
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_live, is_sealed, sealed_slice
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 

@@ -12,7 +12,7 @@ from calibrant_server.workers.lifecycle.export_shapes import Line
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.jobs import MAX_TASKS, job_of_member, member_of, n_tasks
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 JOB = "job"
 _LAST_MS = 2**53 - 1

@@ -14,7 +14,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.store.frozen_maps import MAX_VERSIONS
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 _FIELD = re.compile(r"(n|p|f[0-9a-f]{1,64})|([vsh])([1-9][0-9]{0,8})")
 _NUMBER = re.compile(r"[0-9]{1,9}")

@@ -25,19 +25,25 @@ from calibrant_server.workers.queries.query_queue import QueryQueue, QueuedQuery
 from calibrant_server.workers.queries.versions import Versions, joined
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import Keys, tenant_of
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 # A query lost with its worker is sent again after this time; most results take less.
 REASK_S = 3.0
 OK, REJECTED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
-DAMAGED, UNAVAILABLE = "damaged", "unavailable"
+DAMAGED, UNAVAILABLE, UNFINISHED = "damaged", "unavailable", "unfinished"
 
 
 class ResultTimeoutError(RuntimeError):
     """No worker replied in time, or too many queries wait (503)."""
 
     retry_after_s = 2
+
+
+class ResultUnfinishedError(ResultTimeoutError):
+    """More panes must be read than one request may; the merges of those that were read are stored, and a repeat continues (503)."""
+
+    retry_after_s = 1
 
 
 class ResultFailedError(RuntimeError):
@@ -62,12 +68,18 @@ class UnknownQueryError(LookupError):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Result: JSON, its ETag, its window, and the state that it depends on."""
+    """Result: JSON, its ETag, its window, and the state that it depends on.
+
+    Attributes
+    ----------
+    n_kept : panes that were read for it and need not be read again, as their merges are stored; none for a cached result
+    """
 
     body: bytes
     etag: str
     window: Window
     state_version: str
+    n_kept: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,22 +150,24 @@ class Reply:
     state_version : the state that it depends on
     body : JSON, which depends on the status
     code_version : the code that computed it, which may be another than that of the service during an upgrade
+    n_kept : as in `QueryResult`
     """
 
     status: str
     state_version: str
     body: bytes
     code_version: str = CODE_VERSION
+    n_kept: int = 0
 
     def to_bytes(self) -> bytes:
-        head = f"{self.status} {self.state_version or '-'} {self.code_version}\n"
+        head = f"{self.status} {self.state_version or '-'} {self.code_version} {self.n_kept}\n"
         return head.encode() + self.body
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Reply:
         head, _, body = raw.partition(b"\n")
-        status, state_version, code_version = head.decode().split(" ")
-        return cls(status, state_version, body, code_version)
+        status, state_version, code_version, n_kept = head.decode().split(" ")
+        return cls(status, state_version, body, code_version, int(n_kept))
 
 
 def result_digest(
@@ -282,7 +296,7 @@ def side_of(model: ModelConfig, slice_: str, window: Window) -> Side:
 
 def _read(reply: Reply, etag: str, window: Window) -> QueryResult:
     if reply.status == OK:
-        return QueryResult(reply.body, etag, window, reply.state_version)
+        return QueryResult(reply.body, etag, window, reply.state_version, reply.n_kept)
     reported = json.loads(reply.body)
     if reply.status == REJECTED:
         raise CalibrationInputError(
@@ -294,6 +308,8 @@ def _read(reply: Reply, etag: str, window: Window) -> QueryResult:
         raise SubjectGone(reported["detail"])
     if reply.status == DAMAGED:
         raise WindowDamaged(reported["detail"], reported["panes"])
+    if reply.status == UNFINISHED:
+        raise ResultUnfinishedError(reported["detail"])
     if reply.status == UNAVAILABLE:
         raise FilesUnavailable(reported["detail"])
     raise ResultFailedError(reported["detail"])

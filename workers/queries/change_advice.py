@@ -36,7 +36,7 @@ from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds import calibration_map, temperature
 from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
 from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 NEEDS = (

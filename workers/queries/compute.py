@@ -28,6 +28,7 @@ from calibrant_server.workers.queries.ask import (
     OK,
     REJECTED,
     UNAVAILABLE,
+    UNFINISHED,
     UNKNOWN,
     QueryRequest,
     Reply,
@@ -38,10 +39,15 @@ from calibrant_server.workers.queries.query import DetectorQuery, Query, SeriesQ
 from calibrant_server.workers.queries.versions import joined, with_records
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_records import WindowRecords
-from calibrant_server.workers.queries.window_state import PanesDamaged, WindowState
+from calibrant_server.workers.queries.window_state import (
+    PanesDamaged,
+    WindowState,
+    WindowUnfinished,
+)
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
-from calibrant_server.workers.store.registry import ConfigReader, ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_places import ConfigReader
 from calibrant_server.workers.store.slice_names import is_sealed, plain_slice, sealed_slice
 from calibrant_server.workers.store.windows import Window, rfc3339
 
@@ -86,11 +92,12 @@ class Compute:
             if config is None:
                 return _failed(GONE, "", "the model is gone")
             state, inputs = self._inputs(kind, query, config, request)
-            version = state.version
+            version, n_kept = state.version, state.n_kept
             if request.against is None:
                 found = kind.compute(query, inputs)
             else:
                 other = self._other(kind, query, request)
+                n_kept += other.n_kept
                 version = joined(version, other.version)
                 found = _compared(kind, query, inputs, other.inputs, request.against)
             if kind.query.needs.records:
@@ -104,11 +111,13 @@ class Compute:
                 allow_nan=False,
                 separators=(",", ":"),
             ).encode()
-            return Reply(OK, version, body)
+            return Reply(OK, version, body, n_kept=n_kept)
         except RedisError:
             raise
         except FilesUnavailable as error:
             return _failed(UNAVAILABLE, version, str(error))
+        except WindowUnfinished:
+            return _failed(UNFINISHED, version, "the window has more panes than one query reads")
         except PanesDamaged as error:
             body = json.dumps({"detail": str(error), "panes": error.panes}).encode()
             return Reply(DAMAGED, version, body)
@@ -145,7 +154,7 @@ class Compute:
         reads_records = kind.query.needs.records and request.against.by in ("window", "model")
         records = self._records(config, side.slice, state) if reads_records else None
         inputs = Inputs(config, state.covered, state.merged, state.panes, of_records=records)
-        return _Other(state.version, inputs)
+        return _Other(state.version, inputs, state.n_kept)
 
     def _state(
         self,
@@ -206,6 +215,7 @@ class Compute:
 class _Other(NamedTuple):
     version: str
     inputs: Inputs
+    n_kept: int
 
 
 def _compared(

@@ -17,7 +17,7 @@ from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.queries import kinds
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.window_records import WindowRecords
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, Window
 
 Q = TypeVar("Q", bound=Query)

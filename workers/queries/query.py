@@ -19,7 +19,7 @@ from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.requests import SHARED, reject_without_effect, shared_options, takes
 from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant_server.workers.alarm.cohorts import RATER
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 Raters = Literal["pooled", "mean", "majority", "single"]
 Binning = Literal["equal_width", "equal_mass"]

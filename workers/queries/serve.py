@@ -189,7 +189,7 @@ class QueryServer:
 
     def _keep(self, pipe: Any, request: QueryRequest, reply: Reply) -> None:
         """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
-        raw = reply.to_bytes()
+        raw = replace(reply, n_kept=0).to_bytes()
         if len(raw) <= _MAX_CACHED_BYTES and reply.state_version:
             digest = result_digest(
                 reply.state_version, request.kind, request.query, request.against

@@ -22,7 +22,7 @@ from calibrant_server.workers.queries.window_state import LruCache, Wanted, Wind
 from calibrant_server.workers.store.connection import Store, run_script
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.merge_index import SPAN, STATE_BYTES, drop_oldest_merges
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 log = logging.getLogger(__name__)
 
@@ -74,16 +74,16 @@ class StoredMerges:
         wanted: Sequence[str],
         part: WindowPart,
         pane: Any,
-    ) -> None:
-        """Store a merge of panes that have ended."""
+    ) -> bool:
+        """Store a merge of panes that have ended; return whether it is stored, and no other had to be dropped for it."""
         if part.panes[-1][0] + config.pane_s > time.time():
-            return
+            return False
         keys, node = self._place(config)
         member = _member(config, slice_, part, from_s)
         now = time.monotonic()
         last = self._written.get(f"{member}|{wanted}")
         if last is not None and now < last + _PAUSE_S:
-            return
+            return False
         self._written.put(f"{member}|{wanted}", now)
         packed, state = pane.parts(), part.state
         span = b"%d|%d" % (part.panes[0][0], part.panes[-1][0])
@@ -94,11 +94,15 @@ class StoredMerges:
             total_bytes = run_script(
                 node, "keep_merge", named, [member, time.time(), state, *values]
             )
+            has_room = True
             while (excess := self._excess_bytes(total_bytes)) > 0:
+                has_room = False
                 total_bytes = drop_oldest_merges(node, keys, excess)
         except RedisError as error:
             # A full store has no room for a cache.
             log.info("merge_not_stored error=%s", error)
+            return False
+        return has_room
 
     def _excess_bytes(self, partition_bytes: int) -> int:
         """Return how many bytes a partition must drop: of what the store has above its bound, at most what is above the equal part."""

@@ -20,7 +20,7 @@ from calibrant_server.workers.queries.ask_together import QueriesTogether
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import SliceState, Versions
 from calibrant_server.workers.store.keys import Keys, tenant_of
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]

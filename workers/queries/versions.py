@@ -18,8 +18,8 @@ from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_snapshot import DUPLICATES, alarm_version
 from calibrant_server.workers.queries.query import Needs
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from calibrant_server.workers.store.windows import Window

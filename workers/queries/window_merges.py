@@ -47,6 +47,8 @@ class Assembly:
     every_s : length of the parts of a series; None if all parts become one merge
     last_s : length of the last side; its panes and those before it are in parts of their own
     leaves_rows : whether the newest pane may keep rows that `WindowMerges.window` fills into the merge of all parts
+    n_read : panes read from the store
+    n_stored : panes in merges that were stored
     """
 
     place: WindowPlace
@@ -57,6 +59,8 @@ class Assembly:
     every_s: int | None = None
     last_s: int = 0
     leaves_rows: bool = False
+    n_read: int = 0
+    n_stored: int = 0
 
     def divide(self, snapshot: WindowSnapshot) -> None:
         """Divide the panes of the window into parts."""
@@ -80,6 +84,11 @@ class Assembly:
     def newest_s(self) -> int:
         """Start of the newest pane."""
         return self.parts[-1].panes[-1][0]
+
+    @property
+    def n_kept(self) -> int:
+        """How many panes were read that the next query of the window need not read, as their merges are stored."""
+        return min(self.n_read, self.n_stored)
 
     @property
     def loaded_bytes(self) -> int:
@@ -218,9 +227,10 @@ class WindowMerges:
             del assembly.merges[each]
         if is_stored and self._stored.supports(place.parts):
             assert place.parts is not None
-            self._stored.write(
+            if self._stored.write(
                 place.config, place.slice, place.window.from_s, place.parts, part, merge.pane
-            )
+            ):
+                assembly.n_stored += len(part.panes)
         return merge
 
     def _reused(

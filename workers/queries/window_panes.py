@@ -32,10 +32,11 @@ from calibrant_server.workers.queries.window_state import (
     WindowPlace,
     WindowSnapshot,
     WindowState,
+    WindowUnfinished,
     parts_every,
 )
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, Window
 
 _TRIES = 20
@@ -45,6 +46,8 @@ _MAX_WINDOWS = 16
 _MAX_NEWEST = 1024
 # Loaded panes are merged when they take this much memory.
 _LOADED_BYTES = 16 << 20
+# Panes of which one query reads and merges at most so many, where the next one can continue: about half a second of CPU.
+MAX_KEPT = 4096
 
 
 class _Newest(NamedTuple):
@@ -122,7 +125,7 @@ class WindowPanes:
                 if merge is not None:
                     self._windows.put((version, wanted), merge)
             if merge is not None:
-                return snapshot.state(place, alarm, merged=merge)
+                return snapshot.state(place, alarm, merged=merge, n_kept=assembly.n_kept)
             snapshot = self._read(place, snapshot, missing, assembly)
         raise RuntimeError("the window changed faster than it could be read")
 
@@ -185,7 +188,7 @@ class WindowPanes:
                 check(len(parts_every(snapshot.versions, assembly.every_s)))
             missing = self._merges.assemble(assembly, snapshot)
             if not missing:
-                state = snapshot.state(place, alarm)
+                state = snapshot.state(place, alarm, n_kept=assembly.n_kept)
                 lengths = dict(state.spans)
                 for part in assembly.parts:
                     first, last = part.panes[0][0], part.panes[-1][0]
@@ -200,15 +203,26 @@ class WindowPanes:
     def _read(
         self, place: WindowPlace, snapshot: WindowSnapshot, missing: list[int], assembly: Assembly
     ) -> WindowSnapshot:
-        """Read missing panes, and merge them where they take much memory; return the state of the last read."""
+        """Read missing panes, and merge them where they are many; return the state of the last read.
+
+        Raises
+        ------
+        WindowUnfinished
+            They are more than one query may read, and the merges of at least half as many are stored.
+        """
         n_bytes, panes = assembly.loaded_bytes, assembly.panes
+        until_n = assembly.n_read + MAX_KEPT
         while len(missing) > PANES_A_RUN:
             run, missing = missing[:PANES_A_RUN], missing[PANES_A_RUN:]
             self._reader.read(place, run, snapshot.marks, panes)
+            assembly.n_read += len(run)
             n_bytes += sum(panes[start][1].n_bytes for start in run if start in panes)
-            if n_bytes > _LOADED_BYTES:
+            if n_bytes > _LOADED_BYTES or assembly.n_read >= until_n:
                 self._merges.assemble(assembly, snapshot)
-                n_bytes = assembly.loaded_bytes
+                n_bytes, until_n = assembly.loaded_bytes, assembly.n_read + MAX_KEPT
+                if assembly.n_kept >= MAX_KEPT // 2:
+                    raise WindowUnfinished
+        assembly.n_read += len(missing)
         return self._reader.look(place, missing, panes)
 
     def _merge_with_sample(

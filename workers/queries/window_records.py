@@ -12,7 +12,7 @@ from calibrant_server.workers.alarm.rows import CohortRows
 from calibrant_server.workers.ingest.retained_record import RetainedRecord, may_count
 from calibrant_server.workers.ingest.retained_store import scanned
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import Window
 

@@ -21,7 +21,7 @@ from calibrant_server.workers.ingest.sample_reading import (
     merged_sample,
 )
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from cachetools import LRUCache
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
 from calibrant_server.workers.queries.versions import name_state
 from calibrant_server.workers.store.merge_index import state_of
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import DAY_S, Watermarks
 from calibrant_server.workers.store.windows import DatedPane, Window
@@ -75,6 +75,10 @@ class PanesDamaged(RuntimeError):
         self.panes = panes
 
 
+class WindowUnfinished(RuntimeError):
+    """More panes must be read than one query may; merges of those that were read are stored, and the next query continues."""
+
+
 class LoadedPane(NamedTuple):
     """A pane or a merge of panes, with its size in bytes.
 
@@ -119,6 +123,7 @@ class WindowState:
     window : with its current boundaries
     panes : each with its place in time, if requested separately
     merged : their merge, if requested
+    n_kept : panes that were read and need not be read again, as their merges are stored
     """
 
     version: str
@@ -127,6 +132,7 @@ class WindowState:
     marks: Watermarks
     panes: list[DatedPane] = field(default_factory=list)
     merged: Any = None
+    n_kept: int = 0
 
     @property
     def covered(self) -> Window:

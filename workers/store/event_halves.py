@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 WAIT_S = 120
 MAX_HALF_BYTES = 256 * 1024

@@ -16,7 +16,7 @@ from calibrant_server.workers.ingest.entries import alarm_order
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.former_recommendations import of_map
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 MAX_VERSIONS = 500
 MAX_PROMOTIONS = 200

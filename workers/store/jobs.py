@@ -17,7 +17,7 @@ from calibrant_server.workers.store.commit import FIRST_ID, id_order
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
 from calibrant_server.workers.store.keys import Keys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 MAX_TASKS = 1_000_000  # of one job: 125 kB
 MAX_OPEN, MAX_JOBS, MAX_TASKS_OF_MODEL = 100, 1000, 10_000_000

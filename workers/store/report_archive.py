@@ -14,7 +14,7 @@ import zstandard
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
 from calibrant_server.workers.store.keys import Keys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 MAX_REPORTS = 500
 _MADE, _KNOWN, _FULL = 1, 2, 3

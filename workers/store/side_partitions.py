@@ -21,7 +21,7 @@ from calibrant_server.workers.store.connection import AsyncScript, run_async, sc
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.keys import Keys
-    from calibrant_server.workers.store.registry import ModelConfig
+    from calibrant_server.workers.store.model_config import ModelConfig
 
 N_SHARDS = 64
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from calibrant_server.workers.store.keys import Keys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 StoreRetries = Callable[..., Awaitable[Any]]
 

@@ -17,7 +17,7 @@ import orjson
 
 from calibrant.core.documents import Result
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 # Models of one pipeline: a store that serves others meanwhile answers a few thousand reads within some milliseconds.

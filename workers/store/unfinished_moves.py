@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig, parsed_config, read_configs
+from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
+from calibrant_server.workers.store.model_places import read_configs
 
 # A move that began longer ago than this is interrupted: a million ids take some ten seconds.
 MOVE_S = 300

@@ -9,7 +9,8 @@ import threading
 from calibrant_server.workers.ingest.errors import ModelMismatchError, StoreUnavailableError
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.lifecycle.model_move import ModelMove
-from calibrant_server.workers.store.registry import ModelConfig, Registry
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.registry import Registry
 from tests.waiting import PATIENCE_S
 from tests.workers.driving import MODEL, delivery
 

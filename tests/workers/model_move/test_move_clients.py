@@ -13,7 +13,8 @@ from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.lifecycle import housekeeping
 from calibrant_server.workers.lifecycle.model_move import ModelMove, MoveRejected
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.registry import ConfigReader, Registry
+from calibrant_server.workers.store.model_places import ConfigReader
+from calibrant_server.workers.store.registry import Registry
 from tests.waiting import PATIENCE_S
 from tests.workers.driving import MODEL, Bench, delivery, eventually
 from tests.workers.ledger import pane_of

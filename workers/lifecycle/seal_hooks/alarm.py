@@ -10,7 +10,7 @@ from calibrant_server.workers.alarm.cohort_assembly import take_sealed
 from calibrant_server.workers.lifecycle.seal_hooks import SealedCohort
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 
 def sealed(

@@ -34,7 +34,7 @@ from calibrant_server.workers.queries.query import (
     include_field,
 )
 from calibrant_server.workers.queries.weights import WEIGHTS, Weighted, Weights, weighted
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 PARTS = ("recommendation", "heldout")
 _READ = (

@@ -33,7 +33,7 @@ from calibrant_server.workers.queries.query import (
     Raters,
     include_field,
 )
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 MAX_BINS = 100
 PARTS = ("sensitivity",)

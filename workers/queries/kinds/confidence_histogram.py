@@ -24,7 +24,7 @@ from calibrant_server.workers.queries.kind import (
     side_name,
 )
 from calibrant_server.workers.queries.query import Query, Raters
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 REJECTED = {"bins_not_exact": "/bins", "unknown_case": "/case"}
 WANTED = 120

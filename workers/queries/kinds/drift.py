@@ -30,7 +30,7 @@ from calibrant_server.workers.queries.kind import (
     side_name,
 )
 from calibrant_server.workers.queries.query import DetectorQuery, Needs
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import DAY_S
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
 

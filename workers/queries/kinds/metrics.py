@@ -37,7 +37,7 @@ from calibrant_server.workers.queries.query import (
     reject_untaken,
     requests_in,
 )
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 DAY_S = 86_400.0
 MAX_QUICK_OPTIONS = 12

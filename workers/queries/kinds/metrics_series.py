@@ -14,7 +14,7 @@ from calibrant_server.workers.queries.kinds import metrics
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.metric_work import reject_costly_metrics
 from calibrant_server.workers.queries.query import Needs, SeriesQuery
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
 
 

@@ -11,7 +11,7 @@ from calibrant_server.workers.queries.kinds import metrics, temperature
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 from calibrant_server.workers.queries.query import Query
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 
 class ModelStatusQuery(Query):

@@ -22,7 +22,7 @@ from calibrant_server.workers.queries.kind import (
     reject_other_classes,
 )
 from calibrant_server.workers.queries.query import CI, Edges, Query, Raters, scope_of
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 
 class RocQuery(Query):

@@ -30,7 +30,7 @@ from calibrant_server.workers.queries.query import (
 )
 from calibrant_server.workers.queries.weights import WEIGHTS, Weighted, Weights, weighted
 from calibrant_server.workers.queries.window_state import SAMPLE, SAMPLE_OF_FEW
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 PARTS = ("recommendation", "heldout", "curve")
 

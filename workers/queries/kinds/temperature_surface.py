@@ -21,7 +21,7 @@ from calibrant_server.workers.queries.kind import (
     side_name,
 )
 from calibrant_server.workers.queries.query import Query, Raters, bins_of
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.model_config import ModelConfig
 
 SHOWN = (
     *("nll", "brier", "ece", "lowest", "source", "n_used", "nll_error_bound", "error_estimate"),
