@@ -42,10 +42,16 @@ class ChangedRows:
         return found
 
     def try_fill(self, rows: type[TailRows], make: Callable[[ModelConfig], Pane]) -> None:
-        """Fill the new rows once, so that an error is found before they are stored."""
-        if self.gained or self.columns:
-            self._gained_rows = self._gained(rows)
-            self._gained_rows.fill_into(make(self.config), ALL_ROWS, lambda: make(self.config))
+        """Fill the new rows once, so that an error is found before they are stored.
+
+        Rows that only receive a label by columns were filled when their prediction came, and were checked now.
+        """
+        new = self._own(rows) + [each.gained for each in self.columns if each.lost is None]
+        if new:
+            tried = rows.together(new)
+            if len(new) == len(self.columns) + bool(self.gained):
+                self._gained_rows = tried
+            tried.fill_into(make(self.config), ALL_ROWS, lambda: make(self.config))
 
     def rows(self, rows: type[TailRows], part: int) -> list[TailRows]:
         """Return the rows that it takes away and adds, as batches of the tail numbered from `part`."""
@@ -66,9 +72,11 @@ class ChangedRows:
         return rows.together(lost) if lost else None
 
     def _gained(self, rows: type[TailRows]) -> TailRows:
-        task = self.config.task
-        own = [rows.of_records(self.gained, task, 1, 0)] if self.gained else []
-        return rows.together([*own, *(each.gained for each in self.columns)])
+        return rows.together(self._own(rows) + [each.gained for each in self.columns])
+
+    def _own(self, rows: type[TailRows]) -> list[TailRows]:
+        """Return the rows of records that are joined one by one."""
+        return [rows.of_records(self.gained, self.config.task, 1, 0)] if self.gained else []
 
 
 def panes_of_records(config: ModelConfig, records: Iterable[RetainedRecord]) -> set[PaneKey]:
