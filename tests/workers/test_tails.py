@@ -19,6 +19,7 @@ from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, 
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.tail_cache import (
     MAX_TAIL_BYTES,
+    MERGED_PIECES,
     CachedTail,
     estimated_pane_bytes,
 )
@@ -396,7 +397,7 @@ def test_pieces_are_few_and_keep_the_order_of_rows():
     complete = TailRows.together(every)
     assert tail.all_rows().scores.tobytes() == complete.scores.tobytes()
     assert tail.n_by_slice({"": 1}) == {"": len(complete) + 1}
-    assert len(tail.pieces) <= 10
+    assert len(tail.pieces) < MERGED_PIECES
     read = CachedTail.read(
         TailRows, {str(k).encode(): piece.data for k, piece in tail.pieces.items()}
     )

@@ -1,13 +1,14 @@
 """Cached tail of a time slice: packed pieces of rows that are not sums yet, and the size from which they become sums.
 
 Pieces are appended by commits and merged like the runs of a log-structured tree: a commit rewrites the last pieces while
-they are small, so that a tail has few pieces and each row is rewritten a few times.
+they are small, and larger ones when there are several of about the same size. So a tail has few pieces, and a row is seldom rewritten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import log10
 from sys import getsizeof
 from typing import Any
@@ -22,6 +23,8 @@ from calibrant_server.workers.store.commit import Commit
 MAX_TAIL_BYTES = 4 << 20
 # Pieces below this size are always merged with the rows that come next.
 SMALL_PIECE_BYTES = 8 << 10
+# So many larger pieces of about the same size become one.
+MERGED_PIECES = 16
 # Packed bytes of a pane by the decimal logarithm of its rows, measured (docs/state.md, "Rows while small").
 _LOG_ROWS = (0, 1, 2, 3, 4, 5)
 _PANE_BYTES = (9_000, 15_000, 48_000, 150_000, 300_000, 390_000)
@@ -110,19 +113,29 @@ class CachedTail:
         return found
 
     def append(self, added: Any) -> None:
-        """Append rows, merging them with the last pieces while those are small."""
+        """Append rows, merging them with the last pieces while those are small, or several of them are alike."""
         self.next_part = max(self.next_part, int(added.part.max()) + 1)
         merged, name = added, max(self.pieces, default=-1) + 1
-        while self.pieces:
-            last = max(self.pieces)
-            piece = self.pieces[last]
-            if len(piece.data) > SMALL_PIECE_BYTES and piece.n_rows > 2 * len(merged):
-                break
-            merged, name = self.rows.together([self.rows.unpack(piece.data), merged]), last
-            del self.pieces[last]
+        while last := self._next_to_merge(merged):
+            pieces = [self.rows.unpack(self.pieces[each].data) for each in last]
+            merged, name = self.rows.together([*pieces, merged]), last[0]
+            for each in last:
+                del self.pieces[each]
         merged = merged.net
         if len(merged):
             self.pieces[name] = TailPiece.of(merged)
+
+    def _next_to_merge(self, merged: Any) -> list[int]:
+        """Return the last pieces that become one with rows that are added, oldest first."""
+        names = sorted(self.pieces)
+        if names and len(self.pieces[names[-1]].data) <= SMALL_PIECE_BYTES:
+            return names[-1:]
+        alike = list(
+            takewhile(lambda name: self.pieces[name].n_rows <= 2 * len(merged), reversed(names))
+        )
+        # Rows that take others away may cancel with them.
+        enough = MERGED_PIECES - 1 if merged.only_adds else 1
+        return alike[::-1] if len(alike) >= enough else []
 
     def all_rows(self) -> Any:
         """Return the rows of all pieces; None without any."""
