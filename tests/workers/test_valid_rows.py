@@ -94,7 +94,11 @@ def test_a_batch_that_cannot_be_filled_is_dead_lettered_and_its_neighbours_are_m
     bench, monkeypatch
 ):
     loop = loop_of_rows(bench)
-    every = {"first": batch_of(), "bad": DOUBTFUL["other classes"], "last": batch_of(labels=[1] * 4)}
+    every = {
+        "first": batch_of(),
+        "bad": DOUBTFUL["other classes"],
+        "last": batch_of(labels=[1] * 4),
+    }
     for name, batch in every.items():
         payload = batch.pack()
         digest = blake2b(payload, digest_size=16).digest()

@@ -19,7 +19,6 @@ from typing import Any
 from calibrant.core.hashing import hash_names
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
-from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.baseline_samples import BaselineSamples
 from calibrant_server.workers.ingest.cached_pane import CachedPane, UnreadablePane, total_field
 from calibrant_server.workers.ingest.changed_rows import ChangedRows

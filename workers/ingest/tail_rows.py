@@ -324,9 +324,7 @@ class TailRows:
         if (np.diff(self.part) < 0).any():
             rows = self.take(np.argsort(self.part, kind="stable"))
         numbers = rows.part
-        cuts = np.searchsorted(
-            numbers, numbers[np.arange(ROWS_TOGETHER, len(rows), ROWS_TOGETHER)]
-        )
+        cuts = np.searchsorted(numbers, numbers[np.arange(ROWS_TOGETHER, len(rows), ROWS_TOGETHER)])
         ends = [0, *np.unique(cuts[cuts > 0]).tolist(), len(rows)]
         yield from (rows.between(*ends_of) for ends_of in pairwise(ends))
 

@@ -69,6 +69,4 @@ def _probabilities_fit(scores: Floats) -> bool:
 
 
 def _weights_fit(weights: Floats) -> bool:
-    return bool(
-        ((weights == 0) | ((weights >= MIN_WEIGHT) & (weights <= MAX_WEIGHT))).all()
-    )
+    return bool(((weights == 0) | ((weights >= MIN_WEIGHT) & (weights <= MAX_WEIGHT))).all())

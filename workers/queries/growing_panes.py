@@ -46,11 +46,13 @@ class _Base:
         """Return the bytes that it counts for in a cache."""
         if self.pane is None:
             return _OVERHEAD_BYTES
-        return _OVERHEAD_BYTES + sum((*self.lengths, *self.piece_lengths)) + int(self.pane.memory_bytes)
+        return (
+            _OVERHEAD_BYTES
+            + sum((*self.lengths, *self.piece_lengths))
+            + int(self.pane.memory_bytes)
+        )
 
-    def looks_like_start_of(
-        self, lengths: tuple[int, ...], piece_lengths: tuple[int, ...]
-    ) -> bool:
+    def looks_like_start_of(self, lengths: tuple[int, ...], piece_lengths: tuple[int, ...]) -> bool:
         """Whether it was noted for a pane whose sums and first pieces have these lengths, and is not made yet."""
         return (
             self.pane is None
