@@ -51,7 +51,9 @@ def main() -> None:
     )
     print("|---|---|---|---|")
     for place, per_commit in enumerate(given.per_commit):
-        cells = f"{np.median(found[:, place]):.2f} | {over_last[place]:.2f} | {over_filling[place]:.2f}"
+        cells = (
+            f"{np.median(found[:, place]):.2f} | {over_last[place]:.2f} | {over_filling[place]:.2f}"
+        )
         print(f"| {per_commit} | {cells} |")
 
 
