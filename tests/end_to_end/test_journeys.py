@@ -15,7 +15,7 @@ from tests.tracing import ROOT, Trace, one_process, traced
 
 PAGE = ROOT / "docs" / "architecture.md"
 
-MAX_FILES_OF_A_POST = 37
+MAX_FILES_OF_A_POST = 39
 MAX_LIBRARY_FILES_OF_A_POST = 11
 # One of them the shares of tenants in first queries.
 MAX_FILES_OF_A_GET = 31
