@@ -45,6 +45,8 @@ from calibrant_server.workers.store.watermarks import Watermarks, latest_day
 
 # Models whose slices are known to be listed; a slice that is not known is listed again.
 MAX_KNOWN_MODELS = 1000
+# Rows of tails of a partition that are in memory unpacked too, until they become sums: those of the tails that changed last.
+MAX_UNPACKED_BYTES = 16 << 20
 
 
 def _model(key: PaneKey) -> tuple[str, str]:
@@ -61,6 +63,7 @@ class PaneCache:
         self._budget = budget
         self._panes: dict[PaneKey, CachedPane] = {}
         self._tails: dict[PaneKey, CachedTail] = {}
+        self._unpacked: dict[PaneKey, int] = {}
         self._used: dict[CacheKey, int] = {}
         self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
         self._slices: dict[tuple[str, str], set[str]] = {}
@@ -80,7 +83,14 @@ class PaneCache:
         self._samples.forget()
         self._cold.forget()
         self._baselines.forget()
-        for cached in (self._panes, self._tails, self._used, self._marks, self._slices):
+        for cached in (
+            self._panes,
+            self._tails,
+            self._unpacked,
+            self._used,
+            self._marks,
+            self._slices,
+        ):
             cached.clear()
         self._budget.drop(self, dropped)
         self._forget_changes()
@@ -340,7 +350,10 @@ class PaneCache:
         """Write all changes into a commit. Panes whose rows only became sums keep their version."""
         for key in sorted(self._changed_tails, key=pane_order):
             self._tails[key].write(self._keys.tail(key), commit)
-            self._used[TailKey(key)] = self._tails[key].memory_bytes
+        self._bound_unpacked()
+        for key in sorted(self._changed_tails, key=pane_order):
+            tail = self._tails[key]
+            self._used[TailKey(key)] = tail.memory_bytes + self._unpacked.get(key, 0)
         renewed = set(self._fed)
         if self._samples.used:
             renewed.update(self._samples.renewed())
@@ -356,6 +369,21 @@ class PaneCache:
         self._cold.write(commit)
         self._write_versions(renewed, commit, version)
         self._forget_changes()
+
+    def _bound_unpacked(self) -> None:
+        """Drop unpacked rows of the tails that changed longest ago, where they are too many."""
+        for key in self._changed_tails:
+            self._unpacked.pop(key, None)
+            n_bytes = self._tails[key].unpacked_bytes
+            if n_bytes:
+                self._unpacked[key] = n_bytes
+        excess = sum(self._unpacked.values()) - MAX_UNPACKED_BYTES
+        for key in list(self._unpacked) if excess > 0 else ():
+            self._tails[key].drop_unpacked()
+            self._used[TailKey(key)] = self._tails[key].memory_bytes
+            excess -= self._unpacked.pop(key)
+            if excess <= 0:
+                break
 
     def _write(self, key: PaneKey, commit: Commit) -> bool:
         """Write the changed sums of a pane; return whether it has any content."""
@@ -401,5 +429,6 @@ class PaneCache:
             self._samples.evict(key)
         elif isinstance(key, TailKey):
             self._tails.pop(key.pane, None)
+            self._unpacked.pop(key.pane, None)
         else:
             self._panes.pop(key, None)

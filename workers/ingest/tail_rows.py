@@ -268,6 +268,14 @@ class TailRows:
         """Lower estimate of the packed size, without packing."""
         return 4 * self.scores.size + len(self.ratings.row) // 8
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes in memory of the columns, without names: those of a slice or case are shared by its rows."""
+        ratings, narrow = self.ratings, self.known_narrow or ()
+        columns = [getattr(self, name) for name in (*COLUMNS, "scores", "cases")]
+        columns += [ratings.row, ratings.class_index, ratings.count, *self.slices.values(), *narrow]
+        return sum(column.nbytes for column in columns)
+
     @cached_property
     def net(self) -> TailRows:
         """The rows without those that equal rows of opposite sign."""
