@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, pane_start
 from calibrant_server.workers.ingest.joined_records import ChangedColumns
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
@@ -41,17 +40,13 @@ class ChangedRows:
             found.add(PaneKey(config.key, config.generation, ALL_ROWS, self.start_s))
         return found
 
-    def try_fill(self, rows: type[TailRows], make: Callable[[ModelConfig], Pane]) -> None:
-        """Fill the new rows once, so that an error is found before they are stored.
-
-        Rows that only receive a label by columns were filled when their prediction came, and were checked now.
-        """
-        new = self._own(rows) + [each.gained for each in self.columns if each.lost is None]
-        if new:
-            tried = rows.together(new)
-            if len(new) == len(self.columns) + bool(self.gained):
-                self._gained_rows = tried
-            tried.fill_into(make(self.config), ALL_ROWS, lambda: make(self.config))
+    def check(
+        self, rows: type[TailRows], fill_if_doubtful: Callable[[TailRows, ModelConfig], None]
+    ) -> None:
+        """Find an error in the new rows before they are stored."""
+        if self.gained or self.columns:
+            self._gained_rows = self._gained(rows)
+            fill_if_doubtful(self._gained_rows, self.config)
 
     def rows(self, rows: type[TailRows], part: int) -> list[TailRows]:
         """Return the rows that it takes away and adds, as batches of the tail numbered from `part`."""
@@ -72,11 +67,9 @@ class ChangedRows:
         return rows.together(lost) if lost else None
 
     def _gained(self, rows: type[TailRows]) -> TailRows:
-        return rows.together(self._own(rows) + [each.gained for each in self.columns])
-
-    def _own(self, rows: type[TailRows]) -> list[TailRows]:
-        """Return the rows of records that are joined one by one."""
-        return [rows.of_records(self.gained, self.config.task, 1, 0)] if self.gained else []
+        task = self.config.task
+        gained = [rows.of_records(self.gained, task, 1, 0)] if self.gained else []
+        return rows.together([*gained, *(each.gained for each in self.columns)])
 
 
 def panes_of_records(config: ModelConfig, records: Iterable[RetainedRecord]) -> set[PaneKey]:

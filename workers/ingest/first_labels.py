@@ -96,7 +96,7 @@ def _waits(before: Bytes, n_classes: int, kept_from_us: int) -> Mask:
     if before[0, 0] == DIVIDED:
         totals = _totals(before, int(before[0, 1]), n_classes)
         good &= (totals > 0.5) & (totals < 2.0)
-    return np.asarray(good & _are_sound(before, n_classes))
+    return np.asarray(good)
 
 
 def _labelled(
@@ -183,20 +183,12 @@ class _Scores(NamedTuple):
         scores = _column(before, at, dtype, n_classes).astype(np.float64)
         at += n_classes * _width(flags)
         if number == DIVIDED:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                scores /= _totals(before, flags, n_classes)[:, None]
+            scores /= _totals(before, flags, n_classes)[:, None]
             at += _NUMBER_BYTES
         weights = np.ones(n)
         if flags & WEIGHTED:
             weights = _column(before, at, "<f8", 1)[:, 0].astype(np.float64)
         return cls(scores, weights, bool(flags & LOGITS))
-
-
-def _are_sound(before: Bytes, n_classes: int) -> Mask:
-    """Return which predictions have values that can be filled."""
-    scores, weights, is_logits = _Scores.of(before, n_classes)
-    good = np.isfinite(scores).all(axis=1) & np.isfinite(weights)
-    return good if is_logits else good & ((scores >= 0.0) & (scores <= 1.0)).all(axis=1)
 
 
 def _rows(
