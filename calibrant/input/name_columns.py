@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class NameColumns:
             given = given.astype(str)  # a number's digits are its name
         column = list(given)
         strings = set(map(type, column)) <= {str, np.str_}
-        if not strings or not _all_names(column):
+        if not strings or not all_names(column):
             for i, text in enumerate(column):
                 if not isinstance(text, str) or not NAME.fullmatch(text):
                     self.violations.row(name, i, "name", INVALID_NAME)
@@ -105,7 +105,8 @@ def names_or_times(name: str, column: Column) -> Any:
     return values
 
 
-def _all_names(column: list[str]) -> bool:
+def all_names(column: Sequence[str]) -> bool:
+    """Return whether all texts are names."""
     joined = "\n".join(column) + "\n"
     return joined.count("\n") == len(column) and bool(
         re.fullmatch(r"(?:(?!\.\.?\n)[A-Za-z0-9._:@-]{1,128}\n)*", joined)

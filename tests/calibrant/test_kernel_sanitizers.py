@@ -16,6 +16,7 @@ TESTS = (
     "tests/calibrant/test_kernel.py",
     "tests/calibrant/test_divisions.py",
     "tests/calibrant/test_gap_sums.py",
+    "tests/calibrant/test_digests.py",
     "tests/calibrant/test_isotonic_gains.py",
     "tests/service/test_plain_columns.py",
     "tests/service/test_plain_lines.py",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.end_to_end.deployment import Deployment
 from tests.stores import StoreServer
+from tests.storms.storm_thread import StormThread
 from tests.waiting import eventually
 
 KILL = "kill"
@@ -23,7 +24,7 @@ DOWN_S = 1.0
 STARTING = threading.Lock()
 
 
-class FaultyProcess(threading.Thread):
+class FaultyProcess(StormThread):
     """Inflicts faults on one process, with pauses between, and restarts it as a supervisor would.
 
     Parameters
@@ -42,16 +43,14 @@ class FaultyProcess(threading.Thread):
         rng: random.Random,
         pause_s: tuple[float, float] = PAUSE_S,
     ) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.deployment, self.name_, self.faults, self.rng = deployment, name, faults, rng
         self.pause_s = pause_s
         self.inflicted: Counter[str] = Counter()
         self.own_exits: Counter[str] = Counter()
         self.is_done = threading.Event()
-        self.may_end = threading.Event()
-        self.error: BaseException | None = None
 
-    def run(self) -> None:
+    def work(self) -> None:
         try:
             for fault in self.faults:
                 self._supervise(self.rng.uniform(*self.pause_s))
@@ -60,9 +59,6 @@ class FaultyProcess(threading.Thread):
             self.is_done.set()
             while not self.may_end.is_set():
                 self._supervise(0.2)
-        except BaseException as error:
-            self.error = error
-            raise
         finally:
             self.is_done.set()
 

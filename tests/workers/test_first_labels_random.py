@@ -94,7 +94,7 @@ def test_random_labels(task, k):
     entries = [rows[:400], [*again, *rows[400:450]], rows[450:]]
     columns, own = applied(config, store.stored, entries, True)
     records, expected = applied(config, store.stored, entries, False)
-    assert next(iter(columns.models.values())).first_labels.n == len(names) - 20 - 50
+    assert next(iter(columns.models.values())).columns.n == len(names) - 20
     assert own == expected
     assert written(columns) == written(records)
     left, right = change_panes(config, columns), change_panes(config, records)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, pane_start
-from calibrant_server.workers.ingest.first_labels import JoinedRows
+from calibrant_server.workers.ingest.joined_records import ChangedColumns
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.keys import PaneKey
@@ -23,50 +23,52 @@ class ChangedRows:
     Attributes
     ----------
     start_s : of the time slice
-    first_labels : the same of units of one row that received their first label
+    columns : the same of units of one row whose records change by columns
     """
 
     config: ModelConfig
     start_s: int
     lost: list[NamedRecord] = field(default_factory=list)
     gained: list[NamedRecord] = field(default_factory=list)
-    first_labels: list[JoinedRows] = field(default_factory=list)
+    columns: list[ChangedColumns] = field(default_factory=list)
     _gained_rows: TailRows | None = None
 
     def touched(self) -> set[PaneKey]:
         """Return the panes that change."""
         config = self.config
         found = panes_of_records(config, [record for _, record in (*self.lost, *self.gained)])
-        if self.first_labels:
+        if self.columns:
             found.add(PaneKey(config.key, config.generation, ALL_ROWS, self.start_s))
         return found
 
     def try_fill(self, rows: type[TailRows], make: Callable[[ModelConfig], Pane]) -> None:
         """Fill the new rows once, so that an error is found before they are stored."""
-        if self.gained or self.first_labels:
+        if self.gained or self.columns:
             self._gained_rows = self._gained(rows)
             self._gained_rows.fill_into(make(self.config), ALL_ROWS, lambda: make(self.config))
 
     def rows(self, rows: type[TailRows], part: int) -> list[TailRows]:
         """Return the rows that it takes away and adds, as batches of the tail numbered from `part`."""
         found = []
-        if self.lost or self.first_labels:
-            found.append(self._lost(rows).of_part(part))
-        if self.gained or self.first_labels:
+        lost = self._lost(rows)
+        if lost is not None:
+            found.append(lost.of_part(part))
+        if self.gained or self.columns:
             if self._gained_rows is None:
                 self._gained_rows = self._gained(rows)
             found.append(self._gained_rows.of_part(part + len(found)))
         return found
 
-    def _lost(self, rows: type[TailRows]) -> TailRows:
+    def _lost(self, rows: type[TailRows]) -> TailRows | None:
         task = self.config.task
-        own = [rows.of_records(self.lost, task, -1, 0)] if self.lost else []
-        return rows.together([*own, *(each.lost for each in self.first_labels)])
+        lost = [rows.of_records(self.lost, task, -1, 0)] if self.lost else []
+        lost += [each.lost for each in self.columns if each.lost is not None]
+        return rows.together(lost) if lost else None
 
     def _gained(self, rows: type[TailRows]) -> TailRows:
         task = self.config.task
         own = [rows.of_records(self.gained, task, 1, 0)] if self.gained else []
-        return rows.together([*own, *(each.gained for each in self.first_labels)])
+        return rows.together([*own, *(each.gained for each in self.columns)])
 
 
 def panes_of_records(config: ModelConfig, records: Iterable[RetainedRecord]) -> set[PaneKey]:

@@ -17,7 +17,9 @@ from calibrant.core.batch import Batch
 from calibrant.core.routing import ALL_ROWS, MICROSECONDS, pane_start
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.changed_rows import ChangedRows, panes_of_records
-from calibrant_server.workers.ingest.first_labels import FirstLabels
+from calibrant_server.workers.ingest.first_labels import first_labels
+from calibrant_server.workers.ingest.first_predictions import can_be_joined, first_predictions
+from calibrant_server.workers.ingest.joined_records import JoinedColumns
 from calibrant_server.workers.ingest.payloads import PlainLabels, SentLabels
 from calibrant_server.workers.ingest.retained_record import (
     CONFLICT,
@@ -32,6 +34,7 @@ from calibrant_server.workers.ingest.retained_record import (
 )
 from calibrant_server.workers.ingest.retained_rows import rows_of
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
+from calibrant_server.workers.ingest.waiting_labels import waiting_labels
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
@@ -78,7 +81,7 @@ class ModelJoin:
     Attributes
     ----------
     before, after : records that are joined one by one
-    first_labels : those that are joined by columns
+    columns : those that are joined by columns
     """
 
     config: ModelConfig
@@ -87,15 +90,17 @@ class ModelJoin:
     unit_members: dict[Group, list[str]] = field(default_factory=dict)
     unit_members_before: dict[Group, list[str]] = field(default_factory=dict)
     marks: Watermarks = field(default_factory=Watermarks)
-    first_labels: FirstLabels = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.first_labels = FirstLabels(self.config.n_classes)
+    columns: JoinedColumns = field(default_factory=JoinedColumns)
 
     @property
     def kept_from(self) -> int:
         """Limit in seconds: panes that began earlier have outlived their retention."""
         return self.marks.kept_from
+
+    @property
+    def kept_from_us(self) -> int:
+        """Limit of event times in microseconds: the panes of earlier ones have outlived their retention."""
+        return -(-self.kept_from // self.config.pane_s) * self.config.pane_s * MICROSECONDS
 
     def changed(self) -> dict[str, RetainedRecord]:
         """Return the records that differ from the store's."""
@@ -113,7 +118,21 @@ class ModelJoin:
             start = pane_start(record.prediction.event_us, self.config.pane_s)
             if start >= self.marks.sealed_to:
                 found.setdefault(start, []).append(name)
+        for start, names in self.columns.predicted(self.config.pane_s):
+            if start >= self.marks.sealed_to:
+                found.setdefault(start, []).extend(names)
         return found
+
+    def new_places(self, ids: Sequence[str]) -> list[int] | None:
+        """Return the places of the ids that no entry of the run has changed; None if an id is repeated."""
+        distinct = set(ids)
+        if len(distinct) < len(ids):
+            return None
+        if distinct.isdisjoint(self.before) and not self.columns.has_any(distinct):
+            return list(range(len(ids)))
+        return [
+            i for i, name in enumerate(ids) if name not in self.before and name not in self.columns
+        ]
 
 
 class LabelJoin:
@@ -121,7 +140,7 @@ class LabelJoin:
 
     Parameters
     ----------
-    by_columns : join first labels by columns. A mark does not cover these
+    by_columns : join by columns what can be. A mark does not cover these
     """
 
     def __init__(self, records: Records, by_columns: bool = False):
@@ -156,18 +175,39 @@ class LabelJoin:
         self, config: ModelConfig, batch: Batch, received_ms: int, sent: Batch | None = None
     ) -> RowOutcomes:
         """Apply a batch that carries ids; `sent` is the batch as the client sent it, where slices were renamed."""
+        left: Sequence[int] = range(batch.n)
+        if self._by_columns and isinstance(batch, Batch):
+            left = self._predict_first(config, batch, received_ms)
+        if len(left) == batch.n:
+            return self._predictions(config, batch, left, received_ms, sent)
+        rows = np.array(left, np.int64)
+        outcomes = RowOutcomes()
+        if left:
+            # A batch with other slices than were sent has no rows that are joined by columns.
+            outcomes = self._predictions(config, batch.take(rows), left, received_ms)
+        outcomes.n += batch.n - len(left)
+        return outcomes
+
+    def _predictions(
+        self,
+        config: ModelConfig,
+        batch: Batch,
+        places: Sequence[int],
+        received_ms: int,
+        sent: Batch | None = None,
+    ) -> RowOutcomes:
+        """Apply a batch row by row; `places` are the numbers of its rows in the entry."""
         names = _ids_of(batch)
         model, outcomes = self._model(config, names), RowOutcomes()
         predictions, ratings = rows_of(batch, received_ms * 1000, sent)
         delays = _delays(received_ms, [each.event_us for each in predictions])
-        for i, (name, prediction, unnamed) in enumerate(
-            zip(names, predictions, ratings, strict=True)
+        for i, name, prediction, unnamed, delay in zip(
+            places, names, predictions, ratings, delays, strict=True
         ):
             if pane_start(prediction.event_us, config.pane_s) < model.kept_from:
                 outcomes.note("ids", i, EXPIRED)
                 continue
             known = self._record(model, name, received_ms)
-            delay = delays[i]
             if known.is_labelled:
                 # Labels that waited arrived when the id was first received.
                 delay = _delays(known.since_s * 1000, [prediction.event_us])[0]
@@ -175,6 +215,43 @@ class LabelJoin:
             model.after[name] = record.timed(delay)
             outcomes.note("ids", i, result)
         return outcomes
+
+    def _predict_first(self, config: ModelConfig, batch: Batch, received_ms: int) -> Sequence[int]:
+        """Join the rows that are the first prediction of their id; return the places of the others."""
+        model, ids = self._model(config, []), _ids_of(batch)
+        places = model.new_places(ids)
+        if not places or not can_be_joined(batch):
+            return range(batch.n)
+        own = ids if len(places) == len(ids) else [ids[i] for i in places]
+        some = batch if own is ids else batch.take(np.array(places))
+        packed = self._records.packed(config, own)
+        joined, left = first_predictions(some, packed, received_ms, model.kept_from_us)
+        if joined is not None:
+            model.columns.append(joined)
+        return self._left(model, ids, places, left, packed)
+
+    @staticmethod
+    def _left(
+        model: ModelJoin,
+        ids: Sequence[str],
+        places: Sequence[int],
+        left: Sequence[int],
+        packed: Mapping[str, bytes],
+    ) -> Sequence[int]:
+        """Return the places of an entry's rows that are not joined by columns, and keep their records that were read.
+
+        Parameters
+        ----------
+        places : rows whose records were read
+        left : which of these are not joined by columns
+        """
+        others = [places[i] for i in left]
+        for i in others:
+            data = packed.get(ids[i])
+            model.before[ids[i]] = None if data is None else RetainedRecord.unpack(data)
+        if len(places) == len(ids):
+            return others
+        return sorted({*range(len(ids))} - {*places} | {*others})
 
     def new_rows(self, config: ModelConfig, batch: Batch, received_ms: int) -> list[bool]:
         """Which rows of a batch that carries ids would count: no prediction of the id came before, nor its deletion."""
@@ -241,20 +318,25 @@ class LabelJoin:
     def _join_first(
         self, config: ModelConfig, plain: PlainLabels, received_ms: int
     ) -> Sequence[int]:
-        """Join the rows that are first labels of their prediction; return the places of the others."""
+        """Join the rows that are the first labels of their id; return the places of the others."""
         model, ids = self._model(config, []), plain.ids
-        distinct = set(ids)
-        is_new = distinct.isdisjoint(model.before) and not model.first_labels.has_any(distinct)
-        if len(distinct) < len(ids) or not is_new:
+        places = model.new_places(ids)
+        if not places:
             return range(len(ids))
-        packed = self._records.packed(model.config, ids)
-        # A pane that began earlier has outlived its retention, with all of its predictions.
-        kept_from_us = -(-model.kept_from // config.pane_s) * config.pane_s * MICROSECONDS
-        left = model.first_labels.add(plain, packed, received_ms, kept_from_us)
-        for i in left:
-            data = packed.get(ids[i])
-            model.before[ids[i]] = None if data is None else RetainedRecord.unpack(data)
-        return left
+        some = plain if len(places) == len(ids) else plain.take(places)
+        packed = self._records.packed(config, some.ids)
+        left: Sequence[int] = range(len(places))
+        if packed:
+            joined, left = first_labels(config, some, packed, received_ms, model.kept_from_us)
+            for each in joined:
+                model.columns.append(each)
+        absent = [i for i in left if some.ids[i] not in packed]
+        if absent:
+            waiting, unstorable = waiting_labels(some.take(absent), received_ms)
+            model.columns.append(waiting)
+            known = {*left} - {*absent}
+            left = sorted(known | {absent[i] for i in unstorable})
+        return self._left(model, ids, places, left, packed)
 
     def deletion(self, config: ModelConfig, name: str, received_ms: int) -> RowOutcomes:
         """Take one prediction out."""
@@ -292,7 +374,7 @@ class LabelJoin:
         if key not in self.models:
             self.models[key] = ModelJoin(config, marks=self._records.marks(config))
         model = self.models[key]
-        for name, before, after in model.first_labels.take_out(names):
+        for name, before, after in model.columns.take_out(names):
             model.before[name], model.after[name] = before, after
         missing = [name for name in dict.fromkeys(names) if name not in model.before]
         self._read(model, missing)
@@ -324,8 +406,8 @@ class LabelJoin:
                 change = by_start[start]
                 (change.gained if is_new else change.lost).append((name, record))
         config = model.config
-        for start, joined in model.first_labels.rows_by_start(config.task, config.pane_s):
-            by_start.setdefault(start, ChangedRows(config, start)).first_labels.append(joined)
+        for start, changed in model.columns.rows_by_start(config.pane_s):
+            by_start.setdefault(start, ChangedRows(config, start)).columns.append(changed)
         return by_start
 
     def _touched_names(self, model: ModelJoin) -> list[str]:

@@ -42,6 +42,11 @@ class PlainLabels(NamedTuple):
     class_index: NDArray[np.int64]
     n_ratings: NDArray[np.int64]
 
+    def take(self, places: Sequence[int] | NDArray[np.int64]) -> PlainLabels:
+        """Return the labels at some places."""
+        ids = [self.ids[i] for i in places]
+        return PlainLabels(ids, self.class_index[places], self.n_ratings[places])
+
 
 class SentLabels:
     """The rows of a payload of kind `labels`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Batch, Ratings
+from calibrant.kernel.digests import digests_of
 from calibrant_server.workers.ingest.retained_prediction import (
     Prediction,
     PredictionColumns,
@@ -85,6 +85,11 @@ def rows_of(
 
 def row_digests(batch: Batch) -> list[bytes]:
     """Return eight bytes per row that identify its content, excluding the default event time."""
+    return [digest.tobytes() for digest in digests_of_rows(batch)]
+
+
+def digests_of_rows(batch: Batch) -> NDArray[np.uint8]:
+    """Return the same as an array, uint8 (n, 8)."""
     counts = [b""] * batch.n
     for row, class_index, n in zip(
         batch.ratings.row.tolist(),
@@ -96,23 +101,22 @@ def row_digests(batch: Batch) -> list[bytes]:
     form = b"l" if batch.is_logits else b"p"
     width = batch.scores.itemsize * batch.scores.shape[1]
     scores = batch.scores.tobytes()
-    rest = _other_columns(batch)
-    return [
-        blake2b(
-            scores[width * i : width * (i + 1)] + form + counts[i] + rest[i], digest_size=8
-        ).digest()
-        for i in range(batch.n)
-    ]
+    rest = [form + own + other for own, other in zip(counts, _other_columns(batch), strict=True)]
+    return digests_of([scores[width * i : width * (i + 1)] + rest[i] for i in range(batch.n)], 8)
 
 
 def _other_columns(batch: Batch) -> list[bytes]:
     """Return what a row's digest contains of weight, event time, unit, case and slices."""
+    columns = (batch.weights, batch.event_times, batch.units, batch.cases)
+    if all(column is None for column in columns) and not batch.slices:
+        return [b"\0" * len(columns)] * batch.n
     texts = [""] * batch.n
-    for column in (batch.weights, batch.event_times, batch.units, batch.cases):
+    for column in columns:
         if column is None:
             texts = [text + "\0" for text in texts]
         else:
-            texts = [f"{text}\1{value}" for text, value in zip(texts, column, strict=True)]
+            values = column.tolist()
+            texts = [f"{text}\1{value}" for text, value in zip(texts, values, strict=True)]
     for key, values in sorted((batch.slices or {}).items()):
         texts = [f"{text}\2{key}\3{value}" for text, value in zip(texts, values, strict=True)]
     return [text.encode() for text in texts]

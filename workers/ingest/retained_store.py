@@ -7,13 +7,12 @@ from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
-from calibrant_server.workers.ingest.first_labels import FirstLabels
 from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJoin
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import Keys, PartitionKeys, record_shard, with_tenant
+from calibrant_server.workers.store.keys import Keys, PartitionKeys, by_shard, with_tenant
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import RATED, Watermarks, fields_of
 
@@ -47,16 +46,15 @@ class RetainedStore:
 
     def packed(self, config: ModelConfig, names: list[str]) -> dict[str, bytes]:
         """Return the stored bytes of the records of some ids; ids without one are left out."""
-        by_shard: dict[int, list[str]] = {}
-        for name in names:
-            by_shard.setdefault(record_shard(name), []).append(name)
+        shards = [(shard, [names[i] for i in places]) for shard, places in by_shard(names)]
         with self._node.pipeline(transaction=False) as pipe:
-            for shard, some in by_shard.items():
+            for shard, some in shards:
                 pipe.hmget(self._keys.records(config.key, config.generation, shard), some)
             replies = pipe.execute()
         found: dict[str, bytes] = {}
-        for some, texts in zip(by_shard.values(), replies, strict=True):
-            found |= {name: t for name, t in zip(some, texts, strict=True) if t is not None}
+        for (_, some), texts in zip(shards, replies, strict=True):
+            if texts.count(None) < len(texts):
+                found |= {name: t for name, t in zip(some, texts, strict=True) if t is not None}
         return found
 
     def unit_members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
@@ -113,7 +111,8 @@ def _write_model(
 ) -> None:
     key, generation = model.config.key, model.config.generation
     tallies = dict.fromkeys(TALLIES, 0) | counts
-    shards: dict[int, dict[str, bytes]] = {}
+    names: list[str] = []
+    written: list[bytes] = []
     changed = model.changed()
     for name, record in changed.items():
         packed = record.pack()
@@ -121,12 +120,19 @@ def _write_model(
         count_record(tallies, name, record, len(packed), 1)
         if before is not None:
             count_record(tallies, name, before, before.n_bytes, -1)
-        shards.setdefault(record_shard(name), {})[name] = packed
-    for name, packed in model.first_labels.written():
-        shards.setdefault(record_shard(name), {})[name] = packed
-    count_first_labels(tallies, model.first_labels)
-    for shard, fields in shards.items():
-        commit.set_fields(keys.records(key, generation, shard), fields)
+        names.append(name)
+        written.append(packed)
+    for joined in model.columns:
+        own_names, own_records = joined.written()
+        names += own_names
+        written += own_records
+        for field, n in joined.tallies(FIELD_OVERHEAD_BYTES).items():
+            tallies[field] += n
+    for shard, places in by_shard(names):
+        pairs: list[str | bytes] = [b""] * (2 * len(places))
+        pairs[::2] = [names[i] for i in places]
+        pairs[1::2] = [written[i] for i in places]
+        commit.set_pairs(keys.records(key, generation, shard), pairs)
     members = {
         group_field(group): _SEPARATOR.join(names)
         for group, names in model.unit_members.items()
@@ -156,13 +162,6 @@ def count_record(
     else:
         state = "joined" if record.is_labelled else "pending"
     tallies[state] += sign
-
-
-def count_first_labels(tallies: dict[str, int], labelled: FirstLabels) -> None:
-    """Count records that waited for a label as those that have one."""
-    tallies["bytes"] += labelled.n * labelled.n_more_bytes
-    tallies["pending"] -= labelled.n
-    tallies["joined"] += labelled.n
 
 
 def complete_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:

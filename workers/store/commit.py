@@ -83,7 +83,11 @@ class Commit:
 
     def set_fields(self, key: str, values: Mapping[Any, Any]) -> None:
         """Write fields of a hash."""
-        self._operate("hset", key, [part for pair in values.items() for part in pair])
+        self.set_pairs(key, [part for pair in values.items() for part in pair])
+
+    def set_pairs(self, key: str, pairs: list[Any]) -> None:
+        """Write fields of a hash, given as field, value, field and so on."""
+        self._operate("hset", key, pairs)
 
     def drop_fields(self, key: str, names: Sequence[Any]) -> None:
         """Remove fields of a hash."""

@@ -87,11 +87,15 @@ promotion that waits for a second person.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from calibrant.kernel.digests import digests_of
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.cold_files import ColdFiles
@@ -108,11 +112,22 @@ def model_key(tenant: str, model: str) -> str:
     return f"{tenant}/{model}"
 
 
-# Read and written in one commit: both ask for the shard of the same ids.
-@lru_cache(maxsize=1 << 14)
 def record_shard(prediction_id: str) -> int:
     """Return which of a model's hashes of records has that of a prediction."""
     return blake2b(prediction_id.encode(), digest_size=2).digest()[0] % RECORD_SHARDS
+
+
+def by_shard(prediction_ids: Sequence[str]) -> Iterator[tuple[int, list[int]]]:
+    """Yield the shards of some ids, each with the places of its ids in order."""
+    digests = digests_of([name.encode() for name in prediction_ids], 2)
+    shards = digests[:, 0] % RECORD_SHARDS
+    order = np.argsort(shards, kind="stable")
+    ends = np.cumsum(np.bincount(shards, minlength=RECORD_SHARDS)).tolist()
+    places, start = order.tolist(), 0
+    for shard, end in enumerate(ends):
+        if end > start:
+            yield shard, places[start:end]
+        start = end
 
 
 def tenant_of(model: str) -> str:

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "digests.c"
 #include "divisions.c"
 #include "isotonic.c"
 #include "json_columns.c"
@@ -300,4 +301,10 @@ EXPORTED void calibrant_kernel_json_size(JsonText *text)
 EXPORTED int64_t calibrant_kernel_json_lines(JsonText *text)
 {
     return read_lines(text);
+}
+
+/* Write the BLAKE2b digest of each of n texts, `size` bytes each. */
+EXPORTED void calibrant_kernel_digests(const uint8_t *data, const int64_t *ends, int64_t n, int64_t size, uint8_t *digests)
+{
+    write_digests(data, ends, n, size, digests);
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -19,6 +18,7 @@ from calibrant_server.workers.lifecycle.model_move import (
 )
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
+from tests.storms.storm_thread import StormThread
 
 PAUSE_S = (3.0, 8.0)
 # How long a worker may take for one step; each move is continued until it ends.
@@ -26,7 +26,7 @@ PATIENCE_S = 60.0
 COMPLETE_S = 900.0
 
 
-class ModelMover(threading.Thread):
+class ModelMover(StormThread):
     """Moves models at random, again and again. Whatever interrupts a move, it is continued until it ends.
 
     Parameters
@@ -47,21 +47,15 @@ class ModelMover(threading.Thread):
         models: Callable[[], Sequence[str]],
         rng: random.Random,
     ) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.settings, self.models, self.rng = settings, models, rng
-        self.may_end = threading.Event()
         self.n_moves = self.n_interrupted = 0
         self.rejected: list[str] = []
-        self.error: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            with closing(Store(self.settings)) as store:
-                while not self.may_end.wait(self.rng.uniform(*PAUSE_S)):
-                    self._move_one(store)
-        except BaseException as error:
-            self.error = error
-            raise
+    def work(self) -> None:
+        with closing(Store(self.settings)) as store:
+            while not self.may_end.wait(self.rng.uniform(*PAUSE_S)):
+                self._move_one(store)
 
     def _move_one(self, store: Store) -> None:
         model, to = self.rng.choice(self.models()), self.rng.randrange(self.settings.partitions)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 from collections.abc import Mapping, Sequence
 
 from tests.storms.rounds import SETTINGS
 from tests.storms.senders import Sender
+from tests.storms.storm_thread import StormThread
 
 PAUSE_S = (6.0, 12.0)
 
 
-class NewModels(threading.Thread):
+class NewModels(StormThread):
     """Creates models of each kind by turns.
 
     Attributes
@@ -22,23 +22,17 @@ class NewModels(threading.Thread):
     """
 
     def __init__(self, ports: list[int], kinds: Mapping[str, type[Sender]], seed: int) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.ports, self.kinds, self.seed = ports, kinds, seed
         self.rng = random.Random(f"{seed} new models")
-        self.may_end = threading.Event()
         self.senders: dict[str, Sender] = {}
-        self.error: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            for number, kind in enumerate(itertools.cycle(self.kinds)):
-                if self.may_end.wait(self.rng.uniform(*PAUSE_S)):
-                    return
-                # The comparison takes the kind from the name.
-                self._create(f"{kind}-new{number}", kind)
-        except BaseException as error:
-            self.error = error
-            raise
+    def work(self) -> None:
+        for number, kind in enumerate(itertools.cycle(self.kinds)):
+            if self.may_end.wait(self.rng.uniform(*PAUSE_S)):
+                return
+            # The comparison takes the kind from the name.
+            self._create(f"{kind}-new{number}", kind)
 
     def movable(self) -> Sequence[str]:
         """Return the names of those that are in one partition."""

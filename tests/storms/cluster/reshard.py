@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 
 from calibrant_server.workers.store.keys import Keys
 from tests.clusters import move_slot
@@ -14,6 +13,7 @@ from tests.storms.cluster.nodes import (
     slots_by_port,
     wait_replicated,
 )
+from tests.storms.storm_thread import StormThread
 
 PAUSE_S = (8.0, 16.0)
 PARTITIONS = 8
@@ -24,26 +24,20 @@ SLOTS_IN_USE = [
 N_EMPTY_SLOTS = 20
 
 
-class Resharder(threading.Thread):
+class Resharder(StormThread):
     """Moves slots from the shard with most partitions to the one with fewest, again and again.
 
     No node of the two shards has a fault meanwhile: a master that takes keys confirms them before its replica has them.
     """
 
     def __init__(self, cluster: ShardedCluster, rng: random.Random) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.cluster, self.rng = cluster, rng
-        self.may_end = threading.Event()
         self.n_moves = self.n_slots = 0
-        self.error: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            while not self.may_end.wait(self.rng.uniform(*PAUSE_S)):
-                self.move_some()
-        except BaseException as error:
-            self.error = error
-            raise
+    def work(self) -> None:
+        while not self.may_end.wait(self.rng.uniform(*PAUSE_S)):
+            self.move_some()
 
     def move_some(self) -> None:
         """Move a partition and empty slots, with both shards locked."""

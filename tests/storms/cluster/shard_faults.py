@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-import threading
+import time
 from collections import Counter
 
 from tests.storms.cluster.node_faults import NodeFault, Place
 from tests.storms.cluster.nodes import Shard, ShardedCluster
+from tests.storms.storm_thread import StormThread
 
 PAUSE_S = (0.5, 2.0)
 
 
-class FaultyShard(threading.Thread):
+class FaultyShard(StormThread):
     """Inflicts faults on one shard, by turns in random order.
 
     Attributes
@@ -28,25 +29,20 @@ class FaultyShard(threading.Thread):
         n_faults: int,
         rng: random.Random,
     ) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.shard, self.faults, self.n_faults, self.rng = shard, faults, n_faults, rng
         self.place = Place(cluster, shard, rng)
         self.inflicted: Counter[str] = Counter()
         self.n_failovers = 0
-        self.error: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            for name in self._names():
-                threading.Event().wait(self.rng.uniform(*PAUSE_S))
-                with self.shard.lock:
-                    self.shard.wait_complete()
-                    self.n_failovers += self.faults[name](self.place)
-                    self.inflicted[name] += 1
-                    self.shard.wait_complete()
-        except BaseException as error:
-            self.error = error
-            raise
+    def work(self) -> None:
+        for name in self._names():
+            time.sleep(self.rng.uniform(*PAUSE_S))
+            with self.shard.lock:
+                self.shard.wait_complete()
+                self.n_failovers += self.faults[name](self.place)
+                self.inflicted[name] += 1
+                self.shard.wait_complete()
 
     def _names(self) -> list[str]:
         """Return every kind equally often, except for a rest."""

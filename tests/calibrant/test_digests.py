@@ -1,0 +1,32 @@
+"""Digests of many texts: those of hashlib, with the kernel and without."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+
+from calibrant.kernel import digests
+from calibrant.kernel.digests import digests_between, digests_of
+
+
+@pytest.mark.parametrize("with_kernel", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 8, 16, 20, 64])
+def test_digests_are_those_of_hashlib(size, with_kernel, monkeypatch):
+    if not with_kernel:
+        monkeypatch.setattr(digests, "library", lambda: None)
+    rng = np.random.default_rng(size)
+    lengths = [*range(10), 63, 64, 65, 127, 128, 129, 255, 256, 257, 1000, 0, 0]
+    texts = [rng.bytes(n) for n in lengths]
+    expected = [list(blake2b(text, digest_size=size).digest()) for text in texts]
+    assert digests_of(texts, size).tolist() == expected
+    assert digests_of([], size).shape == (0, size)
+
+
+def test_invalid_arguments():
+    with pytest.raises(ValueError, match="size"):
+        digests_of([b"a"], 65)
+    for ends in ([1, 3, 2], [-1, 2], [4]):
+        with pytest.raises(ValueError, match="ends"):
+            digests_between(b"abc", np.array(ends), 8)
