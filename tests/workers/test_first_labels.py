@@ -12,6 +12,7 @@ from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.label_join import LabelJoin
 from calibrant_server.workers.ingest.payloads import SentLabels, pack_labels, unpack_labels
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.retained_store import write_records
 from calibrant_server.workers.ingest.tail_rows import TailRows
@@ -129,7 +130,7 @@ def written(join):
 def panes(join):
     found = {}
     for key, change in join.changes().items():
-        change.try_fill(TailRows, lambda config: Pane(config.spec()))
+        change.check(TailRows, Numerics().fill_if_doubtful)
         lost, gained = Pane(CONFIG.spec()), Pane(CONFIG.spec())
         for rows in change.rows(TailRows, 5):
             own = lost if rows.sign[0] < 0 else gained

@@ -12,13 +12,15 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.ingest import pane_cache
+from calibrant_server.workers.ingest import pane_cache, tail_cache
 from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, REMOVAL
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.tail_cache import (
     MAX_TAIL_BYTES,
+    MERGED_PIECES,
+    MIN_UNPACKED_ROWS,
     CachedTail,
     estimated_pane_bytes,
 )
@@ -26,7 +28,8 @@ from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.queries import pane_reader, pane_rows, window_merges
 from calibrant_server.workers.queries.window_panes import WindowPanes
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.keys import Keys, PaneKey
 from calibrant_server.workers.store.windows import Window
 from tests.calibrant.panes import SPECS, assert_same
 from tests.workers.driving import MODEL, SUMS, stored_pane
@@ -396,11 +399,88 @@ def test_pieces_are_few_and_keep_the_order_of_rows():
     complete = TailRows.together(every)
     assert tail.all_rows().scores.tobytes() == complete.scores.tobytes()
     assert tail.n_by_slice({"": 1}) == {"": len(complete) + 1}
-    assert len(tail.pieces) <= 10
+    assert len(tail.pieces) < MERGED_PIECES
     read = CachedTail.read(
         TailRows, {str(k).encode(): piece.data for k, piece in tail.pieces.items()}
     )
     assert read.all_rows().part.tolist() == complete.part.tolist() and read.next_part == 300
+
+
+@pytest.mark.parametrize("n_rows", [300, MIN_UNPACKED_ROWS - 1])
+def test_larger_pieces_are_rewritten_when_many_are_alike(n_rows, monkeypatch):
+    """Rows are read again only if a piece is small or there are `MERGED_PIECES` of them, and then they are the same rows."""
+    monkeypatch.setattr(tail_cache, "SMALL_PIECE_BYTES", 0)
+    tail, every, packed = CachedTail(TailRows), [], []
+    rng, pack = np.random.default_rng(3), TailRows.pack
+    monkeypatch.setattr(TailRows, "pack", lambda rows: packed.append(len(rows)) or pack(rows))
+    for i in range(2 * MERGED_PIECES):
+        scores = rng.dirichlet(np.ones(3), n_rows).astype(np.float32)
+        columns = {"probabilities": scores, "labels": rng.integers(0, 3, n_rows)}
+        every.append(TailRows.of_batch(Batch.from_columns(columns).batch, i))
+        tail.append(every[-1])
+        assert len(tail.pieces) < MERGED_PIECES + 2
+    n_merges = sum(n > n_rows for n in packed)
+    assert n_merges == 2 and len(packed) == 2 * MERGED_PIECES
+    assert (tail.unpacked_bytes > 0) == (n_rows >= MIN_UNPACKED_ROWS or n_merges > 0)
+    complete = TailRows.together(every)
+    stored = {str(name).encode(): piece.data for name, piece in tail.pieces.items()}
+    for found in (tail, CachedTail.read(TailRows, stored)):
+        assert found.all_rows().pack() == complete.pack()
+        assert found.all_rows().hashes.tolist() == complete.hashes.tolist()
+    tail.drop_unpacked()
+    assert tail.unpacked_bytes == 0 and tail.all_rows().pack() == complete.pack()
+
+
+def test_dropping_unpacked_rows_writes_nothing():
+    tail, keys = CachedTail(TailRows), Keys("t", 1).partition(0)
+    scores = np.random.default_rng(3).dirichlet(np.ones(3), MIN_UNPACKED_ROWS)
+    tail.append(TailRows.of_batch(Batch.from_columns({"probabilities": scores}).batch, 0))
+    tail.write("tail", Commit(keys))
+    tail.drop_unpacked()
+    again = Commit(keys)
+    tail.write("tail", again)
+    assert again.n_bytes == 0
+
+
+def test_unpacked_rows_of_a_partition_are_bounded(bench, loop, monkeypatch):
+    """Those of the tail that changed longest ago are dropped, and later commits find the rows that were there."""
+    n = 2 * MIN_UNPACKED_ROWS
+    rng = np.random.default_rng(1)
+    monkeypatch.setattr(pane_cache, "MAX_UNPACKED_BYTES", 100_000)
+    for i, hour in enumerate((0, 1, 0)):
+        columns = {
+            "probabilities": rng.dirichlet(np.ones(3), n),
+            "labels": rng.integers(0, 3, n),
+            "event_times": [f"2026-01-01T0{hour}:10:00Z"] * n,
+        }
+        bench.deliver(predictions(MODEL, f"b{i}", columns))
+        drained(bench, loop)
+        tails = loop._cache._tails
+        found = {key.start_s: tail.unpacked_bytes for key, tail in tails.items()}
+        assert 50_000 < found.pop(START + 3600 * hour) < 100_000
+        assert not any(found.values())
+    assert stored_pane(bench, "", START).counts["n_predictions"] == 2 * n
+
+
+def test_the_estimate_counts_rows_that_are_sums(bench, loop):
+    """A pane with many rows is larger than one with the rows of the tail alone, so its tail may be, too."""
+    rng = np.random.default_rng(1)
+
+    def post(name, n):
+        columns = {"probabilities": rng.dirichlet(np.ones(3), n), "labels": rng.integers(0, 3, n)}
+        columns["event_times"] = ["2026-01-01T00:10:00Z"] * n
+        bench.deliver(predictions(MODEL, name, columns))
+        drained(bench, loop)
+
+    post("sums", 30_000)
+    assert not bench.client.exists(tail_key(loop))
+    n, largest = 0, 0
+    while n == 0 or bench.client.exists(tail_key(loop)):
+        post(f"b{n}", 1000)
+        n += 1
+        stored = bench.client.hgetall(tail_key(loop))
+        largest = max(largest, sum(map(len, stored.values())))
+    assert largest > 0.8 * estimated_pane_bytes(MODEL.spec(), 30_000)
 
 
 def test_no_tail_exceeds_four_mebibytes():

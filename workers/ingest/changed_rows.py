@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, pane_start
 from calibrant_server.workers.ingest.joined_records import ChangedColumns
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
@@ -41,11 +40,13 @@ class ChangedRows:
             found.add(PaneKey(config.key, config.generation, ALL_ROWS, self.start_s))
         return found
 
-    def try_fill(self, rows: type[TailRows], make: Callable[[ModelConfig], Pane]) -> None:
-        """Fill the new rows once, so that an error is found before they are stored."""
+    def check(
+        self, rows: type[TailRows], fill_if_doubtful: Callable[[TailRows, ModelConfig], None]
+    ) -> None:
+        """Find an error in the new rows before they are stored."""
         if self.gained or self.columns:
             self._gained_rows = self._gained(rows)
-            self._gained_rows.fill_into(make(self.config), ALL_ROWS, lambda: make(self.config))
+            fill_if_doubtful(self._gained_rows, self.config)
 
     def rows(self, rows: type[TailRows], part: int) -> list[TailRows]:
         """Return the rows that it takes away and adds, as batches of the tail numbered from `part`."""

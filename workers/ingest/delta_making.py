@@ -88,8 +88,7 @@ class DeltaMaker:
         found = []
         for slice_ in sorted(rows.n_by_slice):
             if slice_ == ALL_ROWS:
-                assert new.filled is not None
-                pane = new.filled
+                pane = new.pane(self._numerics)
             else:
                 pane = self._numerics.empty(spec)
                 rows.fill_into(pane, slice_, lambda: self._numerics.empty(spec))

@@ -19,7 +19,6 @@ from typing import Any
 from calibrant.core.hashing import hash_names
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
-from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.baseline_samples import BaselineSamples
 from calibrant_server.workers.ingest.cached_pane import CachedPane, UnreadablePane, total_field
 from calibrant_server.workers.ingest.changed_rows import ChangedRows
@@ -46,6 +45,8 @@ from calibrant_server.workers.store.watermarks import Watermarks, latest_day
 
 # Models whose slices are known to be listed; a slice that is not known is listed again.
 MAX_KNOWN_MODELS = 1000
+# Rows of tails of a partition that are in memory unpacked too, until they become sums: those of the tails that changed last.
+MAX_UNPACKED_BYTES = 16 << 20
 
 
 def _model(key: PaneKey) -> tuple[str, str]:
@@ -62,6 +63,7 @@ class PaneCache:
         self._budget = budget
         self._panes: dict[PaneKey, CachedPane] = {}
         self._tails: dict[PaneKey, CachedTail] = {}
+        self._unpacked: dict[PaneKey, int] = {}
         self._used: dict[CacheKey, int] = {}
         self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
         self._slices: dict[tuple[str, str], set[str]] = {}
@@ -81,7 +83,14 @@ class PaneCache:
         self._samples.forget()
         self._cold.forget()
         self._baselines.forget()
-        for cached in (self._panes, self._tails, self._used, self._marks, self._slices):
+        for cached in (
+            self._panes,
+            self._tails,
+            self._unpacked,
+            self._used,
+            self._marks,
+            self._slices,
+        ):
             cached.clear()
         self._budget.drop(self, dropped)
         self._forget_changes()
@@ -222,16 +231,16 @@ class PaneCache:
         added = self._rows_of(tail.next_part, new, change)
         self._fed |= {self.place(replace(key, slice=slice_)) for slice_ in added.n_by_slice}
         if is_old:
-            self._fill(key, config, [added], None)
+            self._fill(key, config, added)
             return
         self._changed_tails.add(key)
-        limit = self._limit(config, tail, added)
+        limit = self._limit(key, config, tail, added)
         if tail.n_bytes + added.least_bytes <= limit:
             tail.append(added)
             if tail.n_bytes > limit:
-                self._fold(key, config, tail, None, None)
+                self._fold(key, config, tail, None)
         else:
-            self._fold(key, config, tail, added, None if change or new is None else new.filled)
+            self._fold(key, config, tail, added)
 
     def _rows_of(self, part: int, new: NewRows | None, change: ChangedRows | None) -> TailRows:
         rows = self._numerics.rows
@@ -242,29 +251,30 @@ class PaneCache:
             added += change.rows(rows, part + len(added))
         return rows.together(added)
 
-    def _limit(self, config: ModelConfig, tail: CachedTail, added: TailRows) -> int:
+    def _limit(self, key: PaneKey, config: ModelConfig, tail: CachedTail, added: TailRows) -> int:
         """Return the bytes above which rows become sums: the estimated size of all panes that they feed."""
         spec, numbers = self._numerics.spec(config), tail.n_by_slice(added.n_by_slice)
-        estimated = sum(self._numerics.pane_bytes(spec, n) for n in numbers.values())
+        estimated = sum(
+            self._numerics.pane_bytes(spec, n + self._n_in_sums(replace(key, slice=slice_)))
+            for slice_, n in numbers.items()
+        )
         return min(MAX_TAIL_BYTES, estimated)
 
+    def _n_in_sums(self, key: PaneKey) -> int:
+        """Return the number of predictions in the sums of a pane; 0 where it is not in memory."""
+        cached = self._panes.get(self.place(key))
+        return 0 if cached is None else self._numerics.n_predictions(cached.pane)
+
     def _fold(
-        self,
-        key: PaneKey,
-        config: ModelConfig,
-        tail: CachedTail,
-        added: TailRows | None,
-        filled: Pane | None,
+        self, key: PaneKey, config: ModelConfig, tail: CachedTail, added: TailRows | None
     ) -> None:
         """Fill a tail and the rows added to it into the sums; the commit removes the tail.
 
         If one of the panes cannot be read, the rows stay rows, up to twice the bytes of a tail.
         """
-        tail_rows = tail.all_rows()
+        parts = [rows for rows in (tail.all_rows(), added) if rows is not None]
         try:
-            self._fill(
-                key, config, [rows for rows in (tail_rows, added) if rows is not None], filled
-            )
+            self._fill(key, config, self._numerics.rows.together(parts))
         except UnreadablePane as error:
             if added is not None:
                 tail.append(added)
@@ -273,27 +283,15 @@ class PaneCache:
             return
         tail.clear()
 
-    def _fill(
-        self, key: PaneKey, config: ModelConfig, parts: list[TailRows], filled: Pane | None
-    ) -> None:
-        """Fill rows into the sums of every slice.
-
-        Parameters
-        ----------
-        filled : the pane of all rows of the last part, if that is known
-        """
+    def _fill(self, key: PaneKey, config: ModelConfig, rows: TailRows) -> None:
+        """Fill rows into the sums of every slice."""
         spec = self._numerics.spec(config)
-        rows = self._numerics.rows.together(parts)
         sample = self._sample(key)
         panes = {slice_: replace(key, slice=slice_) for slice_ in rows.n_by_slice}
         self.fetch(panes.values(), (), {(config.key, config.generation): config})
         for slice_, name in panes.items():
-            pane, own = self._panes[self.place(name)].pane, [rows]
-            if slice_ == ALL_ROWS and filled is not None:
-                pane.merge(filled)
-                own = parts[:-1]
-            for each in own:
-                each.fill_into(pane, slice_, lambda: self._numerics.empty(spec))
+            pane = self._panes[self.place(name)].pane
+            rows.fill_into(pane, slice_, lambda: self._numerics.empty(spec))
             self._changed.add(self.place(name))
         if sample is not None:
             sample.add(SampleRows.of_tail(rows.net, key.start_s, sample.halvings))
@@ -324,7 +322,7 @@ class PaneCache:
         hashes = hash_names(list(names))
         tail = self._tails.get(key)
         if tail is not None and tail.still_has(hashes):
-            self._fold(key, config, tail, None, None)
+            self._fold(key, config, tail, None)
         for clock in (key, replace(key, slice=sealed_slice(key.slice))):
             sample = self._sample(clock)
             if sample is not None:
@@ -352,7 +350,10 @@ class PaneCache:
         """Write all changes into a commit. Panes whose rows only became sums keep their version."""
         for key in sorted(self._changed_tails, key=pane_order):
             self._tails[key].write(self._keys.tail(key), commit)
-            self._used[TailKey(key)] = self._tails[key].memory_bytes
+        self._bound_unpacked()
+        for key in sorted(self._changed_tails, key=pane_order):
+            tail = self._tails[key]
+            self._used[TailKey(key)] = tail.memory_bytes + self._unpacked.get(key, 0)
         renewed = set(self._fed)
         if self._samples.used:
             renewed.update(self._samples.renewed())
@@ -368,6 +369,21 @@ class PaneCache:
         self._cold.write(commit)
         self._write_versions(renewed, commit, version)
         self._forget_changes()
+
+    def _bound_unpacked(self) -> None:
+        """Drop unpacked rows of the tails that changed longest ago, where they are too many."""
+        for key in self._changed_tails:
+            self._unpacked.pop(key, None)
+            n_bytes = self._tails[key].unpacked_bytes
+            if n_bytes:
+                self._unpacked[key] = n_bytes
+        excess = sum(self._unpacked.values()) - MAX_UNPACKED_BYTES
+        for key in list(self._unpacked) if excess > 0 else ():
+            self._tails[key].drop_unpacked()
+            self._used[TailKey(key)] = self._tails[key].memory_bytes
+            excess -= self._unpacked.pop(key)
+            if excess <= 0:
+                break
 
     def _write(self, key: PaneKey, commit: Commit) -> bool:
         """Write the changed sums of a pane; return whether it has any content."""
@@ -413,5 +429,6 @@ class PaneCache:
             self._samples.evict(key)
         elif isinstance(key, TailKey):
             self._tails.pop(key.pane, None)
+            self._unpacked.pop(key.pane, None)
         else:
             self._panes.pop(key, None)

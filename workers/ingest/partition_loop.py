@@ -44,7 +44,7 @@ from calibrant_server.workers.store.commit import (
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import Leases
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.model_places import read_configs
+from calibrant_server.workers.store.model_places import parsed_configs
 from calibrant_server.workers.store.transient_errors import NO_VERDICT, is_transient
 
 log = logging.getLogger(__name__)
@@ -409,11 +409,18 @@ class PartitionLoop:
         if sides:
             self._open_outbox().check_forgotten(sides)
         names = [self.keys.record(e.model, e.generation, e.batch_id) for e in entries]
-        found = iter(self._node.mget(names))
         own = sorted({e.model for e in entries if not e.is_side})
         side = sorted({e.model for e in entries if e.is_side})
-        configs = read_configs(self._node, self.keys.models, own)
-        of_sides = read_configs(self._node, self.keys.side_models, side)
+        with self._node.pipeline(transaction=False) as pipe:
+            pipe.mget(names)
+            # Without names there is nothing to read.
+            for key, models in ((self.keys.models, own), (self.keys.side_models, side)):
+                if models:
+                    pipe.hmget(key, models)
+            records, *texts = pipe.execute()
+        found = iter(records)
+        configs = parsed_configs(own, texts.pop(0)) if own else {}
+        of_sides = parsed_configs(side, texts.pop(0)) if side else {}
         for item in items:
             if item.entry is not None:
                 text = next(found)

@@ -1,7 +1,8 @@
 """Reduction of entries to what they add: rows by time slice, and deltas of panes. Independent of the store.
 
-Predictions become rows of the tail of their time slice. They are filled once into the pane of all rows, so that an entry
-that cannot be filled is found before it is stored. Posted panes and histograms are deltas of the stored sums.
+Predictions become rows of the tail of their time slice. An entry that cannot be filled is found before it is stored: its values
+are checked, and rows with a value that is not known to fill (`valid_rows.py`) are filled once into the pane of all rows. Posted
+panes and histograms are deltas of the stored sums.
 
 The classes of the library compute the numbers. They are passed in as `Numerics`, so that tests of exactly-once delivery
 can count in integers instead.
@@ -47,6 +48,7 @@ from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.ingest.slices import NO_LIMIT, ReadSlices, SliceNames, no_slices
 from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes
 from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.ingest.valid_rows import are_valid_rows, is_valid_batch
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -98,6 +100,20 @@ class Numerics:
         else:
             pane = self.pane(spec) if only is None else self.pane(spec, only)
         return pane.drop_sample() if self.keeps_samples else pane
+
+    def is_valid(self, batch: Batch, spec: PaneSpec) -> bool:
+        """Whether a fill of a batch cannot fail; only of the library's own classes it is known."""
+        return self.pane is Pane and is_valid_batch(batch, spec)
+
+    def n_predictions(self, pane: Pane) -> int:
+        """Return the number of predictions in the sums of a pane; 0 of other classes than the library's."""
+        return pane.counts["n_predictions"] if self.pane is Pane else 0
+
+    def fill_if_doubtful(self, rows: TailRows, config: ModelConfig) -> None:
+        """Fill rows into an empty pane, unless it is known that this cannot fail."""
+        spec = self.spec(config)
+        if self.pane is not Pane or not are_valid_rows(rows, spec):
+            rows.fill_into(self.empty(spec), ALL_ROWS, lambda: self.empty(spec))
 
     def window(self, spec: PaneSpec) -> Pane:
         """Return an empty pane into which the panes of a window are merged."""
@@ -158,40 +174,42 @@ class NewRows:
 
     Attributes
     ----------
-    unchecked : the batches that were not filled before; a side partition has filled the others
-    filled : the pane of all rows, filled when the reduction is closed; None if some batches were filled before
+    batches : in the order of the stream
+    unchecked : the batches that were not filled or checked before; a side partition has done so with the others
     """
 
     config: ModelConfig
     batches: list[Batch]
     unchecked: list[Batch]
-    filled: Pane | None = None
-    is_closed: bool = False
+    _pane: Pane | None = None
 
-    def close(self, numerics: Numerics, sample_bytes: int) -> None:
-        """Fill the batches that were not filled before."""
-        if self.is_closed:
-            return
-        filled = numerics.empty(numerics.spec(self.config), sample_bytes)
-        numerics.fill_together(filled, self.unchecked)
-        filled.tighten()  # a group holds the panes of all its time slices at once
-        self.filled = filled if len(self.unchecked) == len(self.batches) else None
-        self.is_closed = True
+    def close(self, numerics: Numerics) -> None:
+        """Fill batches with a value that is not known to fill, so that an error is found before they are stored."""
+        spec = numerics.spec(self.config)
+        doubtful = [batch for batch in self.unchecked if not numerics.is_valid(batch, spec)]
+        if doubtful:
+            numerics.fill_together(numerics.empty(spec), doubtful)
+        self.unchecked = []
+
+    def pane(self, numerics: Numerics, sample_bytes: int = 0) -> Pane:
+        """Return the pane of all rows, with a sample of so many bytes."""
+        if self._pane is None:
+            filled = numerics.empty(numerics.spec(self.config), sample_bytes)
+            numerics.fill_together(filled, self.batches)
+            self._pane = filled.tighten()  # a group holds the panes of all its time slices at once
+        return self._pane
 
     def absorb(self, other: NewRows) -> None:
         """Add other batches of the time slice, closed like these."""
         self.batches += other.batches
         self.unchecked += other.unchecked
-        if self.filled is None or other.filled is None:
-            self.filled = None
-        else:
-            self.filled.merge(other.filled)
+        self._pane = None
 
 
 class Reduction:
     """What entries add: rows by time slice, deltas of stored sums, and claims that depend on the state.
 
-    Batches are collected and filled at `close`, many at a time.
+    Batches are collected and checked at `close`, many at a time.
 
     Attributes
     ----------
@@ -222,23 +240,23 @@ class Reduction:
     def add_batch(
         self, key: PaneKey, config: ModelConfig, batch: Batch, is_checked: bool = False
     ) -> None:
-        """Collect the rows of one time slice, to be filled at `close` unless that was done before."""
+        """Collect the rows of one time slice, to be checked at `close` unless that was done before."""
         new = self.rows.setdefault(key, NewRows(config, [], []))
         new.batches.append(batch)
         if not is_checked:
             new.unchecked.append(batch)
 
-    def close(self, numerics: Numerics, sample_bytes: int = 0) -> None:
-        """Fill the collected batches into the panes of all rows, with a sample of so many bytes."""
+    def close(self, numerics: Numerics) -> None:
+        """Check that the collected batches can be filled."""
         for new in self.rows.values():
-            new.close(numerics, sample_bytes)
+            new.close(numerics)
 
     def changes(self, numerics: Numerics) -> dict[PaneKey, ChangedRows]:
-        """Return what time slices lose and gain by joined labels, after filling it once."""
+        """Return what time slices lose and gain by joined labels, after checking that it can be filled."""
         join = self.reads.opened_join
         changes = {} if join is None else join.changes()
         for change in changes.values():
-            change.try_fill(numerics.rows, lambda of: numerics.empty(numerics.spec(of)))
+            change.check(numerics.rows, numerics.fill_if_doubtful)
             self.touched |= change.touched()
         return changes
 

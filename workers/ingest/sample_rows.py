@@ -63,6 +63,9 @@ class SampleRows:
             counts=chosen.sign,
             ratings=chosen.ratings,
         )
+        known = chosen.known_narrow
+        if known is not None:
+            rows.knowing((known[0], known[1] + np.float32(0.0), known[2]))
         return cls(rows, np.full(len(rows), start_s), chosen.slices)
 
     @classmethod

@@ -243,9 +243,9 @@ def reply_to(entry: IngestEntry, config: ModelConfig, numerics: Numerics) -> Rep
     reduction = Reduction()
     try:
         n = reduce_entry(entry, config, numerics, reduction)
-        reduction.close(numerics, MAX_PANE_BYTES)
+        reduction.close(numerics)
         reduction.changes(numerics)
-        deltas = {key: new.filled for key, new in reduction.rows.items() if new.filled is not None}
+        deltas = {key: new.pane(numerics, MAX_PANE_BYTES) for key, new in reduction.rows.items()}
         lifted = reduction.lifted + _lifted(deltas, numerics)
         return Reduced(
             n,

@@ -1,13 +1,14 @@
 """Cached tail of a time slice: packed pieces of rows that are not sums yet, and the size from which they become sums.
 
 Pieces are appended by commits and merged like the runs of a log-structured tree: a commit rewrites the last pieces while
-they are small, so that a tail has few pieces and each row is rewritten a few times.
+they are small, and larger ones when there are several of about the same size. So a tail has few pieces, and a row is seldom rewritten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from math import log10
 from sys import getsizeof
 from typing import Any
@@ -22,6 +23,10 @@ from calibrant_server.workers.store.commit import Commit
 MAX_TAIL_BYTES = 4 << 20
 # Pieces below this size are always merged with the rows that come next.
 SMALL_PIECE_BYTES = 8 << 10
+# So many larger pieces of about the same size become one.
+MERGED_PIECES = 16
+# Fewer rows are unpacked again when they are needed: they take more memory than they save time.
+MIN_UNPACKED_ROWS = 256
 # Packed bytes of a pane by the decimal logarithm of its rows, measured (docs/state.md, "Rows while small").
 _LOG_ROWS = (0, 1, 2, 3, 4, 5)
 _PANE_BYTES = (9_000, 15_000, 48_000, 150_000, 300_000, 390_000)
@@ -41,15 +46,30 @@ def estimated_pane_bytes(spec: PaneSpec, n_rows: int) -> int:
 
 @dataclass(frozen=True)
 class TailPiece:
-    """Packed rows, and their number in each slice; all rows are `""`."""
+    """Packed rows, and their number in each slice; all rows are `""`.
+
+    Attributes
+    ----------
+    unpacked : the same rows, if they were packed lately
+    """
 
     data: bytes
     n_by_slice: dict[str, int]
+    unpacked: Any = None
 
     @classmethod
     def of(cls, rows: Any, data: bytes | None = None) -> TailPiece:
         """Return rows as a piece; `data` are its bytes, if they are known."""
         return cls(rows.pack() if data is None else data, rows.n_by_slice)
+
+    @classmethod
+    def of_new(cls, rows: Any) -> TailPiece:
+        """Return rows that were not packed before as a piece, which has them unpacked too if they are many."""
+        return cls(rows.pack(), rows.n_by_slice, rows if len(rows) >= MIN_UNPACKED_ROWS else None)
+
+    def rows(self, kind: Any) -> Any:
+        """Return the rows."""
+        return kind.unpack(self.data) if self.unpacked is None else self.unpacked
 
     @property
     def n_rows(self) -> int:
@@ -95,11 +115,28 @@ class CachedTail:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes in memory."""
+        """Bytes in memory, without the rows that are also unpacked."""
         return 1000 + sum(
             getsizeof(piece.data) + 500 + sum(getsizeof(name) + 100 for name in piece.n_by_slice)
             for piece in self.pieces.values()
         )
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """Bytes in memory of the rows that are also unpacked."""
+        unpacked = [piece.unpacked for piece in self.pieces.values()]
+        return sum(rows.memory_bytes for rows in unpacked if rows is not None)
+
+    def drop_unpacked(self) -> None:
+        """Keep the packed rows alone."""
+        packed = {
+            name: piece if piece.unpacked is None else replace(piece, unpacked=None)
+            for name, piece in self.pieces.items()
+        }
+        for name, piece in self._stored.items():
+            if self.pieces.get(name) is piece:
+                self._stored[name] = packed[name]
+        self.pieces = packed
 
     def n_by_slice(self, more: Mapping[str, int]) -> dict[str, int]:
         """Return the rows of either sign by slice, together with `more`."""
@@ -110,23 +147,33 @@ class CachedTail:
         return found
 
     def append(self, added: Any) -> None:
-        """Append rows, merging them with the last pieces while those are small."""
+        """Append rows, merging them with the last pieces while those are small, or several of them are alike."""
         self.next_part = max(self.next_part, int(added.part.max()) + 1)
         merged, name = added, max(self.pieces, default=-1) + 1
-        while self.pieces:
-            last = max(self.pieces)
-            piece = self.pieces[last]
-            if len(piece.data) > SMALL_PIECE_BYTES and piece.n_rows > 2 * len(merged):
-                break
-            merged, name = self.rows.together([self.rows.unpack(piece.data), merged]), last
-            del self.pieces[last]
+        while last := self._next_to_merge(merged):
+            pieces = [self.pieces[each].rows(self.rows) for each in last]
+            merged, name = self.rows.together([*pieces, merged]), last[0]
+            for each in last:
+                del self.pieces[each]
         merged = merged.net
         if len(merged):
-            self.pieces[name] = TailPiece.of(merged)
+            self.pieces[name] = TailPiece.of_new(merged)
+
+    def _next_to_merge(self, merged: Any) -> list[int]:
+        """Return the last pieces that become one with rows that are added, oldest first."""
+        names = sorted(self.pieces)
+        if names and len(self.pieces[names[-1]].data) <= SMALL_PIECE_BYTES:
+            return names[-1:]
+        alike = list(
+            takewhile(lambda name: self.pieces[name].n_rows <= 2 * len(merged), reversed(names))
+        )
+        # Rows that take others away may cancel with them.
+        enough = MERGED_PIECES - 1 if merged.only_adds else 1
+        return alike[::-1] if len(alike) >= enough else []
 
     def all_rows(self) -> Any:
         """Return the rows of all pieces; None without any."""
-        pieces = [self.rows.unpack(self.pieces[name].data) for name in sorted(self.pieces)]
+        pieces = [self.pieces[name].rows(self.rows) for name in sorted(self.pieces)]
         return self.rows.together(pieces) if pieces else None
 
     def still_has(self, hashes: U64) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import TASKS, Batch, Ratings
 from calibrant.core.documents import Columns, Header
-from calibrant.core.float32 import narrow_scores, pack_scores, unpack_scores
+from calibrant.core.float32 import Narrowed, pack_scores, unpack_scores
 from calibrant.core.packing import PackingError, pack, unpack
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def pack_rows(rows: TailRows) -> bytes:
     """Return rows as bytes."""
     about: Header = {"rows": FORMAT, "task": rows.task, "n": len(rows)}
     ratings = rows.ratings
-    arrays: dict[str, NDArray[Any]] = pack_scores(
-        rows.scores, narrow_scores(rows.scores, rows.logits)
-    )
+    arrays: dict[str, NDArray[Any]] = pack_scores(rows.scores, rows.narrow)
     arrays |= {"vote_class": ratings.class_index, "vote_count": ratings.count}
     arrays["n_votes"] = np.bincount(ratings.row, minlength=len(rows))
     same: Columns = {}
@@ -63,8 +61,8 @@ def pack_rows(rows: TailRows) -> bytes:
     return pack(arrays, about)
 
 
-def unpack_rows(data: bytes) -> Columns:
-    """Return the columns of packed rows.
+def unpack_rows(data: bytes) -> tuple[Columns, Narrowed]:
+    """Return the columns of packed rows, and how their scores narrow.
 
     Raises
     ------
@@ -77,19 +75,18 @@ def unpack_rows(data: bytes) -> Columns:
             f"Received rows of format {about.get('rows')}; this version reads {FORMAT}."
         )
     try:
-        columns = _columns(arrays, about)
+        return _columns(arrays, about)
     except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         raise PackingError(f"not packed rows: {error!r}") from error
-    return columns
 
 
-def _columns(arrays: dict[str, NDArray[Any]], about: Header) -> Columns:
+def _columns(arrays: dict[str, NDArray[Any]], about: Header) -> tuple[Columns, Narrowed]:
     n, task = int(about["n"]), about["task"]
     columns: Columns = {"task": task}
     for name, kind in PLAIN.items():
         given = about["same"].get(name)
         columns[name] = np.full(n, given, kind) if given is not None else arrays[name].astype(kind)
-    scores = unpack_scores(arrays, n)[0]
+    scores, narrow = unpack_scores(arrays, n)
     n_votes = arrays["n_votes"]
     row = np.repeat(np.arange(n), n_votes)
     ratings = Ratings(row, arrays["vote_class"], arrays["vote_count"])
@@ -109,7 +106,7 @@ def _columns(arrays: dict[str, NDArray[Any]], about: Header) -> Columns:
         key: unpack_names(arrays, f"slice{number}", n) for number, key in enumerate(keys)
     }
     _check(columns, n, task)
-    return columns
+    return columns, narrow
 
 
 def _check(columns: Columns, n: int, task: str) -> None:

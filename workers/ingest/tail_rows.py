@@ -11,9 +11,10 @@ unit with sign -1 and its new rows with sign +1. Equal rows of opposite sign can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Columns
+from calibrant.core.float32 import Narrowed, narrow_scores
 from calibrant.core.hashing import U64, hash_names
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, ROWS_TOGETHER
@@ -171,11 +173,33 @@ class TailRows:
             )
             for key in keys
         }
-        return cls(task=parts[0].task, ratings=ratings, slices=slices, **columns)
+        rows = cls(task=parts[0].task, ratings=ratings, slices=slices, **columns)
+        if all(part.known_narrow for part in parts):
+            fits, scores, totals = (
+                np.concatenate([part.narrow[place] for part in parts]) for place in range(3)
+            )
+            rows.knowing((fits, scores, totals))
+        return rows
+
+    @cached_property
+    def narrow(self) -> Narrowed:
+        """Which rows four bytes a score restore, these scores, and what each is divided by (`float32.narrow_scores`)."""
+        return narrow_scores(self.scores, self.logits)
+
+    @property
+    def known_narrow(self) -> Narrowed | None:
+        """`narrow`, if it is known already."""
+        return self.__dict__.get("narrow")
+
+    def knowing(self, narrow: Narrowed | None) -> TailRows:
+        """Return the same rows, of which it is known how they narrow: to find it out costs more than to pack them."""
+        if narrow is not None:
+            self.__dict__["narrow"] = narrow
+        return self
 
     def of_part(self, part: int) -> TailRows:
         """Return the same rows as those of another batch."""
-        return replace(self, part=np.full(len(self), part))
+        return replace(self, part=np.full(len(self), part)).knowing(self.known_narrow)
 
     def take(self, index: Ints | Mask) -> TailRows:
         """Select rows, keeping their order."""
@@ -185,7 +209,11 @@ class TailRows:
             name: getattr(self, name)[rows] for name in (*COLUMNS, "scores", "cases")
         }
         slices = {key: values[rows] for key, values in self.slices.items()}
-        return replace(self, ratings=ratings, slices=slices, **columns)
+        taken = replace(self, ratings=ratings, slices=slices, **columns)
+        known = self.known_narrow
+        if known is not None:
+            taken.knowing((known[0][rows], known[1][rows], known[2][rows]))
+        return taken
 
     def between(self, start: int, stop: int) -> TailRows:
         """Return neighbouring rows, which share the memory of these."""
@@ -211,7 +239,8 @@ class TailRows:
         PackingError
             Damaged bytes, or bytes of a newer format.
         """
-        return cls(**unpack_rows(data))
+        columns, narrow = unpack_rows(data)
+        return cls(**columns).knowing(narrow)
 
     @classmethod
     def unpack_small(cls, several: Sequence[bytes]) -> list[RowRange | None]:
@@ -239,6 +268,14 @@ class TailRows:
         """Lower estimate of the packed size, without packing."""
         return 4 * self.scores.size + len(self.ratings.row) // 8
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes in memory of the columns, without names: those of a slice or case are shared by its rows."""
+        ratings, narrow = self.ratings, self.known_narrow or ()
+        columns = [getattr(self, name) for name in (*COLUMNS, "scores", "cases")]
+        columns += [ratings.row, ratings.class_index, ratings.count, *self.slices.values(), *narrow]
+        return sum(column.nbytes for column in columns)
+
     @cached_property
     def net(self) -> TailRows:
         """The rows without those that equal rows of opposite sign."""
@@ -257,9 +294,10 @@ class TailRows:
         """
         rows = self.net._of_slice(slice_)
         lost = rows.sign < 0
-        for batch in rows.take(~lost).batches():
+        has_lost = bool(lost.any())
+        for batch in (rows.take(~lost) if has_lost else rows).batches():
             pane.fill_batch(batch)
-        if lost.any():
+        if has_lost:
             delta = make()
             for batch in rows.take(lost).batches():
                 delta.fill_batch(batch)
@@ -270,19 +308,33 @@ class TailRows:
         rows = self._of_one_form()
         for source, name in enumerate(SOURCES):
             for is_logits in (False, True):
-                index = np.flatnonzero((rows.source == source) & (rows.logits == is_logits))
-                for some in _by_part(index, rows.part):
-                    yield rows._batch(some, is_logits, name)
+                chosen = (rows.source == source) & (rows.logits == is_logits)
+                some = rows if chosen.all() else rows.take(chosen) if chosen.any() else None
+                for piece in some._by_part() if some is not None else ():
+                    yield piece._batch(is_logits, name)
 
-    def _batch(self, index: Ints, is_logits: bool, source: str) -> StoredBatch:
-        some = self.take(index)
-        cases = some.cases if has_names(some.cases) else None
+    def _batch(self, is_logits: bool, source: str) -> StoredBatch:
+        cases = self.cases if has_names(self.cases) else None
         return StoredBatch(
-            self.task, some.scores, is_logits, some.ratings,
-            None if (some.weights == 1.0).all() else some.weights,
-            cases=cases, delays=some.delays,
-            hashes=some.hashes, unit_hashes=some.unit_hashes, source=source, parts=some.part,
+            self.task, self.scores, is_logits, self.ratings,
+            None if (self.weights == 1.0).all() else self.weights,
+            cases=cases, delays=self.delays,
+            hashes=self.hashes, unit_hashes=self.unit_hashes, source=source, parts=self.part,
         )  # fmt: skip
+
+    def _by_part(self) -> Iterator[TailRows]:
+        """Divide rows where a batch ends, into pieces of the size that is filled fastest."""
+        if len(self) <= ROWS_TOGETHER:
+            if len(self):
+                yield self
+            return
+        rows = self
+        if (np.diff(self.part) < 0).any():
+            rows = self.take(np.argsort(self.part, kind="stable"))
+        numbers = rows.part
+        cuts = np.searchsorted(numbers, numbers[np.arange(ROWS_TOGETHER, len(rows), ROWS_TOGETHER)])
+        ends = [0, *np.unique(cuts[cuts > 0]).tolist(), len(rows)]
+        yield from (rows.between(*ends_of) for ends_of in pairwise(ends))
 
     def _of_slice(self, slice_: str) -> TailRows:
         if slice_ == ALL_ROWS:
@@ -290,7 +342,8 @@ class TailRows:
         key, _, value = slice_.partition(":")
         if key not in self.slices:
             return self.take(np.zeros(0, np.int64))
-        return self.take(self.slices[key] == value)
+        chosen = self.slices[key] == value
+        return self if chosen.all() else self.take(chosen)
 
     def _of_one_form(self) -> TailRows:
         """Return the rows with probabilities for the logits of units that were sent in both forms.
@@ -324,13 +377,3 @@ def _mixed_units(rows: TailRows) -> Iterator[Ints]:
     n_rows = np.bincount(unit_of, minlength=units.shape[1])
     for unit in np.flatnonzero((n_logits > 0) & (n_logits < n_rows)):
         yield named[unit_of == unit]
-
-
-def _by_part(index: Ints, part: Ints) -> Iterable[Ints]:
-    """Divide rows where a batch ends, into pieces of the size that is filled fastest."""
-    if len(index) <= ROWS_TOGETHER:
-        return [index] if len(index) else []
-    order = index[np.argsort(part[index], kind="stable")]
-    numbers = part[order]
-    cuts = np.searchsorted(numbers, numbers[np.arange(ROWS_TOGETHER, len(order), ROWS_TOGETHER)])
-    return [some for some in np.split(order, np.unique(cuts[cuts > 0])) if len(some)]

@@ -27,16 +27,17 @@ _MAX_REST_BYTES = 32 << 10
 
 @dataclass(frozen=True)
 class _Base:
-    """Sums of a stored pane together with all pieces of its tail but the last.
+    """Sums of a stored pane together with the first pieces of its tail.
 
     Attributes
     ----------
-    lengths : of the bytes that it is made of
+    lengths, piece_lengths : of the bytes that it is made of
     parts, pieces : these bytes; none until it was read twice
     pane : None until it was read twice
     """
 
     lengths: tuple[int, ...]
+    piece_lengths: tuple[int, ...]
     parts: Mapping[str, bytes] = field(default_factory=dict)
     pieces: Mapping[bytes, bytes] = field(default_factory=dict)
     pane: Any = None
@@ -45,7 +46,20 @@ class _Base:
         """Return the bytes that it counts for in a cache."""
         if self.pane is None:
             return _OVERHEAD_BYTES
-        return _OVERHEAD_BYTES + sum(self.lengths) + int(self.pane.memory_bytes)
+        return (
+            _OVERHEAD_BYTES
+            + sum((*self.lengths, *self.piece_lengths))
+            + int(self.pane.memory_bytes)
+        )
+
+    def looks_like_start_of(self, lengths: tuple[int, ...], piece_lengths: tuple[int, ...]) -> bool:
+        """Whether it was noted for a pane whose sums and first pieces have these lengths, and is not made yet."""
+        return (
+            self.pane is None
+            and self.lengths == lengths
+            and self.piece_lengths == piece_lengths[: len(self.piece_lengths)]
+            and bool(self.lengths or self.piece_lengths)
+        )
 
     def is_start_of(self, parts: Mapping[str, bytes], tail: Mapping[bytes, bytes]) -> bool:
         """Whether it is made of exactly these sums and of pieces of this tail."""
@@ -86,17 +100,19 @@ class GrowingPanes:
             rest = {each: data for each, data in tail.items() if each not in known.pieces}
             if len(rest) == 1 or 0 < sum(map(len, rest.values())) <= _MAX_REST_BYTES:
                 return self._with_rows(known.pane, rest)
-        last = next(iter(tail)) if len(tail) == 1 else b"%d" % sorted_pieces(tail)[-1][0]
-        pieces = {each: data for each, data in tail.items() if each != last}
-        lengths = (*map(len, parts.values()), len(pieces), *map(len, pieces.values()))
-        if known is None or known.lengths != lengths:
-            self._cached.put(name, _Base(lengths))
+        pieces = [(b"%d" % name, data) for name, data in sorted_pieces(tail)]
+        lengths = tuple(map(len, parts.values()))
+        piece_lengths = tuple(len(data) for _, data in pieces[:-1])
+        if known is None or not known.looks_like_start_of(lengths, piece_lengths):
+            self._cached.put(name, _Base(lengths, piece_lengths))
             return None
-        pane = self._made(place, parts, pieces)
+        n = len(known.piece_lengths)
+        first, rest = dict(pieces[:n]), dict(pieces[n:])
+        pane = self._made(place, parts, first)
         if pane is None:
             return None
-        self._cached.put(name, _Base(lengths, parts, pieces, pane))
-        return self._with_rows(pane, {last: tail[last]})
+        self._cached.put(name, _Base(lengths, known.piece_lengths, parts, first, pane))
+        return self._with_rows(pane, rest)
 
     def _with_rows(self, pane: Any, pieces: dict[bytes, bytes]) -> tuple[Any, Any] | None:
         rows = self._rows.read(pieces)

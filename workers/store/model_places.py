@@ -114,9 +114,13 @@ def read_configs(client: Any, models_key: str, models: list[str]) -> dict[str, M
     """Return configurations of models of a partition, for workers; deleted models are omitted."""
     if not models:
         return {}
-    found = client.hmget(models_key, models)
+    return parsed_configs(models, client.hmget(models_key, models))
+
+
+def parsed_configs(models: list[str], texts: list[bytes | None]) -> dict[str, ModelConfig]:
+    """Return the configurations that were read of models; deleted models are omitted."""
     return {
         model: parsed_config(text)
-        for model, text in zip(models, found, strict=True)
+        for model, text in zip(models, texts, strict=True)
         if text is not None
     }

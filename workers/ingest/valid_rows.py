@@ -1,0 +1,72 @@
+"""Whether rows have only values that every accumulator is defined for, so that a fill of them cannot fail.
+
+The service has checked them by the same rules, and a tail stores rows without filling them. Rows that do not pass here are
+filled once before they are stored: the fill decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.delays import DELAY_BINS, UNKNOWN
+from calibrant.core.batch import Batch
+from calibrant.core.packing import PackingError
+from calibrant.core.spec import PaneSpec
+from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT, MIN_WEIGHT
+from calibrant_server.workers.ingest.tail_format import check_columns
+
+if TYPE_CHECKING:
+    from calibrant_server.workers.ingest.tail_rows import TailRows
+
+# Probabilities were divided by their sum where that was further from 1 than `calibrant.input.columns.SUM_EXACT`.
+MAX_SUM_ERROR = 1e-6
+Floats = NDArray[np.float64]
+
+
+def is_valid_batch(batch: Batch, spec: PaneSpec) -> bool:
+    """Return whether an unpacked batch fills panes of a specification; its ratings were checked when it was unpacked."""
+    return (
+        type(batch) is Batch
+        and (batch.task, batch.n_classes) == (spec.task, spec.n_classes)
+        and (_logits_fit if batch.is_logits else _probabilities_fit)(batch.scores)
+        and (batch.weights is None or _weights_fit(batch.weights))
+    )
+
+
+def are_valid_rows(rows: TailRows, spec: PaneSpec) -> bool:
+    """Return whether rows fill panes of a specification."""
+    if (rows.task, rows.scores.shape[1]) != (spec.task, spec.n_classes):
+        return False
+    try:
+        check_columns(vars(rows), rows.task)
+    except PackingError:
+        return False
+    return (
+        _logits_fit(rows.scores[rows.logits])
+        and _probabilities_fit(rows.scores[~rows.logits])
+        and _weights_fit(rows.weights)
+        and bool(((rows.delays >= UNKNOWN) & (rows.delays < DELAY_BINS)).all())
+    )
+
+
+# With nan among the values no comparison holds.
+def _logits_fit(scores: Floats) -> bool:
+    return bool(
+        scores.max(initial=-MAX_LOGIT) <= MAX_LOGIT and scores.min(initial=MAX_LOGIT) >= -MAX_LOGIT
+    )
+
+
+def _probabilities_fit(scores: Floats) -> bool:
+    totals = np.einsum("ij->i", scores)
+    return bool(
+        scores.min(initial=0.0) >= 0.0
+        and scores.max(initial=0.0) <= 1.0
+        and (np.abs(totals - 1.0) <= MAX_SUM_ERROR).all()
+    )
+
+
+def _weights_fit(weights: Floats) -> bool:
+    return bool(((weights == 0) | ((weights >= MIN_WEIGHT) & (weights <= MAX_WEIGHT))).all())
