@@ -117,6 +117,9 @@ def batches(rng: np.random.Generator) -> Iterator[Worst]:
     yield Worst(
         "predictions, ids", path, filled(lambda n: columns(rng, n, ids=[str(i) for i in range(n)]))
     )
+    unlabelled = columns(rng, 35_000, ids=[f"w{i}" for i in range(35_000)])
+    del unlabelled["labels"]
+    yield Worst("predictions, ids without labels", path, orjson.dumps(unlabelled))
     yield Worst("predictions, slices", path, filled(
         lambda n: columns(rng, n, slices={"site": [f"s{i % 3}" for i in range(n)], "kind": ["a"] * n})))  # fmt: skip
     lines = b"\n".join(b'{"probability":[0.25,0.75],"label":1}' for _ in range(26_000))
