@@ -318,7 +318,7 @@ class TailRows:
         return StoredBatch(
             self.task, self.scores, is_logits, self.ratings,
             None if (self.weights == 1.0).all() else self.weights,
-            cases=cases, delays=self.delays,
+            cases=cases, delays=None if (self.delays == UNKNOWN).all() else self.delays,
             hashes=self.hashes, unit_hashes=self.unit_hashes, source=source, parts=self.part,
         )  # fmt: skip
 
