@@ -181,6 +181,15 @@ def reads() -> Iterator[Worst]:
         )
 
 
+def archived() -> Iterator[Worst]:
+    """Yield reports to archive: the page, a PDF, and the panes of the window and of each subgroup with everything in them."""
+    for name, model in (("", "two"), (", 40 subgroups", "many")):
+        for window in (f"P{DAYS + 1}D", "P1D") if model == "many" else (f"P{DAYS + 1}D",):
+            body = orjson.dumps({"window": window, "tolerance": 0.05})
+            which = ", a day" if window == "P1D" else ""
+            yield Worst(f"POST reports{name}{which}", f"/v1/models/{model}/reports", body)
+
+
 def prepare(client: httpx.Client, rng: np.random.Generator) -> None:
     """Fill three models: each hour of 40 days. Two have two sites, 50 units and 12 cases, one has 40 sites."""
     many_sites(client, rng)
@@ -283,7 +292,7 @@ def main() -> None:
             prepare(client, rng)
             for worst in posts:
                 show(service, client, worst)
-        for worst in (each for each in reads() if only in each.name):
+        for worst in (each for each in (*reads(), *archived()) if only in each.name):
             shutil.copytree(data, copy, ignore=shutil.ignore_patterns("*.sock", "*.pid"))
             with started(copy, rng) as (service, client):
                 show(service, client, worst)

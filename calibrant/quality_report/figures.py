@@ -1,8 +1,7 @@
-"""Figures of a report, as SVG inside the page and as PNG: reliability, errors with their null reference, losses over temperature."""
+"""Figures of a report, as SVG: reliability, errors with their null reference, losses over temperature."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -26,12 +25,11 @@ from calibrant.results import ReliabilityTable, Temperature
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 INK = "#222222"
 MAX_NAME = 48
-# Inches: around the figure; of the last label of the horizontal axis beyond it; of labels below the axes, and with a legend.
-MARGIN, END_OF_LABEL, LABELS_BELOW, LEGEND_BELOW = 0.05, 0.18, 0.5, 1.36
+# Inches of labels below the axes, and with a legend.
+LABELS_BELOW, LEGEND_BELOW = 0.5, 1.36
 
 
 @dataclass(frozen=True)
@@ -58,13 +56,6 @@ class ReportFigure:
         axes = SvgAxes(self.size, self.below, self.title)
         self.draw(cast("Axes", axes))
         return axes.svg()
-
-    @property
-    def png(self) -> bytes:
-        """Image for a document that cannot show SVG."""
-        written = io.BytesIO()
-        figure_of(self).savefig(written, format="png", dpi=160, metadata={"Software": None})
-        return written.getvalue()
 
 
 def figures(contents: ReportContents) -> list[ReportFigure]:
@@ -192,35 +183,3 @@ def _temperature(fitted: Mapping[str, Any]) -> ReportFigure:
     if fitted.get("interval"):
         caption += " Shaded: its interval."
     return ReportFigure((5.4, 3.8), draw, "Temperature", caption)
-
-
-def figure_of(drawn: ReportFigure) -> Figure:
-    """Return the figure of matplotlib, with the margins that its texts need."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=drawn.size, facecolor="white")
-    ax = figure.subplots()
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.set_axisbelow(True)
-    drawn.draw(ax)
-    _fit(figure, ax, drawn.below)
-    return figure
-
-
-def _fit(figure: Figure, ax: Axes, below: float) -> None:
-    """Give the axes the margins that their labels and legend need. Only labels of the vertical axis have a width of their own.
-
-    matplotlib's own layout draws each figure twice for it: half of the CPU time of a report.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
-    labels = ax.yaxis.get_tightbbox(renderer)
-    width, height = figure.get_size_inches()
-    left = 0.0 if labels is None else (ax.bbox.x0 - labels.x0) / figure.dpi
-    figure.subplots_adjust(
-        left=(left + MARGIN) / width,
-        right=1.0 - END_OF_LABEL / width,
-        bottom=below / height,
-        top=1.0 - MARGIN / height,
-    )

@@ -1,7 +1,7 @@
 """Axes that write SVG: the methods of matplotlib's axes that the figures of a report use, with the same arguments.
 
 matplotlib takes a quarter of a second of CPU for the figures of one page, most of it for ticks and for the sizes of texts. The browser
-does both for nothing, so a page is written in milliseconds. A PDF has the figures of matplotlib, by the same functions.
+does both for nothing, so a page is written in milliseconds. A PDF has the same figures (`pdf_figure.py`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The report of a model as a page and as PDF. The figures of a PDF are matplotlib's, which are drawn one at a time."""
+"""The report of a model as a page and as PDF."""
 
 from datetime import UTC, datetime
 
 from calibrant.quality_report import ReportContents, page
-from calibrant.quality_report.figures import figures
-from calibrant.quality_report.pdf import pdf, writes_pdf
-from calibrant_server.service.figures.base import RENDERING
+from calibrant.quality_report.pdf import pdf
 
 
 def draw_report(contents: ReportContents) -> str:
@@ -13,11 +11,7 @@ def draw_report(contents: ReportContents) -> str:
     return page(contents)
 
 
-def report_files(contents: ReportContents) -> tuple[bytes, bytes | None]:
-    """Return the page, and the same as PDF; None without the extra that writes it."""
+def report_files(contents: ReportContents) -> tuple[bytes, bytes]:
+    """Return the page, and the same as PDF."""
     written = draw_report(contents)
-    if not writes_pdf():
-        return written.encode(), None
-    with RENDERING:
-        images = [each.png for each in figures(contents)]
-    return written.encode(), pdf(written, images, contents.title, datetime.now(UTC))
+    return written.encode(), pdf(written, contents.title, datetime.now(UTC))

@@ -44,7 +44,7 @@ from calibrant_server.workers.store.report_archive import (
 )
 from calibrant_server.workers.store.windows import rfc3339
 
-Write = Callable[[ReportContents], tuple[bytes, bytes | None]]
+Write = Callable[[ReportContents], tuple[bytes, bytes]]
 # State that changes between results and panes is read again, with the model's settings: it may be another model by then.
 ATTEMPTS = 5
 MAX_NUMBER = 1_000_000
@@ -150,8 +150,7 @@ async def new_report(
     """
     for _ in range(ATTEMPTS):
         report = await prepared(read, wanted)
-        results = await _results(read, report.queries)
-        panes = await _results(read, _pane_queries(report, wanted))
+        results, panes = await _results_and_panes(read, report, wanted)
         if _states(results, report) == _states(panes, report):
             made = await run_in_threadpool(
                 _archived, report, wanted, _parsed(results), _parsed(panes), by, write
@@ -160,6 +159,29 @@ async def new_report(
     raise AnswerLate(
         f"The model's state changed in each of {ATTEMPTS} attempts to read results and panes of one state; send the same request again."
     )
+
+
+async def _results_and_panes(
+    read: ReadAccess, report: PreparedReport, wanted: ArchivedParameters
+) -> tuple[dict[str, QueryResult], dict[str, QueryResult]]:
+    """Return the results of a report by query, and its panes by slice.
+
+    The pane of a slice comes first: the worker keeps it for the results of this slice, and no longer.
+    """
+    results: dict[str, QueryResult] = {}
+    panes: dict[str, QueryResult] = {}
+    for slice_, query in _pane_queries(report, wanted).items():
+        panes |= await _results(read, {slice_: query})
+        results |= await _results(read, _queries_of(report, slice_))
+    return results, panes
+
+
+def _queries_of(report: PreparedReport, slice_: str) -> dict[str, ReadQuery]:
+    """Return the queries of a subgroup, or of the window."""
+    name = f"{SUBGROUP}{slice_}"
+    if name in report.queries:
+        return {name: report.queries[name]}
+    return {name: each for name, each in report.queries.items() if not name.startswith(SUBGROUP)}
 
 
 async def _results(read: ReadAccess, queries: dict[str, ReadQuery]) -> dict[str, QueryResult]:
@@ -210,7 +232,7 @@ def _archived(
         "parameters": parameters,
         "state_version": results["metrics"]["state_version"],
         "sha256": hashlib.sha256(page).hexdigest(),
-        "pdf_sha256": None if document is None else hashlib.sha256(document).hexdigest(),
+        "pdf_sha256": hashlib.sha256(document).hexdigest(),
         "panes": [_summary(each) for each in listed],
     }
     packed = [{**_summary(each), "pane": panes[each.slice]["packed"]} for each in listed]

@@ -5,8 +5,6 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from calibrant.core.extras import pip_install
-from calibrant.quality_report.pdf import writes_pdf
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.figures.report import report_files
 from calibrant_server.service.http.bodies import JSON
@@ -47,6 +45,10 @@ from calibrant_server.service.reads.frozen_maps import document, valid, who_is
 router = APIRouter(tags=["metrics"], default_response_class=Response)
 HTML, PDF = "text/html", "application/pdf"
 PANES = "application/vnd.calibrant.panes+json"
+NO_PDF = (
+    f"Received Accept: {PDF}; this report has no PDF, because it was archived before the service could write PDF files. Accept text/html "
+    "and print it."
+)
 ONE = success(ArchivedReport, "The report: its summary, its page, a PDF, or its panes", ETag="A report never changes.")  # fmt: skip
 ONE["content"] |= {
     HTML: {"schema": {"type": "string"}},
@@ -144,16 +146,7 @@ async def get_archived_report(
         if names(entity_tags(request, "if-none-match"), headers["ETag"]):
             return Response(status_code=304, headers=headers)
         if media_type == PDF and shown["pdf_sha256"] is None:
-            raise NotAcceptable(_no_pdf())
+            raise NotAcceptable(NO_PDF)
         read = {HTML: archive.page, PDF: archive.pdf, PANES: archive.panes}.get(media_type)
         body = orjson.dumps(shown) if read is None else await read(config, report)
     return Response(body, 200, headers, media_type)
-
-
-def _no_pdf() -> str:
-    why = (
-        "it was archived before the service could write PDF files"
-        if writes_pdf()
-        else f"the service had no extra `pdf` ({pip_install('server,pdf')}) when it was archived"
-    )
-    return f"Received Accept: {PDF}; this report has no PDF, because {why}. Accept text/html and print it."

@@ -8,11 +8,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import calibrant as cal
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page
-from calibrant.quality_report.figures import figure_of, figures
 from calibrant.quality_report.numbers import interval_text, plain_number
 
 HOSTILE = "<script>alert(1)</script>$\\frac{1}{0}$\"'&{{ 7 * 7 }}"
@@ -259,19 +257,3 @@ def test_numbers_of_one_cell_have_equal_decimals() -> None:
     assert interval_text([0.00442, 0.00601]) == "0.0044 to 0.0060"
     assert interval_text([0.0, 0.0645]) == "0 to 0.065"
     assert interval_text([-0.159, None]) == "−0.159 to –"
-
-
-@pytest.mark.parametrize("tolerance", [None, 0.05, 0.9])
-def test_no_text_of_a_figure_is_cut_off(contents: ReportContents, tolerance: float | None) -> None:
-    long = {f"ece(scope={'very long name of a class '}{i})": each for i, each in enumerate(
-        [contents.estimates["ece"]] * 3)}  # fmt: skip
-    contents = replace(
-        contents, tolerance=tolerance, metrics=contents.metrics | {"metrics": {**contents.estimates, **long}}
-    )  # fmt: skip
-    drawn = figures(contents)
-    assert [each.title for each in drawn] == ["Reliability", "Calibration errors", "Temperature"]
-    for each in drawn:
-        figure = figure_of(each)
-        inches = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
-        assert min(inches.x0, inches.y0) >= 0.0, each.title
-        assert inches.x1 <= each.size[0] and inches.y1 <= each.size[1], each.title

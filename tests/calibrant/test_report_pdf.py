@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-import sys
+import zlib
+from datetime import UTC, datetime
 from html import unescape
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import calibrant as cal
-from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page
+from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page, pdf_font
 from calibrant.quality_report.figures import figures
-from calibrant.quality_report.pdf import blocks_of, pdf
+from calibrant.quality_report.pdf import blocks_of, pdf, wrapped
+from calibrant.quality_report.pdf_document import PdfDocument
+from calibrant.quality_report.pdf_font import Font, dejavu
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +61,119 @@ def test_its_blocks_have_every_word_of_the_page(contents: ReportContents) -> Non
 
 
 def test_the_same_page_gives_the_same_bytes(contents: ReportContents) -> None:
-    html, images = page(contents), [each.png for each in figures(contents)]
-    assert all(image.startswith(b"\x89PNG") for image in images)
-    first = pdf(html, images, contents.title)
-    assert first.startswith(b"%PDF-") and first == pdf(html, images, contents.title)
-    assert first.count(b"/Subtype /Image") >= 3
-    without = pdf(html, [], contents.title)
-    assert without.count(b"/Subtype /Image") == 0 and len(without) < len(first)
+    html = page(contents)
+    first = pdf(html, contents.title)
+    assert first.startswith(b"%PDF-") and first == pdf(html, contents.title)
+    assert first != pdf(html, contents.title, datetime(2026, 11, 23, tzinfo=UTC))
+
+
+def test_it_has_every_word_and_each_figure_of_the_page(contents: ReportContents) -> None:
+    html = page(contents)
+    read = read_pdf(pdf(html, contents.title))
+    blocks = blocks_of(html)
+    missing = [word for word in words(html) if word not in read.text]
+    # Lines of a table's cells alternate, so a long word of one may be divided.
+    assert all(len(word) > 20 for word in missing), missing
+    labels = [each.text for block in blocks for each in block.elements if each.tag == "text"]
+    assert len(labels) > 20 and all("".join(each.split()) in read.text for each in labels)
+    n_marks = sum(each.tag in ("circle", "polyline") for block in blocks for each in block.elements)
+    assert n_marks and read.n_curves + read.n_lines >= n_marks
+
+
+def test_its_places_and_lengths_are_those_of_the_file(contents: ReportContents) -> None:
+    data = pdf(page(contents), contents.title)
+    at = int(data[data.rindex(b"startxref") :].split()[1])
+    lines = data[at:].split(b"\n")
+    assert lines[0] == b"xref"
+    for number, line in enumerate(lines[3 : 2 + int(lines[1].split()[1])], 1):
+        assert data[int(line[:10]) :].startswith(b"%d 0 obj" % number)
+    for found in re.finditer(rb"/Length (\d+)[^>]*>>\nstream\n", data):
+        assert data[found.end() + int(found[1]) :].startswith(b"\nendstream")
+
+
+def test_a_heading_is_not_left_alone_at_the_end_of_a_page() -> None:
+    lines = "".join(f"<p>line {i}</p>" for i in range(45))
+    svg = '<svg viewBox="0 0 100 100"><text x="1" y="9" font-size="9">drawn</text></svg>'
+    pages = read_pdf(pdf(f"{lines}<h2>5. Figures</h2><h3>Reliability</h3>{svg}", "t")).pages
+    assert ["5.Figures" in each for each in pages] == ["drawn" in each for each in pages]
+    assert len(pages) == 2 and "5.Figures" in pages[1]
+
+
+def test_characters_without_a_glyph_and_long_words_stay_on_the_page() -> None:
+    data = pdf(f"<h1>{'W' * 300} \U0001f9ec \u4e2d</h1><p>Ünïcode ≤ μ</p>", "t")
+    assert "Ünïcode≤μ" in read_pdf(data).text
+    document = PdfDocument("t", 10.0)
+    assert all(
+        document.width(line, 17.0, True) <= 100.0
+        for line in wrapped(document, "W" * 300, 17.0, 100.0, True)
+    )
+
+
+def test_its_fonts_have_the_glyphs_that_are_used_and_no_others() -> None:
+    font = dejavu(False)
+    glyphs = [font.glyph(each) for each in "Aé"]
+    subset = Font("subset", font.subset(glyphs))
+    assert len(font.subset(glyphs)) < 100_000
+    kept = [len(subset._outline(each)) > 0 for each in (*glyphs, font.glyph("e"), font.glyph("Q"))]
+    # é is composed of e and its accent.
+    assert kept == [True, True, True, False]
+    assert [subset.advance(each) for each in glyphs] == [font.advance(each) for each in glyphs]
 
 
 def test_without_the_extra_the_error_names_it(
     contents: ReportContents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "fpdf", None)
+    monkeypatch.setattr(pdf_font, "find_spec", lambda name: None)
+    dejavu.cache_clear()
     with pytest.raises(ImportError, match=r"pip install 'calibrant\[pdf\]'"):
-        pdf(page(contents), [], contents.title)
+        pdf(page(contents), contents.title)
+
+
+class ReadPdf(NamedTuple):
+    """What a PDF shows: the text of each page without spaces, and how many curves and lines it draws."""
+
+    pages: list[str]
+    n_curves: int
+    n_lines: int
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pages)
+
+
+def read_pdf(data: bytes) -> ReadPdf:
+    """Return what a PDF of ours shows, by its own tables of characters."""
+    objects = {
+        int(number): body
+        for number, body in re.findall(rb"\n(\d+) 0 obj\n(.*?)\nendobj", data, re.DOTALL)
+    }
+
+    def stream(number: int) -> str:
+        return zlib.decompress(objects[number].partition(b"stream\n")[2]).decode()
+
+    fonts = {}
+    for body in objects.values():
+        if b"/Font <<" in body:
+            for name, font in re.findall(rb"/(F\d) (\d+) 0 R", body):
+                (table,) = re.findall(rb"/ToUnicode (\d+)", objects[int(font)])
+                pairs = re.findall(r"<(\w{4})> <(\w+)>", stream(int(table)))
+                fonts[name.decode()] = {
+                    glyph: bytes.fromhex(each).decode("utf-16-be") for glyph, each in pairs
+                }
+    contents = [
+        stream(int(found))
+        for body in objects.values()
+        for found in re.findall(rb"/Type /Page .*?/Contents (\d+)", body)
+    ]
+    pages = [
+        "".join(
+            fonts[name][glyphs[at : at + 4]]
+            for name, glyphs in re.findall(r"/(F\d) [\d.]+ Tf [^T]* Tm <(\w*)> Tj", each)
+            for at in range(0, len(glyphs), 4)
+        )
+        for each in contents
+    ]
+    whole = "\n".join(contents)
+    return ReadPdf(
+        ["".join(each.split()) for each in pages], whole.count(" c h "), whole.count(" l S Q")
+    )

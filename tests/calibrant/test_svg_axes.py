@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 import calibrant as cal
 from calibrant.quality_report import ReportContents
-from calibrant.quality_report.figures import figure_of, figures
+from calibrant.quality_report.figures import figures
 from calibrant.quality_report.svg_axes import CHARACTER, SvgAxes
 
 NUMBER = r"-?\d+(?:\.\d+)?"
@@ -76,7 +77,10 @@ def test_points_and_lines_of_errors_are_values_intervals_and_nulls(
     contents: ReportContents,
 ) -> None:
     drawn = figures(contents)[1]
-    svg, limits = parsed(drawn.svg), figure_of(drawn).axes[0].get_xlim()
+    svg = parsed(drawn.svg)
+    axes = SvgAxes(drawn.size, drawn.below, drawn.title)
+    drawn.draw(cast("Any", axes))
+    limits = axes.get_xlim()
     errors = [contents.estimates[key] for key in ("mce", "ece")]
     points = values(svg, limits, (-0.6, 1.6), circles(svg))
     np.testing.assert_allclose(

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from redis.exceptions import ResponseError
 
 from calibrant_server.workers.store.commit import (
     OVERTAKEN,
@@ -48,6 +49,33 @@ def test_more_values_than_lua_unpacks(bench):
     commit.drop_fields(f"{keys.tag}:h", [str(i) for i in range(20_000)])
     assert commit.send(bench.store, b"a", b"b") == WRITTEN
     assert not bench.client.exists(f"{keys.tag}:h")
+
+
+def test_many_fields_in_one_argument(bench):
+    keys, rng = bench.store.keys.partition(0), np.random.default_rng(1)
+    lengths = [0, 1, 255, 256, 70_000, *rng.integers(0, 200, 4_000).tolist()]
+    values = {f"{i}:é"[: 2 + i % 9]: b"" for i in range(50)}
+    values |= {f"n{i}": rng.bytes(length) for i, length in enumerate(lengths)}
+    commit = Commit(keys)
+    commit.set_many_fields(f"{keys.tag}:h", list(values), list(values.values()))
+    assert commit.n_bytes >= sum(map(len, values.values()))
+    assert commit.send(bench.store, b"0", b"a") == WRITTEN
+    found = bench.client.hgetall(f"{keys.tag}:h")
+    assert found == {name.encode(): value for name, value in values.items()}
+
+
+def test_fields_that_cannot_be_written_leave_everything(bench):
+    keys = bench.store.keys.partition(0)
+    bench.client.set(f"{keys.tag}:s", "text")
+    for key, data in ((f"{keys.tag}:s", b"\1\0\0\0f\1\0\0\0v"), (f"{keys.tag}:h", b"\1\0\0\0f\7")):
+        commit = Commit(keys)
+        commit.set_fields(f"{keys.tag}:first", {"f": "v"})
+        commit._append("fields", key, [2, data])
+        with pytest.raises(ResponseError):
+            commit.send(bench.store, b"0", b"a")
+        assert not bench.client.exists(f"{keys.tag}:first")
+        assert not bench.client.exists(f"{keys.tag}:h")
+    assert Commit(keys).send(bench.store, b"0", b"a") == WRITTEN
 
 
 def test_a_script_that_the_server_lost_is_loaded_again(bench):

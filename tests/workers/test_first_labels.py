@@ -111,6 +111,16 @@ def joined(entries, by_columns):
     return join, outcomes
 
 
+def texts(data):
+    """Texts that follow their lengths in four bytes."""
+    found, at = [], 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        found.append(data[at + 4 : end])
+        at = end
+    return found
+
+
 def written(join):
     commit = Commit(KEYS)
     write_records(join, [], commit, KEYS)
@@ -118,6 +128,8 @@ def written(join):
     while operations:
         name, key, n, *rest = operations
         values, operations = rest[:n], rest[n:]
+        if name == "fields":
+            name, values = "hset", texts(values[1])
         pairs = dict(zip(values[::2], values[1::2], strict=True))
         if ":j:" in names[key - 1]:
             # Ids of a time slice that is not sealed: their order, by which the field is named, is of no concern.

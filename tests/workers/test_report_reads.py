@@ -1,14 +1,18 @@
-"""The first query of a report reads each pane, the others find what it has merged; each has the result that it has alone."""
+"""Each pane of a report is read once: its other queries find what the first has merged. Each has the result that it has alone."""
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 
+from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
+from calibrant.core.pane import Pane
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant_server.service.reads.queries import resolved_query
 from calibrant_server.service.reads.reports import ReportParameters, queries
@@ -16,6 +20,7 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
+from calibrant_server.workers.queries.kinds.window_pane import WindowPaneQuery
 from calibrant_server.workers.store.connection import Store
 from tests.workers.driving import MODEL
 from tests.workers.test_tails import drained, loop_of_rows, predictions
@@ -66,10 +71,11 @@ class Reader:
 
         reader.decode = counting  # type: ignore[method-assign]
 
-    def result(self, query: Any, slice_: str = "") -> dict[str, Any]:
-        request = QueryRequest(
-            "d", query.kind, query.to_dict(), Side(MODEL.key, slice_, (0, 1 << 32)), "r", 1e6
-        )
+    def result(
+        self, query: Any, slice_: str = "", window: tuple[int, int] = (0, 1 << 32)
+    ) -> dict[str, Any]:
+        side = Side(MODEL.key, slice_, window)
+        request = QueryRequest("d", query.kind, query.to_dict(), side, "r", 1e6)
         reply = self.compute.reply(request)
         assert reply.status == "ok", reply.body
         found: dict[str, Any] = json.loads(reply.body)
@@ -103,3 +109,35 @@ def test_each_pane_is_read_once_and_each_result_is_that_of_the_query_alone(
         reader = Reader(filled)
         assert reader.result(query) == found[name], name
         assert reader.n_read == HOURS, name
+
+
+@pytest.mark.parametrize("n_hours", [2, HOURS])
+def test_results_of_an_archived_report_are_of_its_pane(filled: Any, n_hours: int) -> None:
+    """After the complete pane of a slice, its results read nothing: with and without a sample, which only few rows need."""
+    parameters = ReportParameters(metrics=EVERY)
+    queried = {name: each.query for name, each in queries(parameters, MODEL, [], ()).items()}
+    drift, temperature = queried.pop("drift"), queried["temperature"]
+    queried["unit"] = temperature.model_copy(update={"weights": "unit"})
+    start_s = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+    window = (start_s, start_s + n_hours * HOUR_S)
+    for slice_ in ("", "site:A"):
+        reader = Reader(filled)
+        pane = Pane.from_bytes(b64decode(reader.result(WindowPaneQuery(), slice_, window)["packed"]))  # fmt: skip
+        assert (pane.counts["n_labelled"] > MAX_EXACT_ROWS) == (n_hours == HOURS and not slice_)
+        assert reader.n_read == n_hours
+        found = {name: reader.result(each, slice_, window) for name, each in queried.items()}
+        assert reader.n_read == n_hours
+        found["drift"] = reader.result(drift, slice_, window)
+        for name, query in (queried | {"drift": drift}).items():
+            assert Reader(filled).result(query, slice_, window) == found[name], (slice_, name)
+        assert reader.result(WindowPaneQuery(), slice_, window)["digest"] == pane.digest()
+
+
+def test_a_changed_window_is_not_that_of_the_complete_pane(filled: Any) -> None:
+    reader, query = Reader(filled), MetricsQuery(metrics="ece")
+    n = reader.result(WindowPaneQuery()) and reader.result(query)["n_predictions"]
+    loop = loop_of_rows(filled)
+    more = {"probabilities": [[0.2, 0.3, 0.5]], "labels": [1], "event_times": ["2026-01-02T03:10:00Z"]}  # fmt: skip
+    filled.deliver(predictions(MODEL, "more", more))
+    drained(filled, loop)
+    assert reader.result(query)["n_predictions"] == n + 1

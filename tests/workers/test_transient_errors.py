@@ -434,7 +434,7 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
     """Stop a real server for longer than the socket time-out, each time just as an entry is filled, while clients post."""
     server = EmbeddedServer(directory, "everysec", binary=server_binary)
     quick = settings.replace(redis_url=server.start(), socket_timeout_s=stop_s / 2)
-    records, calls, timers = RetainedStore.records, [], []
+    packed, calls, timers = RetainedStore.packed, [], []
 
     def stopping(*args):
         calls.append(1)
@@ -443,9 +443,9 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
             os.kill(pid, signal.SIGSTOP)
             timers.append(threading.Timer(stop_s, os.kill, (pid, signal.SIGCONT)))
             timers[-1].start()
-        return records(*args)
+        return packed(*args)
 
-    monkeypatch.setattr(RetainedStore, "records", stopping)
+    monkeypatch.setattr(RetainedStore, "packed", stopping)
     try:
         with Bench(
             quick.replace(socket_timeout_s=stop_s + 10), ingest_deadline_s=4 * stop_s + 20

@@ -68,8 +68,8 @@ class ChangedRows:
 
     def _gained(self, rows: type[TailRows]) -> TailRows:
         task = self.config.task
-        own = [rows.of_records(self.gained, task, 1, 0)] if self.gained else []
-        return rows.together([*own, *(each.gained for each in self.columns)])
+        gained = [rows.of_records(self.gained, task, 1, 0)] if self.gained else []
+        return rows.together([*gained, *(each.gained for each in self.columns)])
 
 
 def panes_of_records(config: ModelConfig, records: Iterable[RetainedRecord]) -> set[PaneKey]:

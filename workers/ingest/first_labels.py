@@ -8,6 +8,7 @@ of them at once. The results are those of `RetainedRecord.with_unnamed` and `tim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,25 +168,37 @@ def _totals(table: Bytes, flags: int, n_classes: int) -> NDArray[np.float64]:
     return np.asarray(_column(table, at, "<f8", 1)[:, 0], np.float64)
 
 
+class _Scores(NamedTuple):
+    """Scores and weights of records of one form."""
+
+    scores: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    is_logits: bool
+
+    @classmethod
+    def of(cls, before: Bytes, n_classes: int) -> _Scores:
+        n, number, flags = len(before), int(before[0, 0]), int(before[0, 1])
+        at = HEAD_BYTES + _TIME_BYTES
+        dtype = "<f4" if flags & NARROW else "<f8"
+        scores = _column(before, at, dtype, n_classes).astype(np.float64)
+        at += n_classes * _width(flags)
+        if number == DIVIDED:
+            scores /= _totals(before, flags, n_classes)[:, None]
+            at += _NUMBER_BYTES
+        weights = np.ones(n)
+        if flags & WEIGHTED:
+            weights = _column(before, at, "<f8", 1)[:, 0].astype(np.float64)
+        return cls(scores, weights, bool(flags & LOGITS))
+
+
 def _rows(
     config: ModelConfig, names: list[str], before: Bytes, ratings: Ratings, delays: Ints
 ) -> tuple[TailRows, TailRows]:
     """Return the rows of some records before and after their label, as `TailRows.of_records` does."""
-    n, number, flags = len(before), int(before[0, 0]), int(before[0, 1])
-    n_classes, at = config.n_classes, HEAD_BYTES + _TIME_BYTES
-    dtype = "<f4" if flags & NARROW else "<f8"
-    scores = _column(before, at, dtype, n_classes).astype(np.float64)
-    at += n_classes * _width(flags)
-    if number == DIVIDED:
-        scores /= _totals(before, flags, n_classes)[:, None]
-        at += _NUMBER_BYTES
-    weights = (
-        _column(before, at, "<f8", 1)[:, 0].astype(np.float64) if flags & WEIGHTED else np.ones(n)
-    )
-    none = np.zeros(0, np.int64)
+    scores, weights, is_logits = _Scores.of(before, config.n_classes)
+    none, unknown = np.zeros(0, np.int64), np.full(len(before), UNKNOWN)
     hashes = hash_names(names)
     return (
-        rows_by_id(config.task, scores, bool(flags & LOGITS), weights, Ratings(none, none, none), np.full(n, UNKNOWN),
-                   hashes, -1),
-        rows_by_id(config.task, scores, bool(flags & LOGITS), weights, ratings, delays, hashes, 1),
+        rows_by_id(config.task, scores, is_logits, weights, Ratings(none, none, none), unknown, hashes, -1),
+        rows_by_id(config.task, scores, is_logits, weights, ratings, delays, hashes, 1),
     )  # fmt: skip

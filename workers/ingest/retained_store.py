@@ -129,10 +129,8 @@ def _write_model(
         for field, n in joined.tallies(FIELD_OVERHEAD_BYTES).items():
             tallies[field] += n
     for shard, places in by_shard(names):
-        pairs: list[str | bytes] = [b""] * (2 * len(places))
-        pairs[::2] = [names[i] for i in places]
-        pairs[1::2] = [written[i] for i in places]
-        commit.set_pairs(keys.records(key, generation, shard), pairs)
+        own = [names[i] for i in places], [written[i] for i in places]
+        commit.set_many_fields(keys.records(key, generation, shard), *own)
     members = {
         group_field(group): _SEPARATOR.join(names)
         for group, names in model.unit_members.items()

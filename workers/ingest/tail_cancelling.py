@@ -20,21 +20,32 @@ if TYPE_CHECKING:
 def uncancelled(rows: TailRows) -> NDArray[np.int64]:
     """Return the rows that remain, in order; of several equal rows the first ones cancel."""
     high, low = _keys(rows)
-    order = np.lexsort((np.arange(len(rows)), low, high))
+    shared = np.intersect1d(high[rows.sign > 0], high[rows.sign < 0])
+    if not len(shared):
+        return np.arange(len(rows))
+    some = np.flatnonzero(np.isin(high, shared))
+    keep = np.ones(len(rows), np.bool_)
+    keep[some] = _remain(high[some], low[some], rows.sign[some])
+    return np.flatnonzero(keep)
+
+
+def _remain(high: U64, low: U64, sign: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which rows remain, by their keys and signs."""
+    order = np.lexsort((np.arange(len(high)), low, high))
     first = np.append(True, (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0))
-    group = np.empty(len(rows), np.int64)
+    group = np.empty(len(high), np.int64)
     group[order] = np.cumsum(first) - 1
     n_pairs = np.minimum(
-        np.bincount(group[rows.sign > 0], minlength=first.sum()),
-        np.bincount(group[rows.sign < 0], minlength=first.sum()),
+        np.bincount(group[sign > 0], minlength=first.sum()),
+        np.bincount(group[sign < 0], minlength=first.sum()),
     )
-    keep = np.ones(len(rows), np.bool_)
-    for sign in (1, -1):
-        index = order[rows.sign[order] == sign]
+    keep = np.ones(len(high), np.bool_)
+    for own in (1, -1):
+        index = order[sign[order] == own]
         groups = group[index]
         start = np.searchsorted(groups, groups)  # groups increase along `order`
         keep[index[np.arange(len(index)) - start < n_pairs[groups]]] = False
-    return np.flatnonzero(keep)
+    return keep
 
 
 def _keys(rows: TailRows) -> tuple[U64, U64]:

@@ -205,9 +205,14 @@ class WindowMerges:
             else:
                 # Dense, the parts of a window would take several times its memory.
                 found = self._reader.filled(place, found).compacted()
-            self._cached.put((*place.name, part.panes), found)
+            self._keep(place, part, found)
         assembly.merges[part] = found
         return found
+
+    def _keep(self, place: WindowPlace, part: WindowPart, found: LoadedPane) -> None:
+        """Cache a merge; not of complete panes, which are read once, for an archived report."""
+        if place.wanted is not None:
+            self._cached.put((*place.name, part.panes), found)
 
     def _merged(
         self, assembly: Assembly, part: WindowPart, missing: list[int], within: WindowPart | None
@@ -221,7 +226,7 @@ class WindowMerges:
         is_stored = is_stored and not self._is_inside(assembly, part, within)
         for i in self._reused(assembly, part, loaded, is_stored):
             loaded[i] = self._reader.filled(place, loaded[i]).compacted()
-            self._cached.put((*place.name, part.smaller[i].panes), loaded[i])
+            self._keep(place, part.smaller[i], loaded[i])
         merge = self.merge(place, loaded, fills=is_stored)
         for each in part.smaller:
             del assembly.merges[each]

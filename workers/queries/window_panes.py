@@ -25,6 +25,7 @@ from calibrant_server.workers.queries.versions import name_state
 from calibrant_server.workers.queries.window_merges import Assembly, WindowMerges
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
 from calibrant_server.workers.queries.window_state import (
+    SAMPLE,
     LoadedPane,
     LruCache,
     PanesDamaged,
@@ -37,6 +38,7 @@ from calibrant_server.workers.queries.window_state import (
 )
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.windows import DatedPane, Window
 
 _TRIES = 20
@@ -72,6 +74,8 @@ class WindowPanes:
         self._reader = PaneReader(store, numerics, rows, growing)
         self._samples = WindowSamples(store, numerics, self._cached, rows.read)
         self._windows: LruCache[Any, Any] = LruCache(_MAX_WINDOWS)
+        # Complete panes take more memory than others. The last one serves the queries of the same window that follow.
+        self._complete: LruCache[Any, Any] = LruCache(1)
         self._newest: LruCache[Any, _Newest] = LruCache(_MAX_NEWEST)
         self._merges = WindowMerges(store, numerics, self._reader, self._cached)
 
@@ -117,17 +121,32 @@ class WindowPanes:
         snapshot = self._look(place, assembly)
         for _ in range(_TRIES):
             version = snapshot.state(place, b"").version
-            merge = self._windows.get((version, wanted))
+            merge = self._merge_of(place, version)
             missing = [] if merge is not None else self._merges.assemble(assembly, snapshot)
             if not missing and merge is None:
                 parts = [assembly.merges[part] for part in assembly.parts]
                 merge = self._merge_with_sample(place, snapshot, parts)
                 if merge is not None:
-                    self._windows.put((version, wanted), merge)
+                    merges = self._complete if wanted is None else self._windows
+                    merges.put((version, wanted), merge)
             if merge is not None:
                 return snapshot.state(place, alarm, merged=merge, n_kept=assembly.n_kept)
             snapshot = self._read(place, snapshot, missing, assembly)
         raise RuntimeError("the window changed faster than it could be read")
+
+    def _merge_of(self, place: WindowPlace, version: str) -> Any:
+        """Return the cached merge of a window, or what is wanted of the merge of its complete panes; None without either."""
+        merge = self._windows.get((version, place.wanted))
+        if merge is not None:
+            return merge
+        complete = self._complete.get((version, None))
+        if complete is None or place.wanted is None or is_baseline(place.slice):
+            return complete
+        wanted = set(place.wanted)
+        has_sample = place.wants_sample and self._samples.are_stored(place.config)
+        if has_sample and not place.leaves_sample_out(complete.counts["n_labelled"]):
+            wanted.add(SAMPLE)
+        return complete.restricted(wanted)
 
     def _look(self, place: WindowPlace, assembly: Assembly) -> WindowSnapshot:
         """Read the state of a window, and with it the newest pane where it has changed between the last two reads."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 
@@ -83,11 +84,18 @@ class Commit:
 
     def set_fields(self, key: str, values: Mapping[Any, Any]) -> None:
         """Write fields of a hash."""
-        self.set_pairs(key, [part for pair in values.items() for part in pair])
+        self._operate("hset", key, [part for pair in values.items() for part in pair])
 
-    def set_pairs(self, key: str, pairs: list[Any]) -> None:
-        """Write fields of a hash, given as field, value, field and so on."""
-        self._operate("hset", key, pairs)
+    def set_many_fields(self, key: str, names: Sequence[str], values: Sequence[bytes]) -> None:
+        """Write many short fields of a hash: as one argument, which client, protocol and script handle faster."""
+        step = _VALUES_AN_OPERATION // 2
+        for first in range(0, len(names), step):
+            encoded = [name.encode() for name in names[first : first + step]]
+            some = values[first : first + step]
+            parts = [b""] * (4 * len(encoded))
+            parts[::4], parts[1::4] = [_length_bytes(len(each)) for each in encoded], encoded
+            parts[2::4], parts[3::4] = [_length_bytes(len(each)) for each in some], some
+            self._append("fields", key, [2 * len(encoded), b"".join(parts)])
 
     def drop_fields(self, key: str, names: Sequence[Any]) -> None:
         """Remove fields of a hash."""
@@ -186,6 +194,11 @@ class Commit:
 
     def _key(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names) + 1)
+
+
+@lru_cache(maxsize=4096)
+def _length_bytes(length: int) -> bytes:
+    return length.to_bytes(4, "little")
 
 
 def _start_of(kind: str, last: str) -> float:

@@ -8,6 +8,8 @@
 --           hset field value ...   hdel field ...   sadd member ...   srem member ...   unlink (none)
 --           record value ttl_s     letter entry_id why       add field number ...
 --           park entry_id why ms   xdel entry_id ...         set value   zadd score member   pexpireat ms
+--           fields n text: n fields and values of a hash in one text, each behind its length in four bytes, little endian.
+--           A script reads one long argument in less time than thousands of short ones.
 --       `record`: an existing time to live is kept; otherwise it is ttl_s, or none with 0: the batch is parked.
 -- Reply {1, token} written; {2, token} this commit was written before and its reply was lost;
 --       {0, token} another worker has committed since: nothing was written. An error: nothing was written either, because
@@ -31,16 +33,19 @@ if current ~= ARGV[1] then return {0, current} end
 local plain = {hset = 'HSET', hdel = 'HDEL', sadd = 'SADD', srem = 'SREM', unlink = 'UNLINK', xdel = 'XDEL',
                set = 'SET', zadd = 'ZADD', pexpireat = 'PEXPIREAT'}
 local kinds = {hset = 'hash', hdel = 'hash', sadd = 'set', srem = 'set', xdel = 'stream', add = 'hash', letter = 'stream',
-               park = 'stream', zadd = 'zset'}
+               park = 'stream', zadd = 'zset', fields = 'hash'}
 local types = {}
 local function check(key, kind)
   if not types[key] then types[key] = redis.call('TYPE', key)['ok'] end
   return types[key] == 'none' or types[key] == kind
 end
 if not check(KEYS[2], 'stream') then return redis.error_reply('WRONGTYPE ' .. KEYS[2]) end
-local i = 8
+local i, fields = 8, {}
 while i <= #ARGV do
   local name, key, n = ARGV[i], KEYS[tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2])
+  if name == 'fields' then
+    fields[i] = {struct.unpack('<' .. string.rep('I4c0', tonumber(ARGV[i + 3])), ARGV[i + 4])}
+  end
   if kinds[name] and not check(key, kinds[name]) then return redis.error_reply('WRONGTYPE ' .. key) end
   for j = i + 3, name == 'add' and i + 2 + n or 0, 2 do
     local held = redis.call('HGET', key, ARGV[j])
@@ -55,6 +60,8 @@ while i <= #ARGV do
   local first, last = i + 3, i + 2 + n
   if plain[name] then
     redis.call(plain[name], key, unpack(ARGV, first, last))
+  elseif name == 'fields' then
+    redis.call('HSET', key, unpack(fields[i], 1, tonumber(ARGV[first])))
   elseif name == 'record' then
     if ARGV[last] == '0' then
       redis.call('SET', key, ARGV[first])
