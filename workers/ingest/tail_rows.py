@@ -295,8 +295,13 @@ class TailRows:
         rows = self.net._of_slice(slice_)
         lost = rows.sign < 0
         has_lost = bool(lost.any())
-        for batch in (rows.take(~lost) if has_lost else rows).batches():
-            pane.fill_batch(batch)
+        gained = rows.take(~lost) if has_lost else rows
+        # Every fill of a pane with sparse blocks merges cells: several fills are cheaper in a pane of their own.
+        filled = pane if len(gained) <= 2 * ROWS_TOGETHER else make()
+        for batch in gained.batches():
+            filled.fill_batch(batch)
+        if filled is not pane:
+            pane.merge(filled)
         if has_lost:
             delta = make()
             for batch in rows.take(lost).batches():
@@ -318,7 +323,7 @@ class TailRows:
         return StoredBatch(
             self.task, self.scores, is_logits, self.ratings,
             None if (self.weights == 1.0).all() else self.weights,
-            cases=cases, delays=self.delays,
+            cases=cases, delays=None if (self.delays == UNKNOWN).all() else self.delays,
             hashes=self.hashes, unit_hashes=self.unit_hashes, source=source, parts=self.part,
         )  # fmt: skip
 

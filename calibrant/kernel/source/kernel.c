@@ -4,6 +4,7 @@
 
 #include "digests.c"
 #include "divisions.c"
+#include "hashing.h"
 #include "isotonic.c"
 #include "json_columns.c"
 #include "json_lines.c"
@@ -307,4 +308,11 @@ EXPORTED int64_t calibrant_kernel_json_lines(JsonText *text)
 EXPORTED void calibrant_kernel_digests(const uint8_t *data, const int64_t *ends, int64_t n, int64_t size, uint8_t *digests)
 {
     write_digests(data, ends, n, size, digests);
+}
+
+/* Write the hash of each of n rows of numbers. */
+EXPORTED void calibrant_kernel_hash_rows(const double *values, int64_t n, int64_t n_columns, uint64_t *hashes)
+{
+    for (int64_t i = 0; i < n; i++)
+        hashes[i] = hash_scores(values + i * n_columns, n_columns);
 }
