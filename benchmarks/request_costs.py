@@ -62,6 +62,12 @@ def columns(rng: np.random.Generator, n: int, k: int = 2, **more: Any) -> dict[s
     return {"probabilities": rows, "labels": rng.integers(0, k, n).tolist(), **more}
 
 
+def unlabelled(rng: np.random.Generator, n: int) -> dict[str, Any]:
+    """Return columns of `n` rows that wait for labels by id."""
+    made = columns(rng, n, ids=[f"w{i}" for i in range(n)])
+    return {name: column for name, column in made.items() if name != "labels"}
+
+
 def filled(make: Any, size: int = SMALL_BYTES) -> bytes:
     """Return a body with as many rows as fit."""
     n = 1_000
@@ -117,6 +123,7 @@ def batches(rng: np.random.Generator) -> Iterator[Worst]:
     yield Worst(
         "predictions, ids", path, filled(lambda n: columns(rng, n, ids=[str(i) for i in range(n)]))
     )
+    yield Worst("predictions, ids without labels", path, filled(lambda n: unlabelled(rng, n)))
     yield Worst("predictions, slices", path, filled(
         lambda n: columns(rng, n, slices={"site": [f"s{i % 3}" for i in range(n)], "kind": ["a"] * n})))  # fmt: skip
     lines = b"\n".join(b'{"probability":[0.25,0.75],"label":1}' for _ in range(26_000))
@@ -285,13 +292,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Costs of the worst requests.")
     parser.add_argument("--only", default="", help="measure requests whose name contains this text")
     only, rng = parser.parse_args().only, np.random.default_rng(7)
-    posts = [each for each in (*scores(rng), *batches(rng)) if only in each.name]
+    posts = [each for each in scores(rng) if only in each.name]
+    sent = list(batches(rng))
     with tempfile.TemporaryDirectory() as folder:
         data, copy = Path(folder) / "data", Path(folder) / "copy"
         with started(data, rng) as (service, client):
             prepare(client, rng)
             for worst in posts:
                 show(service, client, worst)
+            # Reads are of a state with all of them.
+            for worst in sent:
+                if only in worst.name:
+                    show(service, client, worst)
+                else:
+                    measured(service, client, worst)
         for worst in (each for each in (*reads(), *archived()) if only in each.name):
             shutil.copytree(data, copy, ignore=shutil.ignore_patterns("*.sock", "*.pid"))
             with started(copy, rng) as (service, client):

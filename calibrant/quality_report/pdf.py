@@ -105,21 +105,24 @@ def pdf(page: str, title: str, written_at: datetime | None = None) -> bytes:
     Raises
     ------
     ImportError
-        matplotlib is not installed.
+        reportlab, or matplotlib with the fonts, is not installed.
     """
+    date = written_at or datetime(2000, 1, 1, tzinfo=UTC)
     try:
-        document = PdfDocument(title, MARGIN)
+        document = PdfDocument(title, MARGIN, date)
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"PDF files need fonts of matplotlib, which is not installed. Install the extra: {pip_install('pdf')}"
+            f"PDF files need {error.name}, which is not installed. Install the extra: {pip_install('pdf')}"
         ) from error
-    document.add_page()
-    blocks = blocks_of(page)
+    _write_all(document, blocks_of(page))
+    return document.output()
+
+
+def _write_all(document: PdfDocument, blocks: list[PageBlock]) -> None:
     for place, block in enumerate(blocks):
         if block.kind in HEADINGS:
             document.make_room(_height_with_next(blocks[place:]))
         _write(document, block)
-    return document.output(written_at or datetime(2000, 1, 1, tzinfo=UTC))
 
 
 def _height_with_next(blocks: list[PageBlock]) -> float:

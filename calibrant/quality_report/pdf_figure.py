@@ -1,17 +1,16 @@
-"""Figures of a report inside its PDF: the elements of their SVG (`svg_axes.py`) as operators, so that both look alike."""
+"""Figures of a report inside its PDF: the elements of their SVG (`svg_axes.py`), so that both look alike."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from calibrant.quality_report.pdf_document import HEIGHT, PdfDocument
+from calibrant.quality_report.pdf_document import HEIGHT, PLAIN, PdfDocument
 
 COLORS = {"white": "#ffffff", "black": "#000000"}
-# Of the ends of a circle's quarters: where the handles of their curves are.
-ROUND = 0.5522847498
 ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}
 COMMAND = re.compile(r"([A-Za-z])([^A-Za-z]*)")
 NUMBER = re.compile(r"-?[\d.]+")
@@ -45,74 +44,74 @@ def draw_figure(
     document: PdfDocument, elements: Sequence[SvgElement], left: float, top: float, width: float
 ) -> None:
     """Draw a figure with its upper left corner at a place of the page."""
+    canvas = document.canvas
     factor = width / figure_size(elements)[0]
-    operators = document.pages[-1]
-    operators.append(f"q {_n(factor)} 0 0 {_n(-factor)} {_n(left)} {_n(HEIGHT - top)} cm")
-    clip = ""
+    canvas.saveState()
+    # The axis of a figure points down.
+    canvas.transform(factor, 0, 0, -factor, left, HEIGHT - top)
+    clip: SvgElement | None = None
     for place, each in enumerate(elements):
         if each.tag == "clippath":
-            clip = f"{_rectangle(elements[place + 1])} W n"
+            clip = elements[place + 1]
         elif each.tag == "g":
-            operators.append(f"q {clip}")
+            canvas.saveState()
+            if clip is not None:
+                canvas.clipPath(_outline(canvas, clip), stroke=0, fill=0)
         elif each.tag == "/g":
-            operators.append("Q")
+            canvas.restoreState()
         elif each.tag == "text":
-            operators.append(_text(document, each))
-        elif not (place and elements[place - 1].tag == "clippath"):
-            operators += _shape(document, each)
-    operators.append("Q")
+            _text(document, each)
+        elif each is not clip:
+            _shape(canvas, each)
+    canvas.restoreState()
 
 
-def _shape(document: PdfDocument, each: SvgElement) -> Iterator[str]:
-    outline = _outline(each)
+def _shape(canvas: Any, each: SvgElement) -> None:
+    outline = _outline(canvas, each)
     filled, line = _color(each.values.get("fill")), _color(each.values.get("stroke"))
-    if not outline or not (filled or line):
+    if outline is None or not (filled or line):
         return
+    canvas.saveState()
     opacity = each.number("opacity", 1.0)
-    yield "q" if opacity == 1.0 else f"q /{document.state_of(opacity)} gs"
     if filled:
-        yield f"{filled} rg"
+        canvas.setFillColor(filled, opacity)
     if line:
-        dashes = each.values.get("stroke-dasharray")
-        yield f"{line} RG {_n(each.number('stroke-width', 1.0))} w" + (f" [{dashes}] 0 d" if dashes else "")  # fmt: skip
-    yield f"{outline} {'B' if filled and line else 'f' if filled else 'S'} Q"
+        canvas.setStrokeColor(line, opacity)
+        canvas.setLineWidth(each.number("stroke-width", 1.0))
+        canvas.setDash([float(n) for n in NUMBER.findall(each.values.get("stroke-dasharray", ""))])
+    canvas.drawPath(outline, stroke=bool(line), fill=bool(filled))
+    canvas.restoreState()
 
 
-def _outline(each: SvgElement) -> str:
+def _outline(canvas: Any, each: SvgElement) -> Any:
+    """Return the outline of an element as a path; None for one that has none."""
+    path = canvas.beginPath()
     if each.tag == "rect":
-        return _rectangle(each)
-    if each.tag == "circle":
-        return _circle(each.number("cx"), each.number("cy"), each.number("r"))
-    if each.tag == "line":
-        x1, y1, x2, y2 = (_n(each.number(name)) for name in ("x1", "y1", "x2", "y2"))
-        return f"{x1} {y1} m {x2} {y2} l"
-    if each.tag == "polyline":
-        points = [point.replace(",", " ") for point in each.values["points"].split()]
-        return " ".join(f"{point} {'l' if place else 'm'}" for place, point in enumerate(points))
-    return _path(each.values.get("d", "")) if each.tag == "path" else ""
+        path.rect(*(each.number(name) for name in ("x", "y", "width", "height")))
+    elif each.tag == "circle":
+        path.circle(*(each.number(name) for name in ("cx", "cy", "r")))
+    elif each.tag == "line":
+        x1, y1, x2, y2 = (each.number(name) for name in ("x1", "y1", "x2", "y2"))
+        _through(path, [(x1, y1), (x2, y2)])
+    elif each.tag == "polyline":
+        points = (point.split(",") for point in each.values["points"].split())
+        _through(path, [(float(x), float(y)) for x, y in points])
+    elif each.tag == "path":
+        _along(path, each.values.get("d", ""))
+    else:
+        return None
+    return path
 
 
-def _rectangle(each: SvgElement) -> str:
-    sides = [each.number(name) for name in ("x", "y", "width", "height")]
-    return f"{' '.join(map(_n, sides))} re"
+def _through(path: Any, points: Sequence[tuple[float, float]]) -> None:
+    """Draw straight lines through points."""
+    for place, point in enumerate(points):
+        (path.lineTo if place else path.moveTo)(*point)
 
 
-def _circle(x: float, y: float, r: float) -> str:
-    h = ROUND * r
-    quarters = [
-        (x + r, y + h, x + h, y + r, x, y + r),
-        (x - h, y + r, x - r, y + h, x - r, y),
-        (x - r, y - h, x - h, y - r, x, y - r),
-        (x + h, y - r, x + r, y - h, x + r, y),
-    ]
-    curves = " ".join(f"{' '.join(map(_n, each))} c" for each in quarters)
-    return f"{_n(x + r)} {_n(y)} m {curves} h"
-
-
-def _path(text: str) -> str:
-    """Return a path of straight lines, along the axes from point to point."""
+def _along(path: Any, text: str) -> None:
+    """Draw straight lines along the axes from point to point."""
     x = y = 0.0
-    found = []
     for command, given in COMMAND.findall(text):
         numbers = [float(each) for each in NUMBER.findall(given)]
         if command == "M":
@@ -123,31 +122,26 @@ def _path(text: str) -> str:
             y = numbers[0] + (y if command == "v" else 0.0)
         else:
             raise ValueError(f"a figure has a path with {command}, which is not drawn in a PDF")
-        found.append(f"{_n(x)} {_n(y)} {'m' if command == 'M' else 'l'}")
-    return " ".join(found)
+        (path.moveTo if command == "M" else path.lineTo)(x, y)
 
 
-def _text(document: PdfDocument, each: SvgElement) -> str:
-    size, text = each.number("font-size"), each.text
-    back = ANCHORS[each.values.get("text-anchor", "start")] * document.width(text, size)
+def _text(document: PdfDocument, each: SvgElement) -> None:
+    canvas, size = document.canvas, each.number("font-size")
+    back = ANCHORS[each.values.get("text-anchor", "start")] * document.width(each.text, size)
     turn = [float(number) for number in NUMBER.findall(each.values.get("transform", ""))]
     angle, x0, y0 = turn or (0.0, 0.0, 0.0)
     cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     dx, dy = each.number("x") - back - x0, each.number("y") - y0
     place = (x0 + cosine * dx - sine * dy, y0 + sine * dx + cosine * dy)
-    # The page's own axis points down here, and letters upwards.
-    matrix = " ".join(map(_n, (cosine, sine, sine, -cosine, *place)))
-    color = _color(each.values.get("fill")) or "0 0 0"
-    return f"q {color} rg {document.shown(text, size, False, matrix)} Q"
+    canvas.saveState()
+    # The axis of the figure points down, and letters upwards.
+    canvas.transform(cosine, sine, sine, -cosine, *place)
+    canvas.setFillColor(_color(each.values.get("fill")) or COLORS["black"])
+    canvas.setFont(PLAIN, size)
+    canvas.drawString(0, 0, each.text)
+    canvas.restoreState()
 
 
 def _color(name: str | None) -> str:
-    """Return a color as operands; none for no color."""
-    if name is None or name == "none":
-        return ""
-    digits = COLORS.get(name, name).lstrip("#")
-    return " ".join(f"{int(digits[at : at + 2], 16) / 255:.3g}" for at in (0, 2, 4))
-
-
-def _n(value: float) -> str:
-    return f"{value:.4f}".rstrip("0").rstrip(".")
+    """Return a color with its digits; none for no color."""
+    return "" if name is None or name == "none" else COLORS.get(name, name)

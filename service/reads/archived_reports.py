@@ -90,7 +90,7 @@ class ArchivedReport(BaseModel):
     state_version: str
     sha256: str = Field(description="SHA-256 of the page.")
     pdf_sha256: str | None = Field(
-        description="SHA-256 of the PDF; null if the service writes none."
+        description="SHA-256 of the PDF; null if the service wrote none then."
     )
     panes: list[ArchivedPane]
     stored_bytes: int

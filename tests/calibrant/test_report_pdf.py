@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-import zlib
+import sys
+from collections import Counter
 from datetime import UTC, datetime
 from html import unescape
+from io import BytesIO
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from pypdf import PageObject, PdfReader
+from pypdf.generic import ContentStream
 
 import calibrant as cal
-from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page, pdf_font
+from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page, pdf_document
 from calibrant.quality_report.figures import figures
 from calibrant.quality_report.pdf import blocks_of, pdf, wrapped
 from calibrant.quality_report.pdf_document import PdfDocument
-from calibrant.quality_report.pdf_font import Font, dejavu
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +83,11 @@ def test_it_has_every_word_and_each_figure_of_the_page(contents: ReportContents)
     assert n_marks and read.n_curves + read.n_lines >= n_marks
 
 
-def test_its_places_and_lengths_are_those_of_the_file(contents: ReportContents) -> None:
-    data = pdf(page(contents), contents.title)
-    at = int(data[data.rindex(b"startxref") :].split()[1])
-    lines = data[at:].split(b"\n")
-    assert lines[0] == b"xref"
-    for number, line in enumerate(lines[3 : 2 + int(lines[1].split()[1])], 1):
-        assert data[int(line[:10]) :].startswith(b"%d 0 obj" % number)
-    for found in re.finditer(rb"/Length (\d+)[^>]*>>\nstream\n", data):
-        assert data[found.end() + int(found[1]) :].startswith(b"\nendstream")
+def test_it_opens_with_its_title_and_date(contents: ReportContents) -> None:
+    written_at = datetime(2026, 11, 23, 4, 5, 6, tzinfo=UTC)
+    about = PdfReader(BytesIO(pdf(page(contents), contents.title, written_at))).metadata
+    assert about is not None
+    assert (about.title, about.creation_date) == (contents.title, written_at)
 
 
 def test_a_heading_is_not_left_alone_at_the_end_of_a_page() -> None:
@@ -102,30 +101,27 @@ def test_a_heading_is_not_left_alone_at_the_end_of_a_page() -> None:
 def test_characters_without_a_glyph_and_long_words_stay_on_the_page() -> None:
     data = pdf(f"<h1>{'W' * 300} \U0001f9ec \u4e2d</h1><p>Ünïcode ≤ μ</p>", "t")
     assert "Ünïcode≤μ" in read_pdf(data).text
-    document = PdfDocument("t", 10.0)
+    document = PdfDocument("t", 10.0, datetime(2026, 11, 23, tzinfo=UTC))
     assert all(
         document.width(line, 17.0, True) <= 100.0
         for line in wrapped(document, "W" * 300, 17.0, 100.0, True)
     )
 
 
-def test_its_fonts_have_the_glyphs_that_are_used_and_no_others() -> None:
-    font = dejavu(False)
-    glyphs = [font.glyph(each) for each in "Aé"]
-    subset = Font("subset", font.subset(glyphs))
-    assert len(font.subset(glyphs)) < 100_000
-    kept = [len(subset._outline(each)) > 0 for each in (*glyphs, font.glyph("e"), font.glyph("Q"))]
-    # é is composed of e and its accent.
-    assert kept == [True, True, True, False]
-    assert [subset.advance(each) for each in glyphs] == [font.advance(each) for each in glyphs]
+def test_it_has_only_the_characters_that_are_used() -> None:
+    assert len(pdf("<p>Aé</p>", "t")) < 30_000
 
 
+@pytest.mark.parametrize("package", ["matplotlib", "reportlab"])
 def test_without_the_extra_the_error_names_it(
-    contents: ReportContents, monkeypatch: pytest.MonkeyPatch
+    contents: ReportContents, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    monkeypatch.setattr(pdf_font, "find_spec", lambda name: None)
-    dejavu.cache_clear()
-    with pytest.raises(ImportError, match=r"pip install 'calibrant\[pdf\]'"):
+    pdf_document.register_fonts.cache_clear()
+    if package == "matplotlib":
+        monkeypatch.setattr(pdf_document, "find_spec", lambda name: None)
+    else:
+        monkeypatch.setitem(sys.modules, "reportlab.pdfgen.canvas", None)
+    with pytest.raises(ImportError, match=rf"{package}.* pip install 'calibrant\[pdf\]'"):
         pdf(page(contents), contents.title)
 
 
@@ -141,39 +137,16 @@ class ReadPdf(NamedTuple):
         return "".join(self.pages)
 
 
+def contents_of(page: PageObject) -> ContentStream:
+    found = page.get_contents()
+    assert found is not None
+    return found
+
+
 def read_pdf(data: bytes) -> ReadPdf:
-    """Return what a PDF of ours shows, by its own tables of characters."""
-    objects = {
-        int(number): body
-        for number, body in re.findall(rb"\n(\d+) 0 obj\n(.*?)\nendobj", data, re.DOTALL)
-    }
-
-    def stream(number: int) -> str:
-        return zlib.decompress(objects[number].partition(b"stream\n")[2]).decode()
-
-    fonts = {}
-    for body in objects.values():
-        if b"/Font <<" in body:
-            for name, font in re.findall(rb"/(F\d) (\d+) 0 R", body):
-                (table,) = re.findall(rb"/ToUnicode (\d+)", objects[int(font)])
-                pairs = re.findall(r"<(\w{4})> <(\w+)>", stream(int(table)))
-                fonts[name.decode()] = {
-                    glyph: bytes.fromhex(each).decode("utf-16-be") for glyph, each in pairs
-                }
-    contents = [
-        stream(int(found))
-        for body in objects.values()
-        for found in re.findall(rb"/Type /Page .*?/Contents (\d+)", body)
-    ]
-    pages = [
-        "".join(
-            fonts[name][glyphs[at : at + 4]]
-            for name, glyphs in re.findall(r"/(F\d) [\d.]+ Tf [^T]* Tm <(\w*)> Tj", each)
-            for at in range(0, len(glyphs), 4)
-        )
-        for each in contents
-    ]
-    whole = "\n".join(contents)
+    """Return what a reader of PDF files finds."""
+    pages = PdfReader(BytesIO(data)).pages
+    drawn = Counter(operator for each in pages for _, operator in contents_of(each).operations)
     return ReadPdf(
-        ["".join(each.split()) for each in pages], whole.count(" c h "), whole.count(" l S Q")
+        ["".join(each.extract_text().split()) for each in pages], drawn[b"c"], drawn[b"l"]
     )

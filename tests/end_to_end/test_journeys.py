@@ -21,7 +21,7 @@ MAX_LIBRARY_FILES_OF_A_POST = 11
 MAX_FILES_OF_A_GET = 34
 # One of them the interval of a mean.
 MAX_LIBRARY_FILES_OF_A_GET = 22
-MAX_FILES_OF_A_CACHED_GET = 27
+MAX_FILES_OF_A_CACHED_GET = 30
 THREADS = ("MainThread", "compute-", "AnyIO")
 ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]], "labels": [0, 1]}
 OF_THE_PROCESS = ("service/startup.py",)

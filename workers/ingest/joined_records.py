@@ -119,6 +119,9 @@ class JoinedRecords:
         if self.event_us is None:
             return
         starts = self.event_us // (pane_s * MICROSECONDS)
+        if self.is_kept.any() and (starts == starts[0]).all():
+            yield int(starts[0]) * pane_s, self.is_kept
+            return
         for start in np.unique(starts[self.is_kept]).tolist():
             yield start * pane_s, (starts == start) & self.is_kept
 

@@ -154,11 +154,15 @@ class SampleSource:
             if versions[start] is not None and version != versions[start]:
                 raise SampleChangedError(f"the pane {start} changed")
 
-    def _chosen(self, parts: Sequence[SampleRows], starts: Sequence[int]) -> SampleRows | None:
+    def _chosen(self, parts: list[SampleRows], starts: Sequence[int]) -> SampleRows | None:
+        """Return the rows of the slice and of panes; each copy of the parts is dropped when the next one is made."""
         if not parts:
             return None
-        rows = SampleRows.together(parts).in_slice(plain_slice(self.slice))
-        return rows.take(np.isin(self.marks.starts(rows.starts), starts)).net().positive()
+        rows = SampleRows.together(parts)
+        parts.clear()
+        rows = rows.in_slice(plain_slice(self.slice))
+        rows = rows.where(np.isin(self.marks.starts(rows.starts), starts))
+        return rows.net().positive()
 
 
 def by_day(starts: Iterable[int]) -> dict[int, list[int]]:

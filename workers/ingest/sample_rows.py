@@ -96,10 +96,13 @@ class SampleRows:
         slices = {key: values[chosen] for key, values in self.slices.items()}
         return SampleRows(self.rows.take(chosen), self.starts[chosen], slices)
 
+    def where(self, mask: Mask) -> SampleRows:
+        """Return the rows of a mask; itself if these are all."""
+        return self if mask.all() else self.take(mask)
+
     def below(self, halvings: int) -> SampleRows:
         """Return the rows whose hashes are below a threshold."""
-        inside = below(self.rows.ids, halvings)
-        return self if inside.all() else self.take(inside)
+        return self.where(below(self.rows.ids, halvings))
 
     def net(self) -> SampleRows:
         """Return equal rows as one, in the order of their hashes, without those that occur as often with either sign."""
@@ -125,7 +128,7 @@ class SampleRows:
 
     def positive(self) -> SampleRows:
         """Return the rows that occur; a row without its addition is none."""
-        return self.take(self.rows.counts > 0)
+        return self.where(self.rows.counts > 0)
 
     def in_slice(self, slice_: str) -> SampleRows:
         """Return the rows of a slice, `key:value`; all of them for `""`."""

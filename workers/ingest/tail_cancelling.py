@@ -20,13 +20,22 @@ if TYPE_CHECKING:
 def uncancelled(rows: TailRows) -> NDArray[np.int64]:
     """Return the rows that remain, in order; of several equal rows the first ones cancel."""
     high, low = _keys(rows)
-    shared = np.intersect1d(high[rows.sign > 0], high[rows.sign < 0])
+    shared = _shared(high[rows.sign > 0], high[rows.sign < 0])
     if not len(shared):
         return np.arange(len(rows))
     some = np.flatnonzero(np.isin(high, shared))
     keep = np.ones(len(rows), np.bool_)
     keep[some] = _remain(high[some], low[some], rows.sign[some])
     return np.flatnonzero(keep)
+
+
+def _shared(keys: U64, others: U64) -> U64:
+    """Return the keys among some that others have, too; `numpy.intersect1d` takes four times as long."""
+    if not len(keys):
+        return keys
+    ordered = np.sort(keys)
+    place = np.minimum(np.searchsorted(ordered, others), len(ordered) - 1)
+    return np.asarray(others[ordered[place] == others])
 
 
 def _remain(high: U64, low: U64, sign: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -6,6 +6,7 @@ import base64
 from typing import ClassVar
 
 from calibrant.core.documents import Result
+from calibrant_server.workers.memory import return_freed
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import Query
 
@@ -20,6 +21,8 @@ class WindowPaneQuery(Query):
 
 def compute(query: WindowPaneQuery, inputs: Inputs) -> Result:
     """The pane as `calibrant.Pane.from_bytes` reads it; none if it takes more than `MAX_BYTES`."""
+    # Reading complete panes took several times the memory of their merge. The next query may be computed by another thread.
+    return_freed()
     pane = inputs.pane
     packed = pane.pack()
     if len(packed) > MAX_BYTES:
