@@ -47,6 +47,8 @@ from calibrant_server.workers.store.windows import rfc3339
 Write = Callable[[ReportContents], tuple[bytes, bytes]]
 # State that changes between results and panes is read again, with the model's settings: it may be another model by then.
 ATTEMPTS = 5
+# Of all panes of a report, as the workers send them: a report holds them in memory about five times.
+MAX_PANES_BYTES = 16 << 20
 MAX_NUMBER = 1_000_000
 ReportNumber = Annotated[int, Path(ge=1, le=MAX_NUMBER, description="Number of the report.")]
 
@@ -167,13 +169,27 @@ async def _results_and_panes(
     """Return the results of a report by query, and its panes by slice.
 
     The pane of a slice comes first: the worker keeps it for the results of this slice, and no longer.
+
+    Raises
+    ------
+    BodyTooLarge
+        The panes together take too many bytes.
     """
     results: dict[str, QueryResult] = {}
     panes: dict[str, QueryResult] = {}
     for slice_, query in _pane_queries(report, wanted).items():
         panes |= await _results(read, {slice_: query})
+        if sum(len(each.body) for each in panes.values()) > MAX_PANES_BYTES:
+            raise BodyTooLarge(_too_many_bytes(len(panes) - 1, len(report.subgroups)))
         results |= await _results(read, _queries_of(report, slice_))
     return results, panes
+
+
+def _too_many_bytes(n_fit: int, n_subgroups: int) -> str:
+    return (
+        f"The panes of the window and of {n_subgroups} subgroups take more than 12 MiB together, those of the window and {max(n_fit - 1, 0)} do not. "
+        "Name fewer in subgroups, or archive a shorter window."
+    )
 
 
 def _queries_of(report: PreparedReport, slice_: str) -> dict[str, ReadQuery]:

@@ -1,0 +1,42 @@
+"""The panes of an archived report are bounded together: a report holds all of them in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from calibrant_server.service.http.errors import BodyTooLarge
+from calibrant_server.service.reads import archived_reports
+from calibrant_server.service.reads.archived_reports import MAX_PANES_BYTES, ArchivedParameters
+from calibrant_server.workers.queries.ask import QueryResult
+from calibrant_server.workers.store.windows import Window
+
+
+def read(n_bytes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict[str, Any]]:
+    """Read the panes of a window and three subgroups, each of so many bytes; return what was read."""
+    subgroups = ("site:A", "site:B", "site:C")
+    asked: list[str] = []
+
+    async def result(name: str) -> QueryResult:
+        asked.append(name)
+        return QueryResult(b"0" * n_bytes, "", Window(0, 1), "v")
+
+    slices = {name: name for name in ("", *subgroups)}
+    monkeypatch.setattr(archived_reports, "_pane_queries", lambda *given: slices)
+    monkeypatch.setattr(archived_reports, "_queries_of", lambda *given: {})
+    access: Any = SimpleNamespace(reads=SimpleNamespace(result=result))
+    report: Any = SimpleNamespace(subgroups=subgroups)
+    found = archived_reports._results_and_panes(access, report, ArchivedParameters())
+    return asked, asyncio.run(found)[1]
+
+
+def test_panes_within_the_bound_are_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(read(MAX_PANES_BYTES // 4, monkeypatch)[1]) == ["", "site:A", "site:B", "site:C"]
+
+
+def test_reading_ends_where_panes_exceed_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BodyTooLarge, match=r"3 subgroups .* window and 1 do not.* subgroups"):
+        read(MAX_PANES_BYTES // 4 * 3 // 2, monkeypatch)
