@@ -24,7 +24,7 @@ def test_one_query_is_computed_after_the_other(monkeypatch: pytest.MonkeyPatch) 
         assert running == [read_query]
         await asyncio.sleep(0)
         running.remove(read_query)
-        return SimpleNamespace(body=orjson.dumps({"of": read_query}))
+        return SimpleNamespace(body=orjson.dumps({"of": read_query}), n_kept=0)
 
     monkeypatch.setattr(ReadService, "_state", state)
     monkeypatch.setattr(ReadService, "_of", result)
