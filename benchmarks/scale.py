@@ -75,7 +75,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--batches", type=int, default=1600)
+    parser.add_argument("--batches", type=int, default=4800)
     parser.add_argument("--workers", type=int, nargs="+", default=WORKERS)
     given = parser.parse_args()
     print(
