@@ -35,9 +35,11 @@ class PdfDocument:
     """
 
     def __init__(self, title: str, margin: float, written_at: datetime) -> None:
+        from reportlab.pdfbase.pdfmetrics import stringWidth
         from reportlab.pdfgen.canvas import Canvas
 
         register_fonts()
+        self._width_of = stringWidth
         self.margin = self.y = margin
         self._file = BytesIO()
         self.canvas = Canvas(self._file, (WIDTH, HEIGHT), pageCompression=1, invariant=1, lang="en")
@@ -52,13 +54,9 @@ class PdfDocument:
         """Width between the margins."""
         return WIDTH - 2.0 * self.margin
 
-    def fits(self, height: float) -> bool:
-        """Return whether the page has so much room."""
-        return self.y + height <= HEIGHT - self.margin
-
     def make_room(self, height: float) -> bool:
         """Begin a page unless this one has so much room; return whether a new one began."""
-        if self.fits(height):
+        if self.y + height <= HEIGHT - self.margin:
             return False
         self.canvas.showPage()
         self.y = self.margin
@@ -69,12 +67,9 @@ class PdfDocument:
         self.canvas.setFont(BOLD if is_bold else PLAIN, size)
         self.canvas.drawString(x, HEIGHT - y, text)
 
-    @staticmethod
-    def width(text: str, size: float, is_bold: bool = False) -> float:
+    def width(self, text: str, size: float, is_bold: bool = False) -> float:
         """Return the width of a text."""
-        from reportlab.pdfbase.pdfmetrics import stringWidth
-
-        return float(stringWidth(text, BOLD if is_bold else PLAIN, size))
+        return float(self._width_of(text, BOLD if is_bold else PLAIN, size))
 
     def line(self, y: float, width: float = 0.5) -> None:
         """Draw a line between the margins."""

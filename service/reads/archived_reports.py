@@ -180,14 +180,15 @@ async def _results_and_panes(
     for slice_, query in _pane_queries(report, wanted).items():
         panes |= await _results(read, {slice_: query})
         if sum(len(each.body) for each in panes.values()) > MAX_PANES_BYTES:
-            raise BodyTooLarge(_too_many_bytes(len(panes) - 1, len(report.subgroups)))
+            # One pane never exceeds the bound: those of the window and of some subgroups fit.
+            raise BodyTooLarge(_too_many_bytes(len(panes) - 2, len(report.subgroups)))
         results |= await _results(read, _queries_of(report, slice_))
     return results, panes
 
 
 def _too_many_bytes(n_fit: int, n_subgroups: int) -> str:
     return (
-        f"The panes of the window and of {n_subgroups} subgroups take more than 12 MiB together, those of the window and {max(n_fit - 1, 0)} do not. "
+        f"The panes of the window and of {n_subgroups} subgroups take more than 12 MiB together, those of the window and {n_fit} do not. "
         "Name fewer in subgroups, or archive a shorter window."
     )
 

@@ -107,7 +107,7 @@ class Attacker:
 
     @property
     def rejected(self) -> set[str]:
-        """Kinds of its requests of which some were rejected."""
+        """Names of the requests that were rejected at least once."""
         return {kind for (kind, status) in self.statuses if status in (429, 503)}
 
     async def again(self, kind, number: int) -> None:

@@ -192,7 +192,7 @@ class TailRows:
         return self.__dict__.get("narrow")
 
     def knowing(self, narrow: Narrowed | None) -> TailRows:
-        """Return the same rows, of which it is known how they narrow: to find it out costs more than to pack them."""
+        """Keep how the scores narrow, if it is known, and return these rows: computing it takes longer than packing."""
         if narrow is not None:
             self.__dict__["narrow"] = narrow
         return self

@@ -48,7 +48,7 @@ _MAX_WINDOWS = 16
 _MAX_NEWEST = 1024
 # Loaded panes are merged when they take this much memory.
 _LOADED_BYTES = 16 << 20
-# Panes of which one query reads and merges at most so many, where the next one can continue: about half a second of CPU.
+# Largest number of panes that one query reads, where the next one can continue: about half a second of CPU.
 MAX_KEPT = 4096
 
 
