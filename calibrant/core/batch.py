@@ -153,8 +153,11 @@ class Batch:
     @property
     def unit_source(self) -> str:
         """Origin of units: "unit", "case", "id" or "row"."""
-        named = {"unit": self.units, "case": self.cases, "id": self.ids}
-        return next((name for name, column in named.items() if column is not None), "row")
+        if self.units is not None:
+            return "unit"
+        if self.cases is not None:
+            return "case"
+        return "row" if self.ids is None else "id"
 
     @cached_property
     def chosen_rating(self) -> NDArray[np.int64]:
@@ -302,7 +305,7 @@ class Batch:
             **optional,
         )
 
-    @property
+    @cached_property
     def shape_key(self) -> tuple[Any, ...]:
         """Properties that batches must share to be concatenated."""
         present = tuple(name for name in (*TEXTS, *_NUMBERS) if getattr(self, name) is not None)
