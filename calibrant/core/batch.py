@@ -225,12 +225,12 @@ class Batch:
             slices=taken.slices,
             **taken.texts,
         )
-        bad = violations.bad_rows(complete.n)
-        if violations.n_rows and not partial:
+        if not violations.n_rows:
+            return BatchResult(complete, [], np.arange(complete.n), complete.n)
+        if not partial:
             violations.reject()
-        good = np.flatnonzero(~bad)
-        valid = complete.take(good) if len(good) < complete.n else complete
-        return BatchResult(valid, violations.found, good, complete.n)
+        good = np.flatnonzero(~violations.bad_rows(complete.n))
+        return BatchResult(complete.take(good), violations.found, good, complete.n)
 
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
         """Select predictions by index, keeping order and repeats. Boolean masks are accepted."""
