@@ -80,7 +80,7 @@ class KernelRows(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("n", "n_entries", "is_logits", "has_units")),
         *((name, _Int) for name in ("unit_from_row", "digest_source")),
-        *((name, _Pointer) for name in POINTERS),
+        ("pointers", _Pointer * len(POINTERS)),
         ("hashes_rows", _Int),
         ("digest", ctypes.c_uint64 * 2),
     ]
