@@ -1,7 +1,8 @@
 """The same work again and again while something else is measured: its CPU time shows what the machine adds.
 
 Where processes share cores and caches, the same instructions take more CPU time. A worker's CPU time in two states of the machine
-compares only after division by that of this work, which is the same in both: it unpacks a batch, packs its rows for a tail and fills them, as a worker does.
+compares only after division by that of this work, which is the same in both: it unpacks a batch, packs its rows for a tail and fills
+them, as a worker does.
 """
 
 from __future__ import annotations
