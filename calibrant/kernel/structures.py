@@ -104,6 +104,13 @@ class Divisions(ctypes.Structure):
     ]
 
 
+class Narrowing(ctypes.Structure):
+    _fields_ = [
+        *((name, _Int) for name in ("n", "n_columns")),
+        *((name, _Pointer) for name in ("scores", "is_logits")),
+    ]
+
+
 class NoisyGaps(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("n_truths", "n_bins", "n_resamples", "is_squared")),
