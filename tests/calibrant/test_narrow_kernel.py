@@ -39,8 +39,7 @@ def test_the_kernel_narrows_to_the_bits_of_numpy(k):
     with patch.object(float32, "narrowed", return_value=None):
         expected = narrow_scores(scores, logits)
     for one, other in zip(found, expected, strict=True):
-        assert one.dtype == other.dtype and one.shape == other.shape
-        assert_array_equal(one, other)
+        assert_array_equal(one, other, strict=True)
     fits, _, totals = found
     assert 0.2 < fits.mean() < 0.9 and 0.05 < (totals != 1.0).mean() < 0.5
 
