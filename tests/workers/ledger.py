@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -205,6 +206,10 @@ class LedgerRows:
         except ValueError as error:
             raise PackingError(f"damaged rows: {error}") from error
         return cls(numbers, np.array(part), slices)
+
+    @classmethod
+    def unpack_pieces(cls, pieces: Sequence[bytes]) -> LedgerRows:
+        return cls.together([cls.unpack(data) for data in pieces])
 
 
 def ledger_pane_bytes(spec: object, n_rows: int) -> int:

@@ -72,6 +72,45 @@ def test_ranges_fill_a_pane_like_the_rows_of_each_tail(spec, options):
         assert made[0] == made[1] == made[2]
 
 
+def assert_same_narrow(one: TailRows, other: TailRows) -> None:
+    assert one.known_narrow is not None and other.known_narrow is not None
+    for mine, theirs in zip(one.known_narrow, other.known_narrow, strict=True):
+        assert mine.dtype == theirs.dtype and mine.tolist() == theirs.tolist()
+
+
+@some_specs
+@FEW
+@given(options=shapes())
+def test_pieces_of_a_tail_are_the_rows_of_each_piece(spec, options):
+    packed = [each.pack() for each in tails(spec, options)]
+    alone = TailRows.together([TailRows.unpack(data) for data in packed])
+    found = TailRows.unpack_pieces(packed)
+    assert_equal_rows(found, alone)
+    assert_same_narrow(found, alone)
+
+
+@pytest.mark.parametrize("is_float32", [False, True])
+def test_pieces_of_one_form_are_unpacked_together(monkeypatch, is_float32):
+    """Also pieces with more rows than a small tail has."""
+    rng = np.random.default_rng(5)
+    n, parts = MAX_BYTES // 64, []
+    for part in range(15):
+        scores = rng.dirichlet([0.3] * 10, n)
+        scores = scores.astype(np.float32).astype(np.float64) if is_float32 else scores
+        columns = {"probabilities": scores, "labels": rng.integers(0, 10, (n, 2)).tolist()}
+        parts.append(TailRows.of_batch(Batch.from_columns(columns).batch, part))
+    packed = [part.pack() for part in parts]
+    assert described(packed[0])[1] > MAX_BYTES
+
+    def refuse(data):
+        raise AssertionError("a piece was unpacked alone")
+
+    monkeypatch.setattr(TailRows, "unpack", refuse)
+    found = TailRows.unpack_pieces(packed)
+    assert_equal_rows(found, TailRows.together(parts))
+    assert found.part.tolist() == np.repeat(np.arange(15), n).tolist()
+
+
 def test_a_damaged_and_a_large_tail_are_left_to_be_read_alone():
     packed = small_tails()
     n = MAX_BYTES // 16 + 1
@@ -119,8 +158,14 @@ def test_no_invalid_tail_is_accepted_and_none_changes_its_neighbours():
         except PackingError:
             n_rejected += 1
             assert found is None
+            with pytest.raises(PackingError):
+                TailRows.unpack_pieces([data, changed])
         else:
             assert found is None or assert_equal_rows(found.rows, alone) is None
+            assert_equal_rows(
+                TailRows.unpack_pieces([data, changed]),
+                TailRows.together([TailRows.unpack(data), alone]),
+            )
         if before is not None:
             assert_equal_rows(before.rows, TailRows.unpack(data))
             assert after is not None

@@ -137,8 +137,8 @@ def read_rows(numerics: Numerics, tail: dict[bytes, bytes]) -> Any:
     PackingError
         The rows are damaged.
     """
-    pieces = [numerics.rows.unpack(data) for _, data in sorted_pieces(tail)]
-    return numerics.rows.together(pieces) if pieces else None
+    pieces = [data for _, data in sorted_pieces(tail)]
+    return numerics.rows.unpack_pieces(pieces) if pieces else None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A window has hundreds of panes with a few rows each, and numpy takes as long for a few rows as for hundreds. So the columns of neighbouring
 tails are unpacked as one block, of which each pane has a range. Panes that are merged use their ranges of a block as one. Ranges of a
-block are read, cached and dropped at about the same time; the block is in memory as long as one of them.
+block are read, cached and dropped at about the same time; the block is in memory as long as one of them. The pieces of one tail are
+unpacked together in the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Columns, Header
-from calibrant.core.packing import PackingError, unpack
+from calibrant.core.float32 import Narrowed
+from calibrant.core.packing import MAX_CONTENT, PackingError, unpack
 from calibrant_server.workers.ingest.tail_format import FORMAT, PLAIN, check_columns
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ def unpack_small(several: Sequence[bytes], make: Callable[..., TailRows]) -> lis
             alike.setdefault(_form(tail), []).append((place, tail))
     for some in alike.values():
         try:
-            block = make(**_columns([tail for _, tail in some]))
+            block = make(**_columns([tail for _, tail in some])[0])
         except INVALID:
             continue
         start = 0
@@ -120,10 +122,30 @@ def unpack_small(several: Sequence[bytes], make: Callable[..., TailRows]) -> lis
     return found
 
 
-def _tail(data: bytes) -> _Tail | None:
+def unpack_together(pieces: Sequence[bytes], make: Callable[..., TailRows]) -> TailRows | None:
+    """Return the rows of several pieces of one tail, in their order; None where each is to be unpacked alone: one is damaged.
+
+    Parameters
+    ----------
+    make : `TailRows`
+    """
+    tails = []
+    for data in pieces:
+        tail = _tail(data, MAX_CONTENT)
+        if tail is None or (tails and _form(tail) != _form(tails[0])):
+            return None
+        tails.append(tail)
+    try:
+        columns, narrowed = _columns(tails)
+    except INVALID:
+        return None
+    return make(**columns).knowing(narrowed)
+
+
+def _tail(data: bytes, largest: int = MAX_BYTES) -> _Tail | None:
     """Return the arrays of a small tail if each has the length that it must have."""
     try:
-        arrays, about = unpack(data, largest=MAX_BYTES)
+        arrays, about = unpack(data, largest=largest)
         tail = _Tail(int(about["n"]), arrays, about)
         return tail if about["rows"] == FORMAT and _has_lengths(tail) else None
     except INVALID:
@@ -184,8 +206,8 @@ def _form(tail: _Tail) -> Any:
     return tail.about["task"], tail.arrays["narrow"].shape[1], keys, tuple(_names(tail))
 
 
-def _columns(tails: Sequence[_Tail]) -> Columns:
-    """Return the columns of tails of one form, concatenated.
+def _columns(tails: Sequence[_Tail]) -> tuple[Columns, Narrowed]:
+    """Return the columns of tails of one form, concatenated, and how their scores narrow.
 
     Raises
     ------
@@ -208,7 +230,8 @@ def _columns(tails: Sequence[_Tail]) -> Columns:
                     for tail, value in zip(tails, given, strict=True)
                 ]
             )
-    scores = columns["scores"] = _scores(tails, n)
+    scores, narrowed = _scores(tails, n)
+    columns["scores"] = scores
     row = np.repeat(np.arange(n), _of(tails, "n_votes"))
     ratings = columns["ratings"] = Ratings(row, _of(tails, "vote_class"), _of(tails, "vote_count"))
     check_columns(columns, task)
@@ -221,7 +244,7 @@ def _columns(tails: Sequence[_Tail]) -> Columns:
     columns["slices"] = {
         str(key): _named(tails, f"slice{number}", n) for number, key in enumerate(about["slices"])
     }
-    return columns
+    return columns, narrowed
 
 
 def _of(tails: Sequence[_Tail], name: str, kind: Any = None) -> NDArray[Any]:
@@ -231,8 +254,8 @@ def _of(tails: Sequence[_Tail], name: str, kind: Any = None) -> NDArray[Any]:
     return np.concatenate([tail.arrays.get(name, np.zeros(0, kind)) for tail in tails])
 
 
-def _scores(tails: Sequence[_Tail], n: int) -> NDArray[np.float64]:
-    """Return the scores that `pack_scores` wrote."""
+def _scores(tails: Sequence[_Tail], n: int) -> tuple[NDArray[np.float64], Narrowed]:
+    """Return the scores that `pack_scores` wrote, and how they narrow."""
     fits = np.concatenate(
         [
             tail.arrays["is_narrow"].astype(np.bool_)
@@ -242,12 +265,14 @@ def _scores(tails: Sequence[_Tail], n: int) -> NDArray[np.float64]:
         ]
     )
     narrow = _of(tails, "narrow")
-    totals = np.concatenate(
+    divided = np.concatenate(
         [tail.arrays.get("totals", np.ones(len(tail.arrays["narrow"]))) for tail in tails]
     )
-    scores = np.empty((n, narrow.shape[1]))
-    scores[fits], scores[~fits] = narrow.astype(np.float64) / totals[:, None], _of(tails, "wide")
-    return scores
+    scores, as_received = np.empty((n, narrow.shape[1])), np.zeros((n, narrow.shape[1]), np.float32)
+    totals = np.ones(n)
+    scores[fits], scores[~fits] = narrow.astype(np.float64) / divided[:, None], _of(tails, "wide")
+    as_received[fits], totals[fits] = narrow, divided
+    return scores, (fits, as_received, totals)
 
 
 def _named(tails: Sequence[_Tail], name: str, n: int) -> NDArray[Any]:

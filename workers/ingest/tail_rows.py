@@ -32,7 +32,7 @@ from calibrant_server.workers.ingest.retained_prediction import scores_of
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.tail_cancelling import uncancelled
 from calibrant_server.workers.ingest.tail_format import has_names, pack_rows, unpack_rows
-from calibrant_server.workers.ingest.tail_ranges import RowRange, unpack_small
+from calibrant_server.workers.ingest.tail_ranges import RowRange, unpack_small, unpack_together
 
 SOURCES = ("row", "id", "case", "unit")
 _NAMED = SOURCES.index("case")
@@ -241,6 +241,18 @@ class TailRows:
         """
         columns, narrow = unpack_rows(data)
         return cls(**columns).knowing(narrow)
+
+    @classmethod
+    def unpack_pieces(cls, pieces: Sequence[bytes]) -> TailRows:
+        """Return the rows of the pieces of a tail, at least one, in their order.
+
+        Raises
+        ------
+        PackingError
+            Damaged bytes, or bytes of a newer format.
+        """
+        rows = unpack_together(pieces, cls) if len(pieces) > 1 else None
+        return cls.together([cls.unpack(data) for data in pieces]) if rows is None else rows
 
     @classmethod
     def unpack_small(cls, several: Sequence[bytes]) -> list[RowRange | None]:
