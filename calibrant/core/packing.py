@@ -356,17 +356,21 @@ def _narrowed(flat: NDArray[Any], kind: str) -> tuple[NDArray[Any], str]:
         # Most sums are not whole numbers, which their first value shows.
         if not flat[0].is_integer():
             return flat, "<f8"
+        least, most = np.minimum.reduce(flat), np.maximum.reduce(flat)
         # With nan among the values neither comparison holds.
-        if not (flat.min() > -_WHOLE and flat.max() < _WHOLE):
+        if not (least > -_WHOLE and most < _WHOLE):
             return flat, "<f8"
         integers = flat.astype(np.int64)
         if integers.astype(np.float64).tobytes() != flat.tobytes():
             return flat, "<f8"
-        flat = integers
-    # numpy takes longer than Python where values are few.
-    values = flat.tolist() if flat.size <= _FEW else (int(flat.min()), int(flat.max()))
-    low, high = min(values), max(values)
-    width = next(width for least, most, width in _RANGES if least <= low and high <= most)
+        flat, low, high = integers, int(least), int(most)
+    elif flat.size <= _FEW:
+        # numpy takes longer than Python where values are few.
+        values = flat.tolist()
+        low, high = min(values), max(values)
+    else:
+        low, high = int(np.minimum.reduce(flat)), int(np.maximum.reduce(flat))
+    width = next(width for lowest, highest, width in _RANGES if lowest <= low and high <= highest)
     return flat.astype(width), width.str
 
 
