@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from calibrant_server.workers.alarm.alarm_reader import AlarmReader
 from calibrant_server.workers.alarm.deliveries import delivery_of
 from calibrant_server.workers.alarm.webhook_sender import (
     MAX_PENDING_OF_TENANT,
@@ -230,20 +231,22 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
 
 
 def test_all_streams_of_a_process_share_a_read(bench, monkeypatch):
-    book, n_reads, read = bench.inbox.alarms, [], bench.inbox.alarms.numbers
+    n_reads, read = [], AlarmReader.numbers
 
-    async def counted() -> list[int]:
+    async def counted(reader: AlarmReader) -> list[int]:
         n_reads.append(1)
-        return await read()
+        return await read(reader)
 
-    monkeypatch.setattr(book, "numbers", counted)
+    monkeypatch.setattr(AlarmReader, "numbers", counted)
 
     async def streams(age_s: float) -> list[list[int]]:
-        return await asyncio.gather(*(book.recent_numbers(age_s) for _ in range(40)))
+        # As a request: each asks the inbox for its reader.
+        return await asyncio.gather(*(bench.inbox.alarms.recent_numbers(age_s) for _ in range(40)))
 
-    assert bench.run(streams(60.0)) == [bench.run(read())] * 40
+    found = bench.run(streams(60.0))
     assert len(n_reads) == 1
-    bench.run(book.recent_numbers(0.0))
+    assert found == [bench.run(read(bench.inbox.alarms))] * 40
+    bench.run(bench.inbox.alarms.recent_numbers(0.0))
     assert len(n_reads) == 2
 
 

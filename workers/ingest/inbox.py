@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -256,9 +257,9 @@ class Inbox:
             lambda: run_async(self.client, "append_order", names, values), writes=True
         )
 
-    @property
+    @cached_property
     def alarms(self) -> AlarmReader:
-        """Reader of alarms."""
+        """Reader of alarms; one, because all event streams share what it has read."""
         return AlarmReader(self.client, self.keys, self._retried)
 
     async def baselines(self, model: ModelConfig) -> dict[str, BaselineRecord]:
