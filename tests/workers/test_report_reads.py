@@ -116,9 +116,7 @@ def test_one_worker_reads_and_fills_the_newest_pane_once_for_a_report(
     filled: Any, n_hours: int
 ) -> None:
     """Its rows are not in a merge of the store. With few rows the temperature needs a sample too."""
-    asked = {
-        name: each.query for name, each in queries(ReportParameters(), MODEL, [], ()).items()
-    }
+    asked = {name: each.query for name, each in queries(ReportParameters(), MODEL, [], ()).items()}
     asked["unit"] = asked["temperature"].model_copy(update={"weights": "unit"})
     start_s = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
     window = (start_s, start_s + n_hours * HOUR_S)

@@ -146,9 +146,7 @@ def _tail(data: bytes) -> _Tail | None:
     try:
         arrays, about = unpack(data, largest=MAX_BYTES)
         names = (["case"] if "case" in arrays else []) + [
-            f"slice{number}"
-            for number in range(len(about["slices"]))
-            if f"slice{number}" in arrays
+            f"slice{number}" for number in range(len(about["slices"])) if f"slice{number}" in arrays
         ]
         tail = _Tail(int(about["n"]), arrays, about, tuple(names))
         return tail if about["rows"] == FORMAT and _has_lengths(tail) else None

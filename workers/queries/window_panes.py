@@ -26,7 +26,6 @@ from calibrant_server.workers.queries.window_merges import Assembly, WindowMerge
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
 from calibrant_server.workers.queries.window_state import (
     SAMPLE,
-    LoadedPane,
     LruCache,
     PanesDamaged,
     Wanted,
