@@ -48,11 +48,17 @@ class SampleRows:
         return len(self.rows)
 
     @classmethod
-    def of_tail(cls, tail: TailRows, start_s: int, halvings: int = 0) -> SampleRows:
-        """Return the labelled rows of a tail whose hashes are below a threshold, with their signs."""
+    def of_tail(cls, tail: TailRows, start_s: int | Ints, halvings: int = 0) -> SampleRows:
+        """Return the labelled rows of a tail whose hashes are below a threshold, with their signs.
+
+        Parameters
+        ----------
+        start_s : of the pane; of each row, int64 (n,), if the rows are those of several tails
+        """
         labelled = np.bincount(tail.ratings.row, minlength=len(tail)) > 0
         inside = labelled & below(tail.hashes, halvings)
         known, slices = tail.known_narrow, tail.slices
+        starts = np.full(len(tail), start_s)
         rows = SampledRows(
             ids=tail.hashes,
             units=tail.unit_hashes,
@@ -66,13 +72,14 @@ class SampleRows:
             # Only the columns of a sample: a tail has twice as many, and most rows of it may be without a label.
             index = np.flatnonzero(inside)
             rows = rows.take(index)
+            starts = starts[index]
             slices = {key: values[index] for key, values in slices.items()}
             known = None if known is None else (known[0][index], known[1][index], known[2][index])
         # Minus zero hashes as zero, so zero is stored.
         rows = replace(rows, weights=rows.weights + 0.0, scores=rows.scores + 0.0)
         if known is not None:
             rows.knowing((known[0], known[1] + np.float32(0.0), known[2]))
-        return cls(rows, np.full(len(rows), start_s), slices)
+        return cls(rows, starts, slices)
 
     @classmethod
     def of_sample(cls, sample: Sample, start_s: int, slices: Mapping[str, str]) -> SampleRows:
