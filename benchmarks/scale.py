@@ -3,6 +3,10 @@
 Batches are sent while the workers run; the first half lets the workers share the partitions by bytes merged and is not measured.
 No row is sent twice: equal rows would stay in the stored sample, whatever its threshold. The store is a server of its own. One worker
 serves a model in one partition, whatever the number of workers. `python -m benchmarks.hot_model` has the CPU of each partition.
+
+More processes on the same cores make the same instructions dearer. Two columns show by how much, in the same run: the CPU of the service,
+which does the same for each prediction whatever the number of workers, and the `control`, which is the same work every time
+(`benchmarks/control.py`). The last column is the CPU of the workers over this control, relative to the first number of workers.
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ import argparse
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import redis
 
+from benchmarks.control import Control, alone_us
 from benchmarks.fleet import N_CLASSES, N_CLIENTS, Meter, working
 from benchmarks.requests import ARROW, Service, arrow_body, per_request_s, request, served
 from calibrant_server.workers.store.embedded import EmbeddedServer
@@ -24,31 +30,81 @@ WORKERS = (1, 2, 4)
 MODELS = ((16, 1), (1, 1), (1, 4))
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What the second half of a run took.
+
+    Attributes
+    ----------
+    workers_s : CPU seconds of each worker
+    service_s : of the service
+    control_us : of the same work meanwhile, per row
+    """
+
+    n_predictions: int
+    seconds: float
+    workers_s: list[float]
+    service_s: float
+    control_us: float
+    batches_per_commit: float
+
+    def us(self, seconds: float) -> float:
+        """Return µs per prediction."""
+        return 1e6 * seconds / self.n_predictions
+
+    @property
+    def over_control(self) -> float:
+        """CPU of the workers per prediction over that of the control."""
+        return self.us(sum(self.workers_s)) / self.control_us
+
+    @property
+    def from_even(self) -> float:
+        """Largest distance of a worker's CPU from an even share, over this share."""
+        even = sum(self.workers_s) / len(self.workers_s)
+        return max(abs(cpu - even) for cpu in self.workers_s) / even
+
+    def cells(self, first: Measured) -> list[str]:
+        """Return the cells of the table, the last one relative to another run."""
+        return [
+            str(len(self.workers_s)), f"{self.n_predictions / self.seconds:,.0f}", f"{self.batches_per_commit:.2f}",
+            f"{self.us(sum(self.workers_s)):.2f}", f"{self.us(max(self.workers_s)):.2f}", f"{100 * self.from_even:.0f} %",
+            f"{self.us(self.service_s):.2f}", f"{self.control_us:.2f}", f"{self.over_control / first.over_control:.2f}",
+        ]  # fmt: skip
+
+
 def measured(
     n_workers: int, n_models: int, n_partitions: int, n_rows: int, n_batches: int
-) -> list[str]:
-    """Send batches, and as many again; return the cells of the second half."""
+) -> Measured:
+    """Send batches, and as many again; return what the second half took."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         url = stack.enter_context(EmbeddedServer(Path(folder, "store")))
         service = stack.enter_context(served(str(Path(folder, "data")), CALIBRANT_REDIS_URL=url))
         workers = [stack.enter_context(working(service, url)) for _ in range(n_workers)]
         declare(service, n_models, n_partitions)
-        meter = Meter(service, workers[0], redis.Redis.from_url(url))
+        store = redis.Redis.from_url(url)
+        meter = Meter(service, workers[0], store)
         per_request_s(service, batches(n_models, n_batches, n_rows, 0), N_CLIENTS)
         meter.wait_merged()
         sent = batches(n_models, n_batches, n_rows, n_batches)
-        before, began = [each.processor_s() for each in workers], time.perf_counter()
-        per_request_s(service, sent, N_CLIENTS)
-        meter.wait_merged()
+        commits = n_commits(store)
+        before = [each.processor_s() for each in (service, *workers)]
+        began = time.perf_counter()
+        with Control() as control:
+            per_request_s(service, sent, N_CLIENTS)
+            meter.wait_merged()
         seconds = time.perf_counter() - began
-        used = [each.processor_s() - cpu for each, cpu in zip(workers, before, strict=True)]
-    n_predictions = len(sent) * n_rows
-    even = sum(used) / n_workers
-    return [
-        str(n_models), str(n_partitions), str(n_workers), f"{n_predictions / seconds:,.0f}",
-        f"{1e6 * sum(used) / n_predictions:.2f}", f"{1e6 * max(used) / n_predictions:.2f}",
-        f"{100 * max(abs(cpu - even) for cpu in used) / even:.0f} %",
-    ]  # fmt: skip
+        after = [each.processor_s() for each in (service, *workers)]
+        used_s = [now - cpu for now, cpu in zip(after, before, strict=True)]
+        commits = n_commits(store) - commits
+    return Measured(
+        len(sent) * n_rows, seconds, used_s[1:], used_s[0], control.us_per_row, len(sent) / commits
+    )
+
+
+def n_commits(store: redis.Redis) -> int:
+    """Return how many commits of entries the store has served: each trims its stream, and nothing else does."""
+    found = store.info("commandstats").get("cmdstat_xtrim", {"calls": 0})
+    return int(found["calls"])
 
 
 def batches(n_models: int, n_batches: int, n_rows: int, first_seed: int) -> list[bytes]:
@@ -79,12 +135,19 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=WORKERS)
     given = parser.parse_args()
     print(
-        "| models | partitions of each | workers | predictions/s | µs of worker CPU per prediction | of the busiest worker | from even, at most |"
+        f"The control takes {alone_us():.2f} µs of CPU per row before the processes of the benchmark start."
     )
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| models | partitions of each | workers | predictions/s | batches per commit | µs of worker CPU per prediction"
+        " | of the busiest worker | from even, at most | µs of service CPU | control, µs | worker CPU over control, relative |"
+    )
+    print(f"|{11 * '---|'}")
     for n_models, n_partitions in MODELS:
+        first = None
         for n_workers in given.workers:
-            cells = measured(n_workers, n_models, n_partitions, given.rows, given.batches)
+            found = measured(n_workers, n_models, n_partitions, given.rows, given.batches)
+            first = first or found
+            cells = [str(n_models), str(n_partitions), *found.cells(first)]
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

@@ -7,8 +7,9 @@ stays sparse until it has more cells than sparse storage is good for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,11 +86,6 @@ class Block:
     def is_dense(self) -> bool:
         """Whether every cell has memory, so that adding to it is adding to an array."""
         return self._places is None
-
-    @property
-    def dense_counts(self) -> Counts | None:
-        """The array of counts where every cell has memory, else None."""
-        return self._counts if self._places is None else None
 
     @classmethod
     def of_cells(
@@ -261,6 +257,21 @@ class Block:
         self._sums = np.zeros((self.n_sums, self.size))
         self._counts[:, places] = counts
         self._sums[:, places] = sums
+
+
+def have_dense_counts(blocks: Sequence[tuple[Block, ref[Counts]]]) -> bool:
+    """Return whether all blocks still have their dense counts.
+
+    Parameters
+    ----------
+    blocks : each with a weak reference to its dense counts at an earlier time, which it does not have as soon as it is sparse
+    """
+    for block, counts in blocks:
+        known = counts()
+        # A reference to an array that was freed is None.
+        if known is None or block._counts is not known:
+            return False
+    return True
 
 
 def add_cells(own: Cells, added: Cells, sign: int = 1) -> Cells:

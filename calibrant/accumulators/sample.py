@@ -176,7 +176,9 @@ class Sample(Accumulator):
         hashes = batch.prediction_hash
         self._fall_below(hashes)
         index = np.flatnonzero(below(hashes, self.halvings))
-        if len(index):
+        if len(index) == batch.n:
+            self._add(rows_of(batch, hashes, batch.unit_hash))
+        elif len(index):
             self._add(rows_of(batch.take(index), hashes[index], batch.unit_hash[index]))
 
     def merge(self, other: Accumulator) -> None:

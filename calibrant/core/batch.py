@@ -153,8 +153,11 @@ class Batch:
     @property
     def unit_source(self) -> str:
         """Origin of units: "unit", "case", "id" or "row"."""
-        named = {"unit": self.units, "case": self.cases, "id": self.ids}
-        return next((name for name, column in named.items() if column is not None), "row")
+        if self.units is not None:
+            return "unit"
+        if self.cases is not None:
+            return "case"
+        return "row" if self.ids is None else "id"
 
     @cached_property
     def chosen_rating(self) -> NDArray[np.int64]:
@@ -222,12 +225,12 @@ class Batch:
             slices=taken.slices,
             **taken.texts,
         )
-        bad = violations.bad_rows(complete.n)
-        if violations.n_rows and not partial:
+        if not violations.n_rows:
+            return BatchResult(complete, [], np.arange(complete.n), complete.n)
+        if not partial:
             violations.reject()
-        good = np.flatnonzero(~bad)
-        valid = complete.take(good) if len(good) < complete.n else complete
-        return BatchResult(valid, violations.found, good, complete.n)
+        good = np.flatnonzero(~violations.bad_rows(complete.n))
+        return BatchResult(complete.take(good), violations.found, good, complete.n)
 
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
         """Select predictions by index, keeping order and repeats. Boolean masks are accepted."""
@@ -302,7 +305,7 @@ class Batch:
             **optional,
         )
 
-    @property
+    @cached_property
     def shape_key(self) -> tuple[Any, ...]:
         """Properties that batches must share to be concatenated."""
         present = tuple(name for name in (*TEXTS, *_NUMBERS) if getattr(self, name) is not None)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError
+from calibrant.kernel.narrow import narrowed
 
 # The sum of a float32 softmax deviates by a few of its rounding units: the search range for the largest score, likely ones first.
 _UNITS = (0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5, -6, 6, -7, 7, -8, 8)
@@ -66,6 +67,11 @@ def narrow_scores(scores: NDArray[np.float64], logits: NDArray[np.bool_]) -> Nar
     scores : float64 (n, n_classes), as filled
     logits : bool (n,); logits are never divided
     """
+    found = narrowed(scores, logits)
+    return found if found is not None else _narrowed_by_numpy(scores, logits)
+
+
+def _narrowed_by_numpy(scores: NDArray[np.float64], logits: NDArray[np.bool_]) -> Narrowed:
     totals = np.ones(len(scores))
     with np.errstate(over="ignore"):
         narrow = scores.astype(np.float32)

@@ -163,7 +163,20 @@ class InputColumns:
         if n_classes is not None and k != n_classes:
             detail = f"Received rows of {k} classes; expected {n_classes}, as the model has."
             raise CalibrationInputError.at(f"/{kind}", "n_classes", detail)
-        instead = 0.5 if width else 1.0 / k
+        low, high = (-MAX_LOGIT, MAX_LOGIT) if kind == "logits" else (0.0, 1.0)
+        # With nan among the values neither comparison holds.
+        if not (raw.min() >= low and raw.max() <= high):
+            raw = self._valid_scores(kind, raw, 0.5 if width else 1.0 / k)
+        if kind == "logits":
+            return raw
+        if width:
+            return np.hstack([1.0 - raw, raw])
+        return self._normalised(raw)
+
+    def _valid_scores(
+        self, kind: str, raw: NDArray[np.float64], instead: float
+    ) -> NDArray[np.float64]:
+        """Note rows with a score that is not finite or out of range, and replace it."""
         raw = self._rows_within(
             kind,
             raw,
@@ -173,27 +186,22 @@ class InputColumns:
             "Received NaN or infinity; expected finite numbers.",
         )
         if kind == "logits":
-            inside = np.abs(raw) <= MAX_LOGIT
             return self._rows_within(
                 kind,
                 raw,
-                inside,
+                np.abs(raw) <= MAX_LOGIT,
                 0.0,
                 "range",
                 "Received a logit outside the range of float32; expected one inside.",
             )
-        inside = (raw >= 0.0) & (raw <= 1.0)
-        raw = self._rows_within(
+        return self._rows_within(
             kind,
             raw,
-            inside,
+            (raw >= 0.0) & (raw <= 1.0),
             instead,
             "range",
             "Received a value outside [0, 1]; expected a probability.",
         )
-        if width:
-            return np.hstack([1.0 - raw, raw])
-        return self._normalised(raw)
 
     def _rows_within(
         self,
@@ -215,6 +223,8 @@ class InputColumns:
         """Keep rows whose sum is within 1e-9 of one, divide those within 1e-3 by their sum, and reject the others."""
         total = raw.sum(axis=1)
         off = np.abs(total - 1.0)
+        if off.max() <= SUM_EXACT:
+            return raw
         for row in np.flatnonzero(off > SUM_LENIENT):
             detail = f"Received probabilities with sum {total[row]:.6g}; expected a sum within 1e-3 of 1."
             self.violations.row("probabilities", int(row), "row_sum", detail)

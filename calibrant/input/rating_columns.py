@@ -144,6 +144,8 @@ class RatingColumns:
                 class_index = np.array(flat, np.int64)
             except OverflowError:
                 class_index = np.array([min(max(value, -1), k) for value in flat], np.int64)
+        if class_index.size and class_index.min() >= 0 and class_index.max() < k:
+            return row, class_index
         good = (class_index >= 0) & (class_index < k)
         for i in np.flatnonzero(~good):
             detail = f"Received class {_short(int(flat[i]))}; expected an integer from 0 to {k - 1}. Classes count from 0. Correct the label."

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
-from calibrant.accumulators.block import SPARSE_SHARE, Block
+from calibrant.accumulators.block import SPARSE_SHARE, Block, have_dense_counts
 from calibrant.core.batch import Batch
 from calibrant.core.content_digest import SOURCES, case_hashes
 from calibrant.core.spec import PaneSpec
@@ -24,6 +24,9 @@ from calibrant.kernel.workspace import (
     Workspace,
     idle_workspaces,
 )
+
+# Place of the pointer that the kernel writes hashes to.
+_HASH = list(POINTERS).index("prediction_hash")
 
 
 class DenseBlocks:
@@ -44,12 +47,7 @@ class DenseBlocks:
 
     def hold(self, touched: Any) -> bool:
         """Whether these are still the blocks' addresses, and no other block was touched."""
-        for block, counts in self._blocks:
-            known = counts()
-            # Without an array the reference is None, as is a reference to an array that was freed.
-            if known is None or block.dense_counts is not known:
-                return False
-        return not any(touched[i] for i in self._others)
+        return have_dense_counts(self._blocks) and not any(touched[i] for i in self._others)
 
 
 class KernelState:
@@ -142,39 +140,46 @@ def _rows(batch: Batch, arrays: Arrays, workspace: Workspace) -> KernelRows:
     rows.n, rows.n_entries = batch.n, len(batch.ratings.row)
     rows.is_logits, rows.has_units = batch.is_logits, source in ("unit", "case")
     rows.unit_from_row, rows.digest_source = source == "row", SOURCES[source]
-    for name, address in zip(POINTERS, _addresses(workspace, arrays), strict=True):
-        setattr(rows, name, address)
+    # All numbers of its arrays, if none of them is the same as another one.
+    n_numbers = 2 * batch.scores.size + 3 * rows.n_entries + 5 * batch.n
+    rows.pointers[:] = _addresses(workspace, arrays, n_numbers <= MAX_COPIED)
     return rows
 
 
-def _addresses(workspace: Workspace, arrays: Arrays) -> list[int | None]:
-    """Return the addresses of the arrays of a batch, or of copies of small ones; None where there is none.
+def _addresses(workspace: Workspace, arrays: Arrays, is_small: bool) -> list[int | None]:
+    """Return the addresses of the arrays of a batch, or of copies if it is small; None where there is none.
 
     They are valid until the next call.
     """
     workspace.of_batch = []
-    is_small = sum(array.size for array in arrays if array is not None) <= MAX_COPIED
-    known: dict[int, int | None] = {id(None): None}
+    known: dict[int, int] = {}
     used = dict.fromkeys(TYPES, 0)
+    found: list[int | None] = []
     for array, kind in zip(arrays, POINTERS.values(), strict=True):
-        if array is None or id(array) in known:
+        if array is None:
+            found.append(None)
             continue
-        if is_small:
-            start, end = used[kind], used[kind] + array.size
-            workspace.copied[kind][start:end] = array.reshape(-1)
-            known[id(array)], used[kind] = workspace.first[kind] + 8 * start, end
-        else:
-            own: NDArray[Any] = np.ascontiguousarray(array, TYPES[kind])
-            workspace.of_batch.append(own)
-            known[id(array)] = own.ctypes.data
-    return [known[id(array)] for array in arrays]
+        address = known.get(id(array))
+        if address is None:
+            if is_small:
+                start = used[kind]
+                used[kind] = end = start + array.size
+                workspace.copied[kind][start:end] = array.reshape(-1)
+                address = workspace.first[kind] + 8 * start
+            else:
+                own: NDArray[Any] = np.ascontiguousarray(array, TYPES[kind])
+                workspace.of_batch.append(own)
+                address = own.ctypes.data
+            known[id(array)] = address
+        found.append(address)
+    return found
 
 
 def _written(workspace: Workspace, given: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the predictions' hashes that a fill wrote to an array of `_addresses`, or to its copy."""
     if workspace.of_batch:
         return given
-    start = (workspace.rows.prediction_hash - workspace.first["u"]) // 8
+    start = (workspace.rows.pointers[_HASH] - workspace.first["u"]) // 8
     found: NDArray[np.uint64] = workspace.copied["u"][start : start + given.size]
     return found.copy()
 

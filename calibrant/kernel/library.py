@@ -16,7 +16,7 @@ from pathlib import Path
 VARIABLE = "CALIBRANT_KERNEL"
 OFF, BASELINE = "off", "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
-ABI = 7
+ABI = 8
 NAME = "libcalibrant_kernel" + (".dylib" if sys.platform == "darwin" else ".so")
 PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))
 
@@ -104,5 +104,7 @@ def _declare(found: ctypes.CDLL) -> None:
     found.calibrant_kernel_json_lines.restype = int64
     found.calibrant_kernel_digests.argtypes = [ctypes.c_char_p, pointer, int64, int64, pointer]
     found.calibrant_kernel_digests.restype = None
+    found.calibrant_kernel_narrow.argtypes = [pointer, pointer, pointer, pointer]
+    found.calibrant_kernel_narrow.restype = None
     found.calibrant_kernel_hash_rows.argtypes = [pointer, int64, int64, pointer]
     found.calibrant_kernel_hash_rows.restype = None

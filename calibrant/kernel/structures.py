@@ -80,7 +80,7 @@ class KernelRows(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("n", "n_entries", "is_logits", "has_units")),
         *((name, _Int) for name in ("unit_from_row", "digest_source")),
-        *((name, _Pointer) for name in POINTERS),
+        ("pointers", _Pointer * len(POINTERS)),
         ("hashes_rows", _Int),
         ("digest", ctypes.c_uint64 * 2),
     ]
@@ -101,6 +101,13 @@ class Divisions(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("n_draws", "n", "correct_stride", "drawn_stride")),
         *((name, _Pointer) for name in ("is_halved", "weight", "per_chance", "correct", "drawn")),
+    ]
+
+
+class Narrowing(ctypes.Structure):
+    _fields_ = [
+        *((name, _Int) for name in ("n", "n_columns")),
+        *((name, _Pointer) for name in ("scores", "is_logits")),
     ]
 
 

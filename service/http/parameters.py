@@ -1,8 +1,8 @@
 """Parameters of requests in paths and headers: ids, preferences, preconditions, accepted media types."""
 
 import re
-import uuid
 from collections.abc import Sequence
+from secrets import token_hex
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Request
@@ -158,7 +158,7 @@ def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
     if in_body is not None and in_header is not None and in_body != in_header:
         detail = f"Received batch_id {in_body!r} and header Idempotency-Key {in_header!r}; expected equal values. Send one of them."
         raise InvalidName(detail, errors=[Violation("/batch_id", "same_id", detail)])
-    return in_body or in_header or f"b.{uuid.uuid4().hex}"
+    return in_body or in_header or f"b.{token_hex(16)}"
 
 
 def _unquoted(key: str) -> str:

@@ -33,14 +33,15 @@ def prediction_batch(
         checked = rows_of_model(checked, posted, context.config, context.partial)
     violations = [posted.place(violation) for violation in checked.violations]
     reject_too_many(checked.batch.n, violations, checked.n_rejected)
-    batch, rows = checked.batch, checked.accepted_rows.tolist()
+    batch = checked.batch
+    rows = checked.accepted_rows.tolist() if checked.n_rejected or batch.ids is not None else []
     config = context.config or config_for(batch, context)
     _check_panes(checked, config, posted, context)
     return context.batch(
         config,
         PREDICTIONS,
         batch.pack(),
-        digest_of_all(batch.digest(), posted.rows_but(rows)),
+        digest_of_all(batch.digest(), posted.rows_but(rows) if checked.n_rejected else []),
         batch.n,
         batch_id=posted.batch_id,
         violations=violations,
@@ -54,9 +55,9 @@ def prediction_batch(
 
 def reject_unlabelled(checked: BatchResult, posted: ParsedBatch, partial: bool) -> BatchResult:
     """Return the rows with labels, or with ids by which labels can come; another row is a violation."""
-    missing = checked.batch.row_total == 0
-    if checked.batch.ids is not None or not missing.any():
+    if checked.batch.ids is not None or checked.batch.row_total.all():
         return checked
+    missing = checked.batch.row_total == 0
     column = "label_counts" if "label_counts" in posted.columns else "labels"
     detail = "Received no label for this row; expected one. Send it, or send ids, by which labels can be sent later."
     violations = [

@@ -230,6 +230,8 @@ class IngestAccess:
                 continue
             revision = None if config is None else config.revision
             try:
+                if self.deadline_s is None:
+                    return batch, await self.service.enqueue(batch, revision)
                 async with asyncio.timeout(self.deadline_s):
                     return batch, await self.service.enqueue(batch, revision)
             except TimeoutError as error:

@@ -182,3 +182,33 @@ def test_a_name_is_no_folder_of_a_path(name: str) -> None:
 def test_dots_in_a_name_are_letters() -> None:
     ids = ["...", ".a", "a.", "..a"]
     assert read({"confidences": [0.5] * 4, "ids": ids}).ids.tolist() == ids
+
+
+@pytest.mark.parametrize(
+    ("kind", "invalid"),
+    [
+        ("probabilities", [0.5, np.nan, 0.5]),
+        ("probabilities", [1.5, -0.25, -0.25]),
+        ("probabilities", [0.5, 0.3, 0.1]),
+        ("logits", [np.inf, 0.0, 0.0]),
+        ("logits", [0.0, -1e39, 0.0]),
+        ("confidences", -1e-9),
+    ],
+)
+def test_an_invalid_row_does_not_change_what_is_read_of_the_others(kind, invalid):
+    """A batch of valid rows only is recognised by its extremes; otherwise rows are looked at one by one."""
+    rng = np.random.default_rng(3)
+    rows = {
+        "probabilities": rng.dirichlet([0.3] * 3, 6) * (1 + 1e-6),
+        "logits": 9 * rng.standard_normal((6, 3)),
+        "confidences": rng.random(6),
+    }[kind]
+    n_classes = 2 if kind == "confidences" else 3
+    labels = [rng.integers(0, n_classes, 1 + i % 3).tolist() for i in range(6)]
+    valid = Batch.from_columns({kind: rows.tolist(), "labels": labels})
+    mixed = {kind: [*rows.tolist(), invalid, rows[0].tolist()], "labels": [*labels, 1, n_classes]}
+    found = Batch.from_columns(mixed, partial=True, n_classes=n_classes)
+    assert found.batch.digest() == valid.batch.digest()
+    assert found.accepted_rows.tolist() == valid.accepted_rows.tolist() == list(range(6))
+    assert [each.pointer for each in found.violations] == [f"/{kind}/6", "/labels/7"]
+    assert valid.violations == []

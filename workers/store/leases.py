@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from secrets import token_hex
 
+from calibrant_server.workers.store.cluster import ClusterClient
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.lease_plan import planned, weights_of
 
@@ -193,14 +194,24 @@ class Leases:
         """Return who has the leases, in one round trip."""
         if not partitions:
             return {}
-        with self._store.client.pipeline(transaction=False) as pipe:
-            for partition in partitions:
-                pipe.get(self._store.keys.partition(partition).lease)
-            found = pipe.execute()
+        names = [self._store.keys.partition(partition).lease for partition in partitions]
+        found = self._values(names)
         return {
             number: None if owner is None else owner.decode()
             for number, owner in zip(partitions, found, strict=True)
         }
+
+    def _values(self, names: Sequence[str]) -> list[bytes | None]:
+        """Return the values of keys: by one command where one server has them all, which a beat of many partitions makes cheaper."""
+        client = self._store.client
+        if not isinstance(client, ClusterClient):
+            found: list[bytes | None] = client.mget(names)
+            return found
+        with client.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.get(name)
+            replies: list[bytes | None] = pipe.execute()
+        return replies
 
     def _is_mine(self, partition: int, owner: str | None) -> bool:
         """Whether this worker still has a lease; take it again if it has been lost."""

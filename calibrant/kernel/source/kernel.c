@@ -8,6 +8,7 @@
 #include "isotonic.c"
 #include "json_columns.c"
 #include "json_lines.c"
+#include "narrow.c"
 #include "noisy_sums.c"
 #include "workspace.h"
 
@@ -308,6 +309,12 @@ EXPORTED int64_t calibrant_kernel_json_lines(JsonText *text)
 EXPORTED void calibrant_kernel_digests(const uint8_t *data, const int64_t *ends, int64_t n, int64_t size, uint8_t *digests)
 {
     write_digests(data, ends, n, size, digests);
+}
+
+/* Write which rows of scores fit four bytes each, these scores, and what each row of them is divided by. */
+EXPORTED void calibrant_kernel_narrow(const Narrowing *rows, uint8_t *fits, float *narrow, double *totals)
+{
+    narrow_rows(rows, fits, narrow, totals);
 }
 
 /* Write the hash of each of n rows of numbers. */

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 7
+#define KERNEL_ABI 8
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
@@ -112,6 +112,13 @@ typedef struct {
     int64_t n_truths, n_bins, n_resamples, is_squared;
     const float *factors, *truths, *noise; /* (n_bins, n_resamples), (n_truths, n_bins), (n_bins, n_resamples) */
 } NoisyGaps;
+
+/* Rows of scores, some of which may have been sent as float32. */
+typedef struct {
+    int64_t n, n_columns;
+    const double *scores;     /* (n, n_columns) */
+    const uint8_t *is_logits; /* (n,) */
+} Narrowing;
 
 /* One member of a JSON object, by places in the text; with a column, by places in `values` and `ends`. */
 typedef struct {
