@@ -81,7 +81,9 @@ def image(media_type: str, make: Callable[[], Figure]) -> bytes:
         figure = make()
         kind, drawn = FORMATS[media_type], io.BytesIO()
         about = {"Title": str(figure.get_label())} | ({"Date": None} if kind == "svg" else {})
-        options = {"pil_kwargs": {"compress_level": PNG_LEVEL}} if kind == "png" else {}
+        options: dict[str, Any] = (
+            {"pil_kwargs": {"compress_level": PNG_LEVEL}} if kind == "png" else {}
+        )
         figure.savefig(drawn, format=kind, dpi=DOTS_PER_INCH, metadata=about, **options)
         texts = [each.get_text() for each in figure.texts]
     return drawn.getvalue() if kind == "png" else described(drawn.getvalue(), texts)

@@ -170,7 +170,7 @@ def sampled_tails(tails: Iterable[tuple[int, Any]], halvings: int) -> list[Sampl
     for start_s, rows in tails:
         if rows is None:
             continue
-        last = pieces[-1][0] if pieces else None
+        last: Any = pieces[-1][0] if pieces else None
         # Rows that cancel each other do so within a tail.
         if _is_next(last, rows) and rows.only_adds and last.only_adds:
             _, starts, sizes = pieces.pop()
