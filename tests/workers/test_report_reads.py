@@ -13,7 +13,7 @@ import pytest
 
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
 from calibrant.core.pane import Pane
-from calibrant.metrics import DEFAULT_METRICS
+from calibrant.metrics import DEFAULT_METRICS, METRICS
 from calibrant_server.service.reads.queries import resolved_query
 from calibrant_server.service.reads.reports import ReportParameters, queries
 from calibrant_server.workers.ingest.reduce import Numerics
@@ -109,6 +109,50 @@ def test_each_pane_is_read_once_and_each_result_is_that_of_the_query_alone(
         reader = Reader(filled)
         assert reader.result(query) == found[name], name
         assert reader.n_read == HOURS, name
+
+
+@pytest.mark.parametrize("n_hours", [2, HOURS])
+def test_one_worker_reads_and_fills_the_newest_pane_once_for_a_report(
+    filled: Any, n_hours: int
+) -> None:
+    """Its rows are not in a merge of the store. With few rows the temperature needs a sample too."""
+    asked = {name: each.query for name, each in queries(ReportParameters(), MODEL, [], ()).items()}
+    asked["unit"] = asked["temperature"].model_copy(update={"weights": "unit"})
+    start_s = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+    window = (start_s, start_s + n_hours * HOUR_S)
+    for slice_ in ("", "site:A"):
+        reader = Reader(filled)
+        found = {}
+        for name in ("metrics", "reliability", "temperature", "unit"):
+            found[name] = reader.result(asked[name], slice_, window)
+            assert reader.n_read == n_hours, name
+        without_merges(filled)
+        for name, result in found.items():
+            assert Reader(filled).result(asked[name], slice_, window) == result, (slice_, name)
+
+
+def test_each_metric_alone_is_that_of_a_merge_with_all_accumulators(filled: Any) -> None:
+    """A metric declares all accumulators that it reads: others are not in the part of the merge that it gets."""
+    start_s = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+    window = (start_s, start_s + 2 * HOUR_S)
+    reader, every = Reader(filled), resolved_query(MetricsQuery(metrics=",".join(METRICS)), MODEL)
+    first = reader.result(every, "", window)["metrics"]
+    for name in METRICS:
+        query = resolved_query(MetricsQuery(metrics=name), MODEL)
+        found = reader.result(query, "", window)
+        assert found["metrics"] == {name: first[name]}
+        assert found == Reader(filled).result(query, "", window), name
+    assert reader.n_read == 2
+
+
+def test_a_query_with_more_accumulators_than_the_last_reads_its_own(filled: Any) -> None:
+    reader = Reader(filled)
+    for metrics in ("ece", "ece,nll", "classwise_ece"):
+        query = resolved_query(MetricsQuery(metrics=metrics), MODEL)
+        n_before = reader.n_read
+        result = reader.result(query)
+        assert reader.n_read > n_before
+        assert Reader(filled).result(query) == result
 
 
 @pytest.mark.parametrize("n_hours", [2, HOURS])
