@@ -10,10 +10,12 @@ input may come from untrusted clients, so every length is compared with a bound 
 from __future__ import annotations
 
 import json
+import marshal
 import struct
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import zstandard
@@ -25,6 +27,8 @@ MAGIC = b"CALB"
 FORMAT = 1
 _PREFIX = struct.Struct("<4sHIII")
 _MAX_HEADER = 1 << 22
+# Headers that are remembered: of this length at most, about 3 MB with what was read of them.
+_MAX_KNOWN_HEADER, _KNOWN_HEADERS = 1 << 10, 512
 MAX_CONTENT = 1 << 28
 _MAX_SIDES = 4
 _WIDTHS = (np.dtype("<i1"), np.dtype("<i2"), np.dtype("<i4"), np.dtype("<i8"))
@@ -131,8 +135,9 @@ def unpack(data: bytes, *, largest: int = MAX_CONTENT) -> tuple[dict[str, NDArra
         text, frame = data[_PREFIX.size : _PREFIX.size + length], data[_PREFIX.size + length :]
         if _checksum(FORMAT, text, frame) != _PREFIX.unpack_from(data)[4]:
             raise PackingError("damaged bytes: the checksum differs")
-        about, columns = _header(text)
-        return _read_arrays(columns, frame, min(largest, MAX_CONTENT)), about
+        layout = _layout(text)
+        arrays = _read_arrays(layout, frame, min(largest, MAX_CONTENT))
+        return arrays, marshal.loads(layout.about)
     except PackingError:
         raise
     except _FAULTS as error:
@@ -151,8 +156,8 @@ def described(data: bytes) -> tuple[Header, int]:
     """
     try:
         length = _lengths(data)[0]
-        about, columns = _header(data[_PREFIX.size : _PREFIX.size + length])
-        return about, _content(columns)
+        layout = _layout(data[_PREFIX.size : _PREFIX.size + length])
+        return marshal.loads(layout.about), layout.content
     except PackingError:
         raise
     except _FAULTS as error:
@@ -166,11 +171,76 @@ def _damaged(error: Exception) -> Exception:
     return PackingError(f"damaged bytes: {str(error)[:200]}")
 
 
-def _header(text: bytes) -> tuple[Header, list[list[Any]]]:
+class _Column(NamedTuple):
+    """Place of one array in the content of a frame.
+
+    Attributes
+    ----------
+    dtype, stored_as : in memory, and in the frame
+    n : number of values
+    start : of its bytes in the content
+    same_as : number of the earlier array that it equals; -1: it has its own bytes
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stored_as: np.dtype[Any]
+    n: int
+    start: int
+    same_as: int
+
+
+class _Layout(NamedTuple):
+    """Arrays of a frame, as a header describes them.
+
+    Attributes
+    ----------
+    columns : in the order of the frame
+    content : bytes of all arrays in memory
+    length : bytes of the content of the frame
+    about : the description, as `marshal` writes it: each caller receives a copy
+    """
+
+    columns: tuple[_Column, ...]
+    content: int
+    length: int
+    about: bytes
+
+
+def _layout(text: bytes) -> _Layout:
+    """Return what a header describes; headers of small arrays are alike, and reading one takes as long as its arrays."""
+    return _known_layout(text) if len(text) <= _MAX_KNOWN_HEADER else _read_layout(text)
+
+
+def _read_layout(text: bytes) -> _Layout:
     header = json.loads(text)
-    if not isinstance(header["about"], dict):
+    about, listed = header["about"], header["arrays"]
+    if not isinstance(about, dict):
         raise PackingError("the description is not an object")
-    return header["about"], header["arrays"]
+    columns: list[_Column] = []
+    names: set[str] = set()
+    content = length = 0
+    for name, kind, shape, code in listed:
+        if not isinstance(name, str) or name in names:
+            raise PackingError("an array has no name of its own")
+        names.add(name)
+        n, start, same_as = _volume(shape), length, -1
+        if type(code) is int:
+            if not 0 <= code < len(columns):
+                raise PackingError("an array refers to one that does not come before it")
+            same_as, stored_as = code, _stored(kind, columns[code].stored_as.str)
+            if columns[code].n != n:
+                raise PackingError("an array refers to one of another length")
+        else:
+            stored_as = _stored(kind, code)
+            length += n * stored_as.itemsize
+        content += n * _DTYPES[kind].itemsize
+        columns.append(_Column(name, tuple(shape), _DTYPES[kind], stored_as, n, start, same_as))
+    return _Layout(tuple(columns), content, length, marshal.dumps(about))
+
+
+_known_layout = lru_cache(maxsize=_KNOWN_HEADERS)(_read_layout)
 
 
 def packed_length(data: bytes) -> int:
@@ -203,41 +273,33 @@ def _lengths(data: bytes) -> tuple[int, int]:
     return header, frame
 
 
-def _read_arrays(columns: list[list[Any]], frame: bytes, largest: int) -> dict[str, NDArray[Any]]:
-    content = _content(columns)
-    if content > largest:
+def _read_arrays(layout: _Layout, frame: bytes, largest: int) -> dict[str, NDArray[Any]]:
+    if layout.content > largest:
         raise PackingError("the content is larger than it can be")
-    body = _decompressed(frame, content)
+    body = _decompressed(frame, layout.content)
+    if layout.length != len(body):
+        is_short = layout.length > len(body)
+        raise PackingError(
+            "an array is longer than the content" if is_short else "content is left over"
+        )
     arrays: dict[str, NDArray[Any]] = {}
-    made: list[tuple[str, NDArray[Any]]] = []
-    offset = 0
-    for name, kind, shape, code in columns:
-        if not isinstance(name, str) or name in arrays:
-            raise PackingError("an array has no name of its own")
-        if type(code) is int:
-            if not 0 <= code < len(made):
-                raise PackingError("an array refers to one that does not come before it")
-            stored_as, stored = made[code]
-            dtype = _stored(kind, stored_as)
+    made: list[NDArray[Any]] = []
+    for name, shape, dtype, stored_as, n, start, same_as in layout.columns:
+        if same_as >= 0:
+            stored = made[same_as]
+        elif not n:
+            stored = np.empty(0, stored_as)
+        elif stored_as.itemsize == 1:
+            stored = np.frombuffer(body, stored_as, n, start)
         else:
-            stored_as, dtype = code, _stored(kind, code)
-            length = _volume(shape) * dtype.itemsize
-            if offset + length > len(body):
-                raise PackingError("an array is longer than the content")
-            stored = _unshuffled(body[offset : offset + length], dtype)
-            offset += length
-        made.append((stored_as, stored))
+            width = stored_as.itemsize
+            raw = np.frombuffer(body, np.uint8, n * width, start).reshape(width, n)
+            stored = raw.T.copy().view(stored_as).reshape(n)
+        made.append(stored)
         # Its own bytes are used as they are; those of the frame or of an earlier array are copied.
-        is_shared = type(code) is int or not stored.flags.writeable
-        arrays[name] = stored.astype(_DTYPES[kind], copy=is_shared).reshape(shape)
-    if offset != len(body):
-        raise PackingError("content is left over")
+        is_shared = same_as >= 0 or not stored.flags.writeable
+        arrays[name] = stored.astype(dtype, copy=is_shared).reshape(shape)
     return arrays
-
-
-def _content(columns: list[list[Any]]) -> int:
-    """Return the bytes of arrays in memory, from their shapes; their bytes in the frame are never more."""
-    return sum(_volume(shape) * _DTYPES[kind].itemsize for _, kind, shape, _ in columns)
 
 
 def _stored(kind: str, code: Any) -> np.dtype[Any]:
@@ -294,17 +356,21 @@ def _narrowed(flat: NDArray[Any], kind: str) -> tuple[NDArray[Any], str]:
         # Most sums are not whole numbers, which their first value shows.
         if not flat[0].is_integer():
             return flat, "<f8"
+        least, most = np.minimum.reduce(flat), np.maximum.reduce(flat)
         # With nan among the values neither comparison holds.
-        if not (flat.min() > -_WHOLE and flat.max() < _WHOLE):
+        if not (least > -_WHOLE and most < _WHOLE):
             return flat, "<f8"
         integers = flat.astype(np.int64)
         if integers.astype(np.float64).tobytes() != flat.tobytes():
             return flat, "<f8"
-        flat = integers
-    # numpy takes longer than Python where values are few.
-    values = flat.tolist() if flat.size <= _FEW else (int(flat.min()), int(flat.max()))
-    low, high = min(values), max(values)
-    width = next(width for least, most, width in _RANGES if least <= low and high <= most)
+        flat, low, high = integers, int(least), int(most)
+    elif flat.size <= _FEW:
+        # numpy takes longer than Python where values are few.
+        values = flat.tolist()
+        low, high = min(values), max(values)
+    else:
+        low, high = int(np.minimum.reduce(flat)), int(np.maximum.reduce(flat))
+    width = next(width for lowest, highest, width in _RANGES if lowest <= low and high <= highest)
     return flat.astype(width), width.str
 
 
@@ -312,10 +378,3 @@ def _shuffled(data: bytes, itemsize: int) -> bytes:
     if itemsize == 1:
         return data
     return np.frombuffer(data, np.uint8).reshape(-1, itemsize).T.tobytes()
-
-
-def _unshuffled(data: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if dtype.itemsize == 1:
-        return np.frombuffer(data, dtype)
-    raw = np.frombuffer(data, np.uint8).reshape(dtype.itemsize, -1)
-    return np.ascontiguousarray(raw.T).reshape(-1).view(dtype) if raw.size else np.empty(0, dtype)

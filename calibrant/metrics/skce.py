@@ -187,7 +187,8 @@ METRIC = KernelTest(
     unit="squared probability",
     range=(-2.0, 2.0),
     direction="lower",
-    needs=("sample",),
+    # T-Cal is only for rows of equal weight, which the cells of the score show.
+    needs=("sample", "scope"),
     formula="mean over pairs of k(p_i, p_j) (y_i - p_i)·(y_j - p_j)",
     exact=False,
     search_words={"SKCE": "", "KCE": "", "kernel calibration error": "", "MMCE": "", "T-Cal": ""},

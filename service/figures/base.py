@@ -31,6 +31,8 @@ SERIES = (
     *((YELLOW, "-", "v"), (SKY, "--", "P")),
 )
 DOTS_PER_INCH = 150
+# Of zlib: its default takes a tenth of the time of a figure, for a file that is a tenth smaller.
+PNG_LEVEL = 2
 FORMATS = {"image/svg+xml": "svg", "image/png": "png"}
 RENDERING = threading.Lock()
 # Size of the text below the heading.
@@ -79,7 +81,10 @@ def image(media_type: str, make: Callable[[], Figure]) -> bytes:
         figure = make()
         kind, drawn = FORMATS[media_type], io.BytesIO()
         about = {"Title": str(figure.get_label())} | ({"Date": None} if kind == "svg" else {})
-        figure.savefig(drawn, format=kind, dpi=DOTS_PER_INCH, metadata=about)
+        options: dict[str, Any] = (
+            {"pil_kwargs": {"compress_level": PNG_LEVEL}} if kind == "png" else {}
+        )
+        figure.savefig(drawn, format=kind, dpi=DOTS_PER_INCH, metadata=about, **options)
         texts = [each.get_text() for each in figure.texts]
     return drawn.getvalue() if kind == "png" else described(drawn.getvalue(), texts)
 

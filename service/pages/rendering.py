@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,8 @@ def load_templates() -> None:
     for name in templates().list_templates():
         templates().get_template(name)
     load_report_template()
+    # The first report need not wait for the import of its figures either.
+    import_module("calibrant.quality_report.figures")
 
 
 def page(

@@ -287,6 +287,31 @@ def test_of_threads_for_first_queries_one_at_a_time_serves_a_tenant(bench, monke
     assert sorted(served) == ["a", "b", "later"]
 
 
+def test_a_query_that_is_sent_again_is_not_computed_twice(bench):
+    """A service sends a query again after seconds; on a busy machine the first one may still be computed by another thread."""
+    bench.put_model()
+    store = Store(bench.settings)
+    server = QueryServer(store, Compute(store, bench.numerics, KINDS))
+    side = Side(MODEL.key, "", (0, 1 << 32))
+    query = QueryRequest("d", "sums", SumsQuery(gated=True).to_dict(), side, "replies", 5.0)
+    first = threading.Thread(target=server._quick, args=(query,), daemon=True)
+    first.start()
+    eventually(lambda: len(calls) == 1)
+    server._quick(query)
+    assert len(calls) == 1 and bench.client.llen("replies") == 0
+    other = threading.Thread(
+        target=server._quick, args=(replace(query, reply_to="others"),), daemon=True
+    )
+    other.start()
+    eventually(lambda: len(calls) == 2)
+    gate.set()
+    first.join(PATIENCE_S)
+    other.join(PATIENCE_S)
+    assert [bench.client.llen(name) for name in ("replies", "others")] == [1, 1]
+    server._quick(query)
+    assert len(calls) == 3 and bench.client.llen("replies") == 2
+
+
 def test_quick_answers_do_not_wait_behind_slow_ones(bench, asked):
     slow_before = len(calls)
 

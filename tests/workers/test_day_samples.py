@@ -416,3 +416,34 @@ def test_rows_restore_every_bit(bench):
     for name in ("ids", "units", "logits", "weights", "scores", "counts", "n_bytes"):
         assert np.array_equal(getattr(again.rows, name), getattr(rows.rows, name)), name
     assert set(rows.rows.n_bytes - 32 - 4) == {12, 24}
+
+
+@pytest.mark.parametrize("is_narrow_known", [False, True])
+@pytest.mark.parametrize("halvings", [0, 1, 3])
+def test_rows_of_a_tail_are_those_with_a_label_below_the_threshold(halvings, is_narrow_known):
+    """The columns are selected alone; the second version selects complete rows of the tail."""
+    rng = np.random.default_rng(halvings)
+    columns = random_rows(rng, 60) | {"units": [f"u{i % 7}" for i in range(60)]}
+    columns["labels"] = [None if i % 3 == 0 else each for i, each in enumerate(columns["labels"])]
+    tail = TailRows.of_batch(Batch.from_columns(columns).batch, 0)
+    if is_narrow_known:
+        assert tail.narrow
+    wanted = [
+        i
+        for i in range(60)
+        if (tail.ratings.row == i).any() and int(tail.hashes[i]) <= (1 << (64 - halvings)) - 1
+    ]
+    assert 0 < len(wanted) < 60
+    found, every = SampleRows.of_tail(tail, START, halvings), tail.take(np.array(wanted))
+    names = {"ids": "hashes", "units": "unit_hashes", "counts": "sign"}
+    for name in ("ids", "units", "logits", "weights", "scores", "counts"):
+        values = getattr(found.rows, name)
+        assert np.array_equal(values, getattr(every, names.get(name, name))), name
+    assert found.rows.logits.dtype == np.uint8
+    for name in ("row", "class_index", "count"):
+        assert np.array_equal(getattr(found.rows.ratings, name), getattr(every.ratings, name))
+    assert {key: values.tolist() for key, values in found.slices.items()} == {
+        key: values.tolist() for key, values in every.slices.items()
+    }
+    for mine, theirs in zip(found.rows.narrow, every.narrow, strict=True):
+        assert np.array_equal(mine, theirs)

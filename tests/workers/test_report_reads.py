@@ -13,11 +13,12 @@ import pytest
 
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
 from calibrant.core.pane import Pane
-from calibrant.metrics import DEFAULT_METRICS
+from calibrant.metrics import DEFAULT_METRICS, METRICS
 from calibrant_server.service.reads.queries import resolved_query
 from calibrant_server.service.reads.reports import ReportParameters, queries
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries.ask import QueryRequest, Side
+from calibrant_server.workers.queries import window_panes
+from calibrant_server.workers.queries.ask import REJECTED, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.window_pane import WindowPaneQuery
@@ -112,6 +113,50 @@ def test_each_pane_is_read_once_and_each_result_is_that_of_the_query_alone(
 
 
 @pytest.mark.parametrize("n_hours", [2, HOURS])
+def test_one_worker_reads_and_fills_the_newest_pane_once_for_a_report(
+    filled: Any, n_hours: int
+) -> None:
+    """Its rows are not in a merge of the store. With few rows the temperature needs a sample too."""
+    asked = {name: each.query for name, each in queries(ReportParameters(), MODEL, [], ()).items()}
+    asked["unit"] = asked["temperature"].model_copy(update={"weights": "unit"})
+    start_s = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+    window = (start_s, start_s + n_hours * HOUR_S)
+    for slice_ in ("", "site:A"):
+        reader = Reader(filled)
+        found = {}
+        for name in ("metrics", "reliability", "temperature", "unit"):
+            found[name] = reader.result(asked[name], slice_, window)
+            assert reader.n_read == n_hours, name
+        without_merges(filled)
+        for name, result in found.items():
+            assert Reader(filled).result(asked[name], slice_, window) == result, (slice_, name)
+
+
+def test_each_metric_alone_is_that_of_a_merge_with_all_accumulators(filled: Any) -> None:
+    """A metric declares all accumulators that it reads: others are not in the part of the merge that it gets."""
+    start_s = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+    window = (start_s, start_s + 2 * HOUR_S)
+    reader, every = Reader(filled), resolved_query(MetricsQuery(metrics=",".join(METRICS)), MODEL)
+    first = reader.result(every, "", window)["metrics"]
+    for name in METRICS:
+        query = resolved_query(MetricsQuery(metrics=name), MODEL)
+        found = reader.result(query, "", window)
+        assert found["metrics"] == {name: first[name]}
+        assert found == Reader(filled).result(query, "", window), name
+    assert reader.n_read == 2
+
+
+def test_a_query_with_more_accumulators_than_the_last_reads_its_own(filled: Any) -> None:
+    reader = Reader(filled)
+    for metrics in ("ece", "ece,nll", "classwise_ece"):
+        query = resolved_query(MetricsQuery(metrics=metrics), MODEL)
+        n_before = reader.n_read
+        result = reader.result(query)
+        assert reader.n_read > n_before
+        assert Reader(filled).result(query) == result
+
+
+@pytest.mark.parametrize("n_hours", [2, HOURS])
 def test_results_of_an_archived_report_are_of_its_pane(filled: Any, n_hours: int) -> None:
     """After the complete pane of a slice, its results read nothing: with and without a sample, which only few rows need."""
     parameters = ReportParameters(metrics=EVERY)
@@ -141,3 +186,21 @@ def test_a_changed_window_is_not_that_of_the_complete_pane(filled: Any) -> None:
     filled.deliver(predictions(MODEL, "more", more))
     drained(filled, loop)
     assert reader.result(query)["n_predictions"] == n + 1
+
+
+def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS - 1)
+    reader = Reader(filled)
+    side = Side(MODEL.key, "", (0, 1 << 32))
+    reply = reader.compute.reply(QueryRequest("d", "window_pane", {}, side, "r", 1e6))
+    [violation] = json.loads(reply.body)["violations"]
+    assert (reply.status, violation["rule"]) == (REJECTED, "too_many_panes")
+    assert violation["pointer"] == "/window" and f"has {HOURS} panes" in violation["detail"]
+    assert reader.n_read == 0
+    monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS)
+    assert reader.result(WindowPaneQuery())["packed"]
+    # What is read once serves further windows of the same state.
+    monkeypatch.setattr(window_panes, "MAX_COMPLETE", 0)
+    assert reader.result(WindowPaneQuery())["packed"]

@@ -9,6 +9,8 @@ from hypothesis import given
 from calibrant import Batch, Pane
 from calibrant.core.packing import PackingError, described, pack, unpack
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.sample_reading import sampled_tails
+from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import PaneRows
 from calibrant_server.workers.ingest.tail_ranges import MAX_BYTES, RowRange
 from calibrant_server.workers.ingest.tail_rows import TailRows
@@ -185,6 +187,36 @@ def test_rows_of_other_columns_are_not_in_one_block():
     for data, each in zip(packed, found, strict=True):
         assert each is not None
         assert_equal_rows(each.rows, TailRows.unpack(data))
+
+
+@some_specs
+@FEW
+@given(options=shapes())
+def test_ranges_give_the_sample_of_each_tail(spec, options):
+    """Adjacent ranges of a block are taken at once, unless rows of a tail cancel each other."""
+    packed = [each.pack() for each in tails(spec, options)]
+    starts = [3600 * i for i in range(len(packed))]
+    alone = [TailRows.unpack(data) for data in packed]
+    ranges = TailRows.unpack_small(packed)
+    rows = [each or other for each, other in zip(ranges, alone, strict=True)]
+    for halvings in (0, 1):
+        several = sampled_tails([*zip(starts, rows, strict=True), (0, None)], halvings)
+        each_alone = [
+            SampleRows.of_tail(one.net, start, halvings)
+            for start, one in zip(starts, alone, strict=True)
+        ]
+        assert len(several) <= len(each_alone)
+        found, expected = (SampleRows.together(parts) for parts in (several, each_alone))
+        assert found.starts.tolist() == expected.starts.tolist()
+        assert found.pack() == expected.pack()
+
+
+def test_adjacent_ranges_are_one_piece_of_a_sample():
+    columns = {"confidences": [0.9, 0.2, 0.4], "labels": [1, 0, None]}
+    packed = [TailRows.of_batch(Batch.from_columns(columns).batch, 0).pack()] * 5
+    ranges = TailRows.unpack_small(packed)
+    [piece] = sampled_tails(list(zip(range(0, 50, 10), ranges, strict=True)), 0)
+    assert piece.starts.tolist() == [0, 0, 10, 10, 20, 20, 30, 30, 40, 40]
 
 
 @pytest.mark.parametrize("several", [[], [b"x"]])

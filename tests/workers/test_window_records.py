@@ -14,9 +14,15 @@ from calibrant.core.view import View
 from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
 from calibrant.report import pane_query_of, raters_compared
-from calibrant_server.workers.alarm.rows import CohortRows
-from calibrant_server.workers.ingest.retained_record import Rating, RetainedRecord
-from calibrant_server.workers.ingest.retained_rows import rows_of
+from calibrant_server.workers.ingest.record_columns import LabelledRows, labelled_row
+from calibrant_server.workers.ingest.retained_record import Rating, RecordError, RetainedRecord
+from calibrant_server.workers.ingest.retained_rows import (
+    FilledRow,
+    as_probabilities,
+    batches_of,
+    filled_rows,
+    rows_of,
+)
 from calibrant_server.workers.queries import window_records
 from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import KINDS, Compute
@@ -72,7 +78,8 @@ def held(bench):
 
 
 def names(records):
-    return [name for name, _ in records.read().records]
+    batch = records.read().batch
+    return [] if batch is None else batch.ids.tolist()
 
 
 def test_records_are_found_by_their_time_slice_and_label(held):
@@ -196,7 +203,13 @@ class Read:
         self.records = facts
 
     def read(self):
-        return CohortRows(sorted(self.records.items()), True)
+        return LabelledRows.of(labelled(self.records), MODEL.task)
+
+
+def labelled(facts):
+    """Rows of the records that are labelled predictions that count, from their bytes."""
+    rows = {name: labelled_row(each.pack()) for name, each in facts.items()}
+    return {name: row for name, row in rows.items() if row is not None}
 
 
 @pytest.mark.parametrize("columns", [(), ("units", "weights"), ("cases",)])
@@ -232,3 +245,151 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
         assert found["policies"] == Near(of_library["policies"]), slug
         result.append(found["mean_of_raters"] is not None)
     assert sum(result) >= (41 if "cases" in columns else 37)
+
+
+def second_version(facts):
+    """The batch of records that are read one by one as objects."""
+    counted = sorted(
+        (name, each) for name, each in facts.items() if each.counts and each.is_labelled
+    )
+    sent = filled_rows(counted)
+    shared = any(row.group is not None for row in sent)
+    mixed = len({row.is_logits for row in sent}) > 1
+    in_cases = all(row.case is not None for row in sent)
+    [batch] = batches_of(
+        [
+            FilledRow(
+                *(row.name, row.record, row.scores, row.is_logits, row.weight),
+                unit=(row.group or f"i{row.name}") if shared else None,
+                case=row.case if in_cases else None,
+            )
+            for row in (
+                as_probabilities(each) if mixed and each.is_logits else each for each in sent
+            )
+        ],
+        MODEL.task,
+    )
+    return batch, dict(counted)
+
+
+def some_records(rng, n, choices):
+    """Records of random rows; of what has several choices, each row has one of them."""
+    facts = {}
+    for i in range(n):
+        pick = {name: values[int(rng.integers(len(values)))] for name, values in choices.items()}
+        scores = rng.dirichlet(np.ones(3))
+        if pick["form"] == "float32":
+            scores = scores.astype(np.float32).astype(float)
+        elif pick["form"] == "divided":
+            scores = scores.astype(np.float32).astype(float)
+            scores /= scores.sum()
+        elif pick["form"] == "logits":
+            scores = rng.normal(size=3)
+        one = prediction_of(
+            scores, pick["form"] == "logits", int(rng.integers(10**12)), b"12345678",
+            weight=pick["weight"], unit=pick["unit"], case=pick["case"], slices=pick["slices"],
+        )  # fmt: skip
+        raters = {
+            name: Rating(int(rng.integers(-1, 3)), 0, i)
+            for name in ("ann", "bob", "cy")[: pick["n_raters"]]
+        }
+        unnamed = {int(k): int(rng.integers(0, 3)) for k in rng.permutation(3)[: pick["n_unnamed"]]}
+        facts[f"i{rng.integers(10**9)}"] = RetainedRecord(
+            0,
+            None if pick["state"] == "waiting" else one,
+            unnamed,
+            raters,
+            pick["state"] == "deleted",
+            pick["delay"],
+        )
+    return facts
+
+
+PLAIN = {
+    "form": ["float64"],
+    "weight": [None],
+    "unit": [None],
+    "case": [None],
+    "slices": [()],
+    "n_raters": [0],
+    "n_unnamed": [1],
+    "state": ["counts"],
+    "delay": [None],
+}
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"form": ["float64", "float32", "divided"], "delay": [None, 0, 7]},
+        {"form": ["logits"], "n_unnamed": [0, 1, 2, 3]},
+        {"form": ["logits", "divided"], "unit": [None, "u", "v"]},
+        {"n_raters": [0, 1, 2, 3], "n_unnamed": [0, 2], "weight": [None, 0.5, 2.0]},
+        {"unit": ["u", "v", None], "case": ["a", "b", None], "slices": [(), (("site", "A"),)]},
+        {"case": ["a", "b"], "weight": [1.0, 3.0]},
+        {"case": ["", "b"], "unit": [None, "u"]},
+        {"state": ["counts", "deleted", "waiting"], "n_raters": [0, 1], "n_unnamed": [0, 1]},
+    ],
+)
+def test_columns_are_those_of_records_read_one_by_one(choices):
+    facts = some_records(np.random.default_rng(4), 60, PLAIN | choices)
+    expected, counted = second_version(facts)
+    found = LabelledRows.of(labelled(facts), MODEL.task)
+    batch = found.batch
+    assert len(found) == len(counted) > 10
+    assert batch.scores.tobytes() == expected.scores.tobytes()
+    assert batch.is_logits == expected.is_logits
+    for name in ("row", "class_index", "count"):
+        values = getattr(batch.ratings, name)
+        assert values.dtype == np.int64
+        assert np.array_equal(values, getattr(expected.ratings, name))
+    for name in ("weights", "ids", "units", "cases", "delays"):
+        mine, theirs = getattr(batch, name), getattr(expected, name)
+        assert (mine is None) == (theirs is None), name
+        assert mine is None or mine.tolist() == theirs.tolist(), name
+    everyone = {}
+    for each in counted.values():
+        for rater, rating in each.ratings.items():
+            if rating.class_index != WITHDRAWN:
+                everyone[rater] = everyone.get(rater, 0) + 1
+    assert found.raters == everyone and list(found.raters) == sorted(everyone)
+    for rater in everyone:
+        classes = [each.ratings.get(rater) for each in counted.values()]
+        assert found.classes_of(rater).tolist() == [
+            WITHDRAWN if each is None else each.class_index for each in classes
+        ]
+    for name, row in labelled(facts).items():
+        assert row.event_us == facts[name].prediction.event_us
+        assert row.slices == facts[name].prediction.slices
+
+
+def test_a_damaged_record_is_an_error_of_both_versions():
+    """Each shorter one, and each with a changed byte: columns reject what objects reject, and have the same label where they do not."""
+    rng = np.random.default_rng(5)
+    choices = {"form": ["divided"], "unit": ["u"], "case": ["c"], "n_raters": [2], "n_unnamed": [1]}
+    choices |= {"weight": [2.0], "slices": [(("site", "A"),)]}
+    n_rejected = 0
+    for record in some_records(rng, 3, PLAIN | choices).values():
+        data = record.pack()
+        damaged = [data[:n] for n in range(len(data))]
+        for place in range(len(data)):
+            damaged.append(data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :])
+        for each in damaged:
+            complete, row = or_none(RetainedRecord.unpack, each), or_none(labelled_row, each)
+            if complete is None or not (complete.counts and complete.is_labelled):
+                n_rejected += complete is None
+                assert row is None
+            else:
+                assert row is not None
+                totals = {k: n for k, n in complete.totals.items() if n}
+                assert {k: n for k, n in row.totals.items() if n} == totals
+    assert n_rejected > 100
+
+
+def or_none(read, data):
+    """The result of a reader, None where it rejects the bytes."""
+    try:
+        return read(data)
+    except RecordError:
+        return None

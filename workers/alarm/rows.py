@@ -84,17 +84,16 @@ def read_rows(
     return CohortRows(sorted(found, key=lambda each: each[0]), are_all, may_gain)
 
 
-def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None:
+def batch_of(rows: CohortRows, task: str) -> Batch | None:
     """Return all rows as one batch with uniformly named units; None without rows.
 
-    Each row counts once and has no case. With `as_sent`, it has its weight, and its case if all rows have one.
+    Each row counts once and has no case.
     """
     sent = filled_rows(rows.records)
     if not sent:
         return None
     shared = any(row.group is not None for row in sent)
     mixed = len({row.is_logits for row in sent}) > 1
-    in_cases = as_sent and all(row.case is not None for row in sent)
     alike = [as_probabilities(row) if mixed and row.is_logits else row for row in sent]
     [batch] = batches_of(
         [
@@ -103,9 +102,7 @@ def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None
                 row.record,
                 row.scores,
                 row.is_logits,
-                weight=row.weight if as_sent else None,
                 unit=(row.group or f"i{row.name}") if shared else None,
-                case=row.case if in_cases else None,
             )
             for row in alike
         ],

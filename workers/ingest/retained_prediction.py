@@ -68,11 +68,7 @@ class Prediction:
             (weight,) = _NUMBER.unpack_from(data, at)
             at += _NUMBER.size
         if flags & _TEXTS:
-            n_texts = bool(flags & UNIT) + bool(flags & CASE)
-            texts, at = _texts(data, at, n_texts + (2 * n_slices if flags & SLICED else 0))
-            unit = texts[0] if flags & UNIT else None
-            case = texts[n_texts - 1] if flags & CASE else None
-            slices = tuple(zip(texts[n_texts::2], texts[n_texts + 1 :: 2], strict=True))
+            unit, case, slices, at = texts_at(data, at, flags, n_slices)
         if at > len(data):
             raise ValueError(f"received {len(data)} bytes; expected at least {at}")
         return cls(
@@ -197,6 +193,17 @@ def _named(unit: str | None, case: str | None, slices: Slices) -> tuple[int, byt
         texts += [part for pair in slices for part in pair]
     encoded = [text.encode() for text in texts]
     return flags, b"".join([bytes([len(text)]) + text for text in encoded])
+
+
+def texts_at(
+    data: bytes, at: int, flags: int, n_slices: int
+) -> tuple[str | None, str | None, Slices, int]:
+    """Return unit, case and slices of packed bytes, and where they end."""
+    n_texts = bool(flags & UNIT) + bool(flags & CASE)
+    texts, at = _texts(data, at, n_texts + (2 * n_slices if flags & SLICED else 0))
+    unit = texts[0] if flags & UNIT else None
+    case = texts[n_texts - 1] if flags & CASE else None
+    return unit, case, tuple(zip(texts[n_texts::2], texts[n_texts + 1 :: 2], strict=True)), at
 
 
 def _texts(data: bytes, at: int, n: int) -> tuple[list[str], int]:

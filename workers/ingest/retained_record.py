@@ -21,9 +21,9 @@ MAX_RATINGS_OF_CLASS = 2**31 - 1
 FORMATS = (_FORMAT, DIVIDED) = (1, 2)
 RECORD_HEAD = struct.Struct("<BBIHHHHH")
 # Flags of the head; the others describe the prediction (`retained_prediction`).
-PREDICTED, _DELETED = 1, 8
+PREDICTED, DELETED = 1, 8
 COUNT_STRUCT = struct.Struct("<HI")
-_RATER = struct.Struct("<Biiq")
+RATER_STRUCT = struct.Struct("<Biiq")
 
 
 class RecordError(ValueError):
@@ -148,14 +148,14 @@ class RetainedRecord:
     def pack(self) -> bytes:
         """Return the stored bytes."""
         one = self.prediction
-        flags = _DELETED if self.deleted else 0
+        flags = DELETED if self.deleted else 0
         unnamed = [
             COUNT_STRUCT.pack(class_index, n)
             for class_index, n in (sorted(self.unnamed.items()) if self.unnamed else ())
             if n
         ]
         ratings = [
-            _RATER.pack(len(rater), rating.class_index, rating.revision, rating.order)
+            RATER_STRUCT.pack(len(rater), rating.class_index, rating.revision, rating.order)
             + rater.encode()
             for rater, rating in (sorted(self.ratings.items()) if self.ratings else ())
         ]
@@ -181,7 +181,7 @@ class RetainedRecord:
         n_unnamed = sum(map(bool, self.unnamed.values()))
         n_bytes = RECORD_HEAD.size + COUNT_STRUCT.size * n_unnamed
         for rater in self.ratings:
-            n_bytes += _RATER.size + len(rater.encode())
+            n_bytes += RATER_STRUCT.size + len(rater.encode())
         return n_bytes if self.prediction is None else n_bytes + len(self.prediction.packed)
 
     @classmethod
@@ -201,29 +201,18 @@ class RetainedRecord:
                 at += COUNT_STRUCT.size
             ratings: dict[str, Rating] = {}
             for _ in range(n_ratings):
-                length, class_index, revision, order = _RATER.unpack_from(data, at)
-                at += _RATER.size
+                length, class_index, revision, order = RATER_STRUCT.unpack_from(data, at)
+                at += RATER_STRUCT.size
                 ratings[data[at : at + length].decode()] = Rating(class_index, revision, order)
                 at += length
             prediction = None
             if flags & PREDICTED:
-                shape = (flags & ~(PREDICTED | _DELETED), n_scores, number == DIVIDED, n_slices)
+                shape = (flags & ~(PREDICTED | DELETED), n_scores, number == DIVIDED, n_slices)
                 prediction = Prediction.unpack(data, at, *shape)
             known = delay - 1 if delay else None
-            return cls(since_s, prediction, unnamed, ratings, bool(flags & _DELETED), known)
+            return cls(since_s, prediction, unnamed, ratings, bool(flags & DELETED), known)
         except (struct.error, IndexError, ValueError) as error:
             raise RecordError(f"a record cannot be read: {error}") from error
-
-
-def may_count(data: bytes) -> bool:
-    """Return whether packed facts may be of a labelled prediction that counts; only their head is read.
-
-    Facts that cannot be read may: `RetainedRecord.unpack` says why.
-    """
-    if len(data) < RECORD_HEAD.size:
-        return True
-    _, flags, _, _, n_unnamed, n_ratings, _, _ = RECORD_HEAD.unpack_from(data)
-    return bool(flags & PREDICTED and not flags & _DELETED and (n_unnamed or n_ratings))
 
 
 def _added(unnamed: Mapping[int, int], more: Mapping[int, int]) -> Mapping[int, int]:

@@ -73,11 +73,11 @@ class RetainedStore:
         return Watermarks.read(self._node.hmget(name, fields_of(ALL_ROWS)))
 
 
-def scanned(node: Any, name: str) -> Iterator[dict[bytes, bytes]]:
-    """Yield the fields of a hash in pieces; a hash that changes meanwhile may yield a field twice."""
+def scanned(node: Any, name: str, count: int = _A_SCAN) -> Iterator[dict[bytes, bytes]]:
+    """Yield the fields of a hash in pieces of about `count`; a hash that changes meanwhile may yield a field twice."""
     cursor = 0
     while True:
-        cursor, fields = node.hscan(name, cursor, count=_A_SCAN)
+        cursor, fields = node.hscan(name, cursor, count=count)
         yield fields
         if cursor == 0:
             return

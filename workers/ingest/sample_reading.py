@@ -21,6 +21,7 @@ from calibrant_server.workers.ingest.sample_cache import (
 )
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import read_rows
+from calibrant_server.workers.ingest.tail_ranges import RowRange
 from calibrant_server.workers.store.cold_days import ColdDay, of_file, sample_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -112,10 +113,8 @@ class SampleSource:
                     parts += [] if stored is None else [stored]
                 elif stored_fields != last:
                     break
-                for start, tail in zip(run, tails, strict=False):
-                    rows = self.read(tail) if self.read else read_rows(self.numerics, tail)
-                    if rows is not None:
-                        parts.append(SampleRows.of_tail(rows.net, start, halvings_of(fields)))
+                read = [self.read(each) if self.read else read_rows(self.numerics, each) for each in tails]  # fmt: skip
+                parts += sampled_tails(zip(run, read, strict=False), halvings_of(fields))
             else:
                 return self._chosen(parts, starts), halvings_of(fields)
         raise RuntimeError("the sample changed faster than it could be read")
@@ -163,6 +162,32 @@ class SampleSource:
         rows = rows.in_slice(plain_slice(self.slice))
         rows = rows.where(np.isin(self.marks.starts(rows.starts), starts))
         return rows.net().positive()
+
+
+def sampled_tails(tails: Iterable[tuple[int, Any]], halvings: int) -> list[SampleRows]:
+    """Return the rows of a sample of tails, each with the start of its pane, in their order; adjacent ranges of a block at once."""
+    pieces: list[tuple[Any, list[int], list[int]]] = []
+    for start_s, rows in tails:
+        if rows is None:
+            continue
+        last: Any = pieces[-1][0] if pieces else None
+        # Rows that cancel each other do so within a tail.
+        if _is_next(last, rows) and rows.only_adds and last.only_adds:
+            _, starts, sizes = pieces.pop()
+            rows, size = RowRange(rows.block, last.start, rows.stop), len(rows)
+            pieces.append((rows, [*starts, start_s], [*sizes, size]))
+        else:
+            pieces.append((rows, [start_s], [len(rows)]))
+    return [
+        SampleRows.of_tail(
+            rows.net, starts[0] if len(starts) == 1 else np.repeat(starts, sizes), halvings
+        )
+        for rows, starts, sizes in pieces
+    ]
+
+
+def _is_next(last: Any, rows: Any) -> bool:
+    return isinstance(last, RowRange) and isinstance(rows, RowRange) and rows.follows(last)
 
 
 def by_day(starts: Iterable[int]) -> dict[int, list[int]]:

@@ -7,7 +7,7 @@ row with -1. Rows and threshold of a day serve every window, slice and cohort, w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,25 +48,38 @@ class SampleRows:
         return len(self.rows)
 
     @classmethod
-    def of_tail(cls, tail: TailRows, start_s: int, halvings: int = 0) -> SampleRows:
-        """Return the labelled rows of a tail whose hashes are below a threshold, with their signs."""
+    def of_tail(cls, tail: TailRows, start_s: int | Ints, halvings: int = 0) -> SampleRows:
+        """Return the labelled rows of a tail whose hashes are below a threshold, with their signs.
+
+        Parameters
+        ----------
+        start_s : of the pane; of each row, int64 (n,), if the rows are those of several tails
+        """
         labelled = np.bincount(tail.ratings.row, minlength=len(tail)) > 0
         inside = labelled & below(tail.hashes, halvings)
-        chosen = tail if inside.all() else tail.take(inside)
+        known, slices = tail.known_narrow, tail.slices
+        starts = np.full(len(tail), start_s)
         rows = SampledRows(
-            ids=chosen.hashes,
-            units=chosen.unit_hashes,
-            logits=chosen.logits.astype(np.uint8),
-            weights=chosen.weights + 0.0,
-            # Minus zero hashes as zero, so zero is stored.
-            scores=chosen.scores + 0.0,
-            counts=chosen.sign,
-            ratings=chosen.ratings,
+            ids=tail.hashes,
+            units=tail.unit_hashes,
+            logits=tail.logits.view(np.uint8),
+            weights=tail.weights,
+            scores=tail.scores,
+            counts=tail.sign,
+            ratings=tail.ratings,
         )
-        known = chosen.known_narrow
+        if not inside.all():
+            # Only the columns of a sample: a tail has twice as many, and most rows of it may be without a label.
+            index = np.flatnonzero(inside)
+            rows = rows.take(index)
+            starts = starts[index]
+            slices = {key: values[index] for key, values in slices.items()}
+            known = None if known is None else (known[0][index], known[1][index], known[2][index])
+        # Minus zero hashes as zero, so zero is stored.
+        rows = replace(rows, weights=rows.weights + 0.0, scores=rows.scores + 0.0)
         if known is not None:
             rows.knowing((known[0], known[1] + np.float32(0.0), known[2]))
-        return cls(rows, np.full(len(rows), start_s), chosen.slices)
+        return cls(rows, starts, slices)
 
     @classmethod
     def of_sample(cls, sample: Sample, start_s: int, slices: Mapping[str, str]) -> SampleRows:

@@ -2,8 +2,8 @@
 
 A window has hundreds of panes with a few rows each, and numpy takes as long for a few rows as for hundreds. So the columns of neighbouring
 tails are unpacked as one block, of which each pane has a range. Panes that are merged use their ranges of a block as one. Ranges of a
-block are read, cached and dropped at about the same time; the block is in memory as long as one of them. The pieces of one tail are
-unpacked together in the same way.
+block are read, cached and dropped at about the same time; the block is in memory as long as one of them. The
+pieces of one tail are unpacked together in the same way.
 """
 
 from __future__ import annotations
@@ -92,9 +92,17 @@ def joined_ranges(pieces: Sequence[Any]) -> list[Any]:
 
 
 class _Tail(NamedTuple):
+    """Unpacked arrays of a tail.
+
+    Attributes
+    ----------
+    names : arrays that have the number of each row's name
+    """
+
     n: int
     arrays: dict[str, NDArray[Any]]
     about: Header
+    names: tuple[str, ...]
 
 
 def unpack_small(several: Sequence[bytes], make: Callable[..., TailRows]) -> list[RowRange | None]:
@@ -111,15 +119,28 @@ def unpack_small(several: Sequence[bytes], make: Callable[..., TailRows]) -> lis
         if tail is not None:
             alike.setdefault(_form(tail), []).append((place, tail))
     for some in alike.values():
-        try:
-            block = make(**_columns([tail for _, tail in some])[0])
-        except INVALID:
-            continue
-        start = 0
-        for place, tail in some:
-            found[place] = RowRange(block, start, start + tail.n)
-            start += tail.n
+        if not _place(some, make, found):
+            # A damaged one spoils the block: the others make blocks of their own.
+            for each in some:
+                _place([each], make, found)
     return found
+
+
+def _place(
+    some: Sequence[tuple[int, _Tail]],
+    make: Callable[..., TailRows],
+    found: list[RowRange | None],
+) -> bool:
+    """Make a block of tails, and put the range of each at its place; return whether they are valid."""
+    try:
+        block = make(**_columns([tail for _, tail in some]))
+    except INVALID:
+        return False
+    start = 0
+    for place, tail in some:
+        found[place] = RowRange(block, start, start + tail.n)
+        start += tail.n
+    return True
 
 
 def unpack_together(pieces: Sequence[bytes], make: Callable[..., TailRows]) -> TailRows | None:
@@ -136,86 +157,63 @@ def unpack_together(pieces: Sequence[bytes], make: Callable[..., TailRows]) -> T
             return None
         tails.append(tail)
     try:
-        columns, narrowed = _columns(tails)
+        return make(**_columns(tails)).knowing(_narrowed(tails))
     except INVALID:
         return None
-    return make(**columns).knowing(narrowed)
 
 
 def _tail(data: bytes, largest: int = MAX_BYTES) -> _Tail | None:
-    """Return the arrays of a small tail if each has the length that it must have."""
+    """Return the arrays of a tail or piece of at most so many bytes in memory, if each has a possible length."""
     try:
         arrays, about = unpack(data, largest=largest)
-        tail = _Tail(int(about["n"]), arrays, about)
+        names = (["case"] if "case" in arrays else []) + [
+            f"slice{number}" for number in range(len(about["slices"])) if f"slice{number}" in arrays
+        ]
+        tail = _Tail(int(about["n"]), arrays, about, tuple(names))
         return tail if about["rows"] == FORMAT and _has_lengths(tail) else None
     except INVALID:
         return None
 
 
 def _has_lengths(tail: _Tail) -> bool:
-    n, arrays, about = tail
-    narrow, wide, n_votes = arrays["narrow"], arrays["wide"], arrays["n_votes"]
+    """Whether the arrays have lengths that fit each other; `_check` compares those that depend on values."""
+    n, arrays, about, names = tail
+    narrow, wide, one = arrays["narrow"], arrays["wide"], (n,)
     if narrow.dtype != np.float32 or wide.dtype != np.float64 or narrow.ndim != 2 or wide.ndim != 2:
         return False
-    is_narrow, n_narrow = arrays.get("is_narrow"), len(narrow)
-    if is_narrow is None:
-        fits = n in (n_narrow, len(wide)) and n == n_narrow + len(wide)
-    else:
-        fits = len(is_narrow) == n and np.count_nonzero(is_narrow) == n_narrow == n - len(wide)
-    named = _flags(tail, "named", lambda values: values != 0)
-    grouped = _flags(tail, "source", lambda values: values >= 2)
+    n_narrow, same = len(narrow), about["same"]
+    is_mixed = 0 < n_narrow < n
     return (
         n > 0
-        and fits
+        and n == n_narrow + len(wide)
         and narrow.shape[1] == wide.shape[1]
-        and len(arrays.get("totals", narrow)) == n_narrow
-        and n_votes.shape == (n,)
-        and n_votes.min() >= 0
-        and arrays["vote_class"].shape == arrays["vote_count"].shape == (n_votes.sum(),)
-        and all(arrays[name].shape == (n,) for name in PLAIN if about["same"].get(name) is None)
-        and len(arrays.get("hashes", ())) == named
-        and len(arrays.get("unit_hashes", ())) == grouped
-        and all(_has_names(tail, name) for name in _names(tail))
+        and ("is_narrow" in arrays or not is_mixed)
+        and ("is_narrow" not in arrays or arrays["is_narrow"].shape == one)
+        and ("totals" not in arrays or len(arrays["totals"]) == n_narrow)
+        and arrays["n_votes"].shape == one
+        and arrays["vote_class"].ndim == 1
+        and arrays["vote_class"].shape == arrays["vote_count"].shape
+        and all(same.get(name) is not None or arrays[name].shape == one for name in PLAIN)
+        and all(arrays[name].shape == one for name in names)
     )
-
-
-def _flags(tail: _Tail, name: str, chosen: Callable[[Any], Any]) -> int:
-    """Return how many rows have a property by a column that may be one value for all."""
-    given = tail.about["same"].get(name)
-    if given is not None:
-        return tail.n if chosen(given) else 0
-    return int(np.count_nonzero(chosen(tail.arrays[name])))
-
-
-def _names(tail: _Tail) -> list[str]:
-    listed = [f"slice{number}" for number in range(len(tail.about["slices"]))]
-    return [
-        *(["case"] if "case" in tail.arrays else []),
-        *(each for each in listed if each in tail.arrays),
-    ]
-
-
-def _has_names(tail: _Tail, name: str) -> bool:
-    codes = tail.arrays[name]
-    return codes.shape == (tail.n,) and codes.min() >= -1
 
 
 def _form(tail: _Tail) -> Any:
     """Return what tails of one block have in common."""
     keys = tuple(map(str, tail.about["slices"]))
-    return tail.about["task"], tail.arrays["narrow"].shape[1], keys, tuple(_names(tail))
+    return tail.about["task"], tail.arrays["narrow"].shape[1], keys, tail.names
 
 
-def _columns(tails: Sequence[_Tail]) -> tuple[Columns, Narrowed]:
-    """Return the columns of tails of one form, concatenated, and how their scores narrow.
+def _columns(tails: Sequence[_Tail]) -> Columns:
+    """Return the columns of tails of one form, concatenated.
 
     Raises
     ------
     PackingError
         Some value is invalid.
     """
-    sizes, about = [tail.n for tail in tails], tails[0].about
-    n, task = sum(sizes), about["task"]
+    sizes, about = np.array([tail.n for tail in tails]), tails[0].about
+    n, task = int(sizes.sum()), about["task"]
     columns: Columns = {"task": task}
     for name, kind in PLAIN.items():
         given = [tail.about["same"].get(name) for tail in tails]
@@ -230,12 +228,13 @@ def _columns(tails: Sequence[_Tail]) -> tuple[Columns, Narrowed]:
                     for tail, value in zip(tails, given, strict=True)
                 ]
             )
-    scores, narrowed = _scores(tails, n)
-    columns["scores"] = scores
-    row = np.repeat(np.arange(n), _of(tails, "n_votes"))
+    named, grouped = columns["named"], columns["source"] >= 2
+    fits, n_votes = _fits(tails), _of(tails, "n_votes")
+    _check(tails, sizes, {"narrow": fits, "hashes": named, "unit_hashes": grouped}, n_votes)
+    scores = columns["scores"] = _scores(tails, fits)
+    row = np.repeat(np.arange(n), n_votes)
     ratings = columns["ratings"] = Ratings(row, _of(tails, "vote_class"), _of(tails, "vote_count"))
     check_columns(columns, task)
-    named, grouped = columns["named"], columns["source"] >= 2
     hashes = Batch(task, scores, False, ratings).prediction_hash.copy()
     hashes[named] = _of(tails, "hashes", np.uint64)
     units = hashes.copy()
@@ -244,7 +243,29 @@ def _columns(tails: Sequence[_Tail]) -> tuple[Columns, Narrowed]:
     columns["slices"] = {
         str(key): _named(tails, f"slice{number}", n) for number, key in enumerate(about["slices"])
     }
-    return columns, narrowed
+    return columns
+
+
+def _check(
+    tails: Sequence[_Tail], sizes: NDArray[np.int64], flags: dict[str, Any], n_votes: NDArray[Any]
+) -> None:
+    """Raise PackingError unless each tail has as many values as its own rows say.
+
+    Parameters
+    ----------
+    flags : for each row, whether the tail has a value of it, by the array of values
+    """
+    starts = np.cumsum(sizes) - sizes
+    lengths = {
+        name: (np.add.reduceat(has_value, starts, dtype=np.int64), name)
+        for name, has_value in flags.items()
+    }
+    lengths["votes"] = np.add.reduceat(n_votes, starts), "vote_class"
+    for expected, name in lengths.values():
+        if [len(tail.arrays.get(name, ())) for tail in tails] != expected.tolist():
+            raise PackingError(f"Received another number of {name} than the rows have.")
+    if n_votes.min() < 0:
+        raise PackingError("Received a row with a negative number of votes.")
 
 
 def _of(tails: Sequence[_Tail], name: str, kind: Any = None) -> NDArray[Any]:
@@ -254,9 +275,9 @@ def _of(tails: Sequence[_Tail], name: str, kind: Any = None) -> NDArray[Any]:
     return np.concatenate([tail.arrays.get(name, np.zeros(0, kind)) for tail in tails])
 
 
-def _scores(tails: Sequence[_Tail], n: int) -> tuple[NDArray[np.float64], Narrowed]:
-    """Return the scores that `pack_scores` wrote, and how they narrow."""
-    fits = np.concatenate(
+def _fits(tails: Sequence[_Tail]) -> NDArray[np.bool_]:
+    """Return whether the scores of each row are four bytes."""
+    return np.concatenate(
         [
             tail.arrays["is_narrow"].astype(np.bool_)
             if "is_narrow" in tail.arrays
@@ -264,28 +285,45 @@ def _scores(tails: Sequence[_Tail], n: int) -> tuple[NDArray[np.float64], Narrow
             for tail in tails
         ]
     )
-    narrow = _of(tails, "narrow")
-    divided = np.concatenate(
+
+
+def _totals(tails: Sequence[_Tail]) -> NDArray[np.float64]:
+    """Return what the scores of each row of four bytes are divided by."""
+    return np.concatenate(
         [tail.arrays.get("totals", np.ones(len(tail.arrays["narrow"]))) for tail in tails]
     )
-    scores, as_received = np.empty((n, narrow.shape[1])), np.zeros((n, narrow.shape[1]), np.float32)
-    totals = np.ones(n)
-    scores[fits], scores[~fits] = narrow.astype(np.float64) / divided[:, None], _of(tails, "wide")
-    as_received[fits], totals[fits] = narrow, divided
-    return scores, (fits, as_received, totals)
+
+
+def _scores(tails: Sequence[_Tail], fits: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the scores that `pack_scores` wrote."""
+    narrow = _of(tails, "narrow")
+    scores = np.empty((len(fits), narrow.shape[1]))
+    values = narrow.astype(np.float64) / _totals(tails)[:, None]
+    scores[fits], scores[~fits] = values, _of(tails, "wide")
+    return scores
+
+
+def _narrowed(tails: Sequence[_Tail]) -> Narrowed:
+    """Return how the scores narrow, as they were packed."""
+    fits, narrow = _fits(tails), _of(tails, "narrow")
+    scores, totals = np.zeros((len(fits), narrow.shape[1]), np.float32), np.ones(len(fits))
+    scores[fits], totals[fits] = narrow, _totals(tails)
+    return fits, scores, totals
 
 
 def _named(tails: Sequence[_Tail], name: str, n: int) -> NDArray[Any]:
     """Return the name of each row, None without one."""
     if name not in tails[0].arrays:
         return np.full(n, None, dtype=object)
-    names: list[Any] = []
-    codes = []
+    names: list[Any] = [None]
+    firsts, lengths = [], []
     for tail in tails:
         own = tail.arrays[f"{name}_names"].tobytes().decode().split("\n")[:-1]
-        code = tail.arrays[name]
-        if code.max() >= len(own):
-            raise PackingError("Received a row with an invalid name.")
-        codes.append(np.where(code < 0, -1, code + len(names)))
+        firsts.append(len(names))
+        lengths.append(len(own))
         names += own
-    return np.asarray(np.array([*names, None], dtype=object)[np.concatenate(codes)])
+    sizes, codes = [tail.n for tail in tails], _of(tails, name)
+    if codes.min() < -1 or (codes >= np.repeat(lengths, sizes)).any():
+        raise PackingError("Received a row with an invalid name.")
+    places = np.where(codes < 0, 0, codes + np.repeat(firsts, sizes))
+    return np.asarray(np.array(names, dtype=object)[places])

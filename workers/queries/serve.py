@@ -9,6 +9,9 @@ may have a first query of the same tenant: where several threads serve first que
 A fit of seconds must not delay fast results, nor occupy every worker when it is requested repeatedly meanwhile. So a worker
 that takes a slow query without a cached result moves it to the queue of slow ones, which one thread of each process
 serves. A claim ensures that one worker at a time computes a result. A client that could not wait finds it cached later.
+
+A process sends a query again after some seconds, in case the worker was lost. On a busy machine it may still be computed: the threads of
+one object do not compute it a second time for the same process, which receives the first result.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ class QueryServer:
         self._keys = store.keys
         self._compute = compute
         self._served_first: set[str] = set()
+        self._computing: set[tuple[str, str]] = set()
         self._shares = FirstShares()
         self._changing = threading.Lock()
 
@@ -154,7 +158,7 @@ class QueryServer:
 
     def _quick(self, request: QueryRequest) -> None:
         if not self._compute.is_slow(request):
-            self._send(request, self._compute.reply(request))
+            self._reply(request)
         elif self._is_claimed(request):
             log.debug("query_claimed digest=%s", request.digest)
         else:
@@ -164,9 +168,23 @@ class QueryServer:
         claim = self._keys.claim(request.digest)
         if self._store.run_on(self._store.client, "claim", [claim], [_CLAIM_S]):
             try:
-                self._send(request, self._compute.reply(request))
+                self._reply(request)
             finally:
                 self._store.client.delete(claim)
+
+    def _reply(self, request: QueryRequest) -> None:
+        """Compute a result and send it, unless another thread computes it for the same process."""
+        name = request.digest, request.reply_to
+        with self._changing:
+            if name in self._computing:
+                log.debug("query_sent_again digest=%s", request.digest)
+                return
+            self._computing.add(name)
+        try:
+            self._send(request, self._compute.reply(request))
+        finally:
+            with self._changing:
+                self._computing.discard(name)
 
     def _send(self, request: QueryRequest, reply: Reply, is_new: bool = True) -> None:
         element = request.digest.encode() + b" " + reply.to_bytes()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from calibrant.accumulators.sample import WINDOW_BYTES
+from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
 from calibrant_server.workers.queries.growing_panes import GrowingPanes
@@ -26,7 +27,6 @@ from calibrant_server.workers.queries.window_merges import Assembly, WindowMerge
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
 from calibrant_server.workers.queries.window_state import (
     SAMPLE,
-    LoadedPane,
     LruCache,
     PanesDamaged,
     Wanted,
@@ -50,6 +50,8 @@ _MAX_NEWEST = 1024
 _LOADED_BYTES = 16 << 20
 # Largest number of panes that one query reads, where the next one can continue: about half a second of CPU.
 MAX_KEPT = 4096
+# The same of complete panes, whose merges are not stored.
+MAX_COMPLETE = 2048
 
 
 class _Newest(NamedTuple):
@@ -74,6 +76,8 @@ class WindowPanes:
         self._reader = PaneReader(store, numerics, rows, growing)
         self._samples = WindowSamples(store, numerics, self._cached, rows.read)
         self._windows: LruCache[Any, Any] = LruCache(_MAX_WINDOWS)
+        # By state, the accumulators of the last window merged of it: a report begins with a query that has those of all others.
+        self._accumulators: LruCache[str, Wanted] = LruCache(_MAX_WINDOWS)
         # Complete panes take more memory than others. The last one serves the queries of the same window that follow.
         self._complete: LruCache[Any, Any] = LruCache(1)
         self._newest: LruCache[Any, _Newest] = LruCache(_MAX_NEWEST)
@@ -115,38 +119,67 @@ class WindowPanes:
     def merged(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
     ) -> WindowState:
-        """Return the merge of the panes. Results must not change it: it is cached."""
+        """Return the merge of the panes. Results must not change it: it is cached.
+
+        Raises
+        ------
+        CalibrationInputError
+            Of more panes than `MAX_COMPLETE`, everything is wanted.
+        WindowUnfinished
+            The next query continues.
+        """
         place = WindowPlace(config, slice_, window, wanted)
         assembly = Assembly(place, leaves_rows=True)
         snapshot = self._look(place, assembly)
         for _ in range(_TRIES):
             version = snapshot.state(place, b"").version
-            merge = self._merge_of(place, version)
+            merge = self._merge_of(place, snapshot, version)
             missing = [] if merge is not None else self._merges.assemble(assembly, snapshot)
+            if wanted is None:
+                _check_complete(len(missing))
             if not missing and merge is None:
                 parts = [assembly.merges[part] for part in assembly.parts]
-                merge = self._merge_with_sample(place, snapshot, parts)
+                merge = self._with_sample(place, snapshot, self._merges.window(place, parts))
                 if merge is not None:
-                    merges = self._complete if wanted is None else self._windows
-                    merges.put((version, wanted), merge)
+                    self._keep(version, wanted, merge)
             if merge is not None:
                 return snapshot.state(place, alarm, merged=merge, n_kept=assembly.n_kept)
             snapshot = self._read(place, snapshot, missing, assembly)
         raise RuntimeError("the window changed faster than it could be read")
 
-    def _merge_of(self, place: WindowPlace, version: str) -> Any:
-        """Return the cached merge of a window, or what is wanted of the merge of its complete panes; None without either."""
+    def _keep(self, version: str, wanted: Wanted, merge: Any) -> None:
+        """Cache the merge of a window."""
+        if wanted is None:
+            self._complete.put((version, None), merge)
+            return
+        self._windows.put((version, wanted), merge)
+        self._accumulators.put(version, wanted)
+
+    def _merge_of(self, place: WindowPlace, snapshot: WindowSnapshot, version: str) -> Any:
+        """Return the cached merge of a window, or what is wanted of a merge with more accumulators; None without either."""
         merge = self._windows.get((version, place.wanted))
         if merge is not None:
             return merge
         complete = self._complete.get((version, None))
-        if complete is None or place.wanted is None or is_baseline(place.slice):
+        if complete is None:
+            return self._part_of_merge(place, snapshot, version)
+        if place.wanted is None or is_baseline(place.slice):
             return complete
         wanted = set(place.wanted)
         has_sample = place.wants_sample and self._samples.are_stored(place.config)
         if has_sample and not place.leaves_sample_out(complete.counts["n_labelled"]):
             wanted.add(SAMPLE)
         return complete.restricted(wanted)
+
+    def _part_of_merge(self, place: WindowPlace, snapshot: WindowSnapshot, version: str) -> Any:
+        """Return what is wanted of a cached merge of the same state that has all of it, with its own sample; None without one."""
+        known = self._accumulators.get(version)
+        if known is None or place.parts is None or SAMPLE in place.parts:
+            return None
+        merge = self._windows.get((version, known))
+        if merge is None or not {*place.parts} <= {*known}:
+            return None
+        return self._with_sample(place, snapshot, merge.restricted(place.wanted))
 
     def _look(self, place: WindowPlace, assembly: Assembly) -> WindowSnapshot:
         """Read the state of a window, and with it the newest pane where it has changed between the last two reads."""
@@ -244,11 +277,8 @@ class WindowPanes:
         assembly.n_read += len(missing)
         return self._reader.look(place, missing, panes)
 
-    def _merge_with_sample(
-        self, place: WindowPlace, snapshot: WindowSnapshot, parts: list[LoadedPane]
-    ) -> Any:
-        """Return the merge of panes with its sample; None if the window changed while the sample was read."""
-        merge = self._merges.window(place, parts)
+    def _with_sample(self, place: WindowPlace, snapshot: WindowSnapshot, merge: Any) -> Any:
+        """Return a merge with its sample; None if the window changed while the sample was read."""
         if not (place.wants_sample and self._samples.are_stored(place.config)):
             return merge
         if place.leaves_sample_out(merge.counts["n_labelled"]):
@@ -286,6 +316,15 @@ class WindowPanes:
             for each, sample in zip(state.panes, found, strict=True)
         ]
         return True
+
+
+def _check_complete(n_panes: int) -> None:
+    if n_panes > MAX_COMPLETE:
+        detail = (
+            f"The window has {n_panes} panes to read completely; expected at most {MAX_COMPLETE}. Choose a shorter window, "
+            "or wait until its days are merged (CALIBRANT_COMPACT_AFTER): a merged day is one pane."
+        )
+        raise CalibrationInputError.at("/window", "too_many_panes", detail)
 
 
 def _damaged_sample(

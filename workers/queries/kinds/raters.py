@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
-from calibrant.input.labels import WITHDRAWN
 from calibrant.report import raters_compared
 from calibrant.stability.rater_differences import LabelsByRater, rater_differences
-from calibrant_server.workers.alarm.rows import CohortRows, batch_of
+from calibrant_server.workers.ingest.record_columns import LabelledRows
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -56,7 +52,7 @@ def compute(query: RatersQuery, inputs: Inputs) -> Result:
     `n_labelled` counts the window; `n_records` counts those with an id, which all other values describe.
     """
     rows = inputs.records.read()
-    return _result(query, inputs, rows, _rated(rows, inputs))
+    return _result(query, inputs, rows, _rated(rows))
 
 
 def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
@@ -72,27 +68,27 @@ def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against)
         raise CalibrationInputError.at("/against", "not_comparable", detail)
     reject_other_classes(inputs.config, other.config)
     rows, others = inputs.records.read(), other.records.read()
-    mine, theirs = _rated(rows, inputs), _rated(others, other)
+    mine, theirs = _rated(rows), _rated(others)
     found = _result(query, inputs, rows, mine)
     if mine is not None:
         compared = rater_differences(mine, theirs, query.slug, query.requested(), inputs.seed)
         found["by_rater"] = {n: each | compared[n] for n, each in found["by_rater"].items()}
     about = side_name(against, other) | {
         "n_labelled": other.pane.counts["n_labelled"],
-        "n_records": len(others.records),
+        "n_records": len(others),
         "n_raters": len(others.raters),
     }
     return found | {"against": about}
 
 
 def _result(
-    query: RatersQuery, inputs: Inputs, rows: CohortRows, rated: LabelsByRater | None
+    query: RatersQuery, inputs: Inputs, rows: LabelledRows, rated: LabelsByRater | None
 ) -> Result:
     n_labelled, n_raters = inputs.pane.counts["n_labelled"], len(rows.raters)
     found: Result = {
         "metric": query.metric,
         "n_labelled": n_labelled,
-        "n_records": len(rows.records),
+        "n_records": len(rows),
         "n_raters": n_raters,
         "n_raters_over": max(0, n_raters - MAX_RATERS),
         "by_rater": {},
@@ -113,18 +109,17 @@ def _result(
     return found | {"reason": None}
 
 
-def _names(rows: CohortRows) -> list[str]:
+def _names(rows: LabelledRows) -> list[str]:
     """Return the raters with most ratings, most first."""
     everyone = rows.raters
     return sorted(everyone, key=lambda name: (-everyone[name], name))[:MAX_RATERS]
 
 
-def _rated(rows: CohortRows, inputs: Inputs) -> LabelsByRater | None:
+def _rated(rows: LabelledRows) -> LabelsByRater | None:
     """Return the rows with the raters that have most ratings; None without a row."""
-    batch = batch_of(rows, inputs.config.task, as_sent=True)
-    if batch is None:
+    if rows.batch is None:
         return None
-    return LabelsByRater(batch, {name: classes_of(rows, name) for name in _names(rows)})
+    return LabelsByRater(rows.batch, {name: rows.classes_of(name) for name in _names(rows)})
 
 
 def _why_nothing(n_labelled: int) -> dict[str, str]:
@@ -132,12 +127,6 @@ def _why_nothing(n_labelled: int) -> dict[str, str]:
         return {"reason": "no_data", "detail": "no prediction of the window has a label"}
     detail = "no labelled prediction of the window has an id, so no record names its raters"
     return {"reason": "no_records", "detail": detail}
-
-
-def classes_of(rows: CohortRows, rater: str) -> NDArray[np.int64]:
-    """Return a rater's class for every row, int64 (n,); -1 if they gave none or withdrew it."""
-    ratings = [record.ratings.get(rater) for _, record in rows.records]
-    return np.array([WITHDRAWN if each is None else each.class_index for each in ratings], np.int64)
 
 
 KIND = ResultKind(RatersQuery, compute, accumulators, compare, is_slow=is_slow)
