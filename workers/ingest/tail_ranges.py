@@ -150,7 +150,7 @@ def unpack_together(pieces: Sequence[bytes], make: Callable[..., TailRows]) -> T
     ----------
     make : `TailRows`
     """
-    tails = []
+    tails: list[_Tail] = []
     for data in pieces:
         tail = _tail(data, MAX_CONTENT)
         if tail is None or (tails and _form(tail) != _form(tails[0])):
