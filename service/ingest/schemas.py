@@ -133,9 +133,7 @@ class IngestQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     partial: bool = Field(
-        False,
-        description="Accept the valid rows and return the errors of the others. An event time that is in the future, or "
-        "older than the model's `retention`, rejects the batch all the same: a repeated request must have the same rows.",
+        False, description="Accept the valid rows and return the errors of the others."
     )
 
 
