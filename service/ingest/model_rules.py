@@ -175,52 +175,56 @@ class TooManyPanes(CalibrationInputError):
         self.limit = limit
 
 
+def rows_in_time(
+    checked: BatchResult,
+    config: ModelConfig,
+    received_at: datetime,
+    limits: Limits,
+    partial: bool,
+) -> BatchResult:
+    """Return the rows whose event time is neither in the future nor before the retention; another row is a violation."""
+    times = checked.batch.event_times
+    if times is None:
+        return checked
+    received_us = _microseconds(received_at)
+    bad = times > received_us + limits.future_skew_s * MICROSECONDS
+    detail = f"Received an event time more than {limits.future_skew_s} s in the future; expected a past one. Check the sender's clock."
+    violations = _at(bad, checked, "future", detail)
+    if config.retention_s is not None:
+        # Complete panes: the pane of a retained timestamp is stored, and so may be filled.
+        oldest = pane_start(received_us - config.retention_s * MICROSECONDS, config.pane_s)
+        expired = times < oldest * MICROSECONDS
+        detail = f"Received an event time before the model's retention of {config.retention_s} s; expected a later one."
+        violations += _at(expired, checked, "retention", detail)
+        bad = bad | expired
+    if not violations:
+        return checked
+    if not partial:
+        raise CalibrationInputError(violations[:MAX_VIOLATIONS], int(bad.sum()))
+    return checked.keeping(~bad, violations)
+
+
+def _at(bad: NDArray[np.bool_], checked: BatchResult, rule: str, detail: str) -> list[Violation]:
+    """Return the violations of the event times of these rows, under the numbers that they had when they were sent."""
+    rows = checked.accepted_rows[bad][:MAX_STORED]
+    return [Violation(f"/event_times/{row}", rule, detail) for row in rows]
+
+
 def check_panes(batch: Batch, config: ModelConfig, received_at: datetime, limits: Limits) -> None:
-    """Check times and number of the panes that a batch would fill.
+    """Check the number of the panes that a batch would fill.
 
     Raises
     ------
     TooManyPanes
         More than `limits.max_panes` panes.
-    CalibrationInputError
-        An event time further in the future than the skew allowed, or before the retention of the model.
     """
-    times = batch.event_times
-    if times is None and not batch.slices:
+    if batch.event_times is None and not batch.slices:
         return  # One pane, at the time of receipt.
-    received_us = (received_at - EPOCH) // timedelta(microseconds=1)
-    if times is not None:
-        _check_times(np.asarray(times, dtype=np.int64), received_us, config, limits)
-    _bound_panes(batch, config, received_us, limits.max_panes)
+    _bound_panes(batch, config, _microseconds(received_at), limits.max_panes)
 
 
-def _check_times(
-    times: NDArray[np.int64], received_us: int, config: ModelConfig, limits: Limits
-) -> None:
-    future = times > received_us + limits.future_skew_s * MICROSECONDS
-    expired = np.zeros(len(times), bool)
-    violations = [
-        Violation(
-            f"/event_times/{row}",
-            "future",
-            f"Received an event time more than {limits.future_skew_s} s in the future; expected a past one. Check the sender's clock.",
-        )
-        for row in np.flatnonzero(future)[:MAX_VIOLATIONS]
-    ]
-    if config.retention_s is not None:
-        # Complete panes: the pane of a retained timestamp is stored, and so may be filled.
-        oldest = pane_start(received_us - config.retention_s * MICROSECONDS, config.pane_s)
-        expired = times < oldest * MICROSECONDS
-        violations += [
-            Violation(
-                f"/event_times/{row}",
-                "retention",
-                f"Received an event time before the model's retention of {config.retention_s} s; expected a later one.",
-            )
-            for row in np.flatnonzero(expired)[:MAX_VIOLATIONS]
-        ]
-    if violations:
-        raise CalibrationInputError(violations, int((future | expired).sum()))
+def _microseconds(at: datetime) -> int:
+    return (at - EPOCH) // timedelta(microseconds=1)
 
 
 def _bound_panes(batch: Batch, config: ModelConfig, received_us: int, limit: int) -> None:

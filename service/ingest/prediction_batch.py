@@ -8,6 +8,7 @@ from calibrant_server.service.ingest.model_rules import (
     checked_batch,
     reject_many_ids,
     reject_too_many,
+    rows_in_time,
     rows_of_model,
 )
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
@@ -31,22 +32,25 @@ def prediction_batch(
     checked = reject_unlabelled(checked, posted, context.partial)
     if context.config is not None:
         checked = rows_of_model(checked, posted, context.config, context.partial)
-    violations = [posted.place(violation) for violation in checked.violations]
-    reject_too_many(checked.batch.n, violations, checked.n_rejected)
-    batch = checked.batch
-    rows = checked.accepted_rows.tolist() if checked.n_rejected or batch.ids is not None else []
-    config = context.config or config_for(batch, context)
-    _check_panes(checked, config, posted, context)
+    _reject_too_many(checked, posted)
+    config = context.config or config_for(checked.batch, context)
+    # A repeated request may arrive when other rows are in time: it is recognised by all rows that are valid at any time.
+    others = posted.rows_but(checked.accepted_rows.tolist()) if checked.n_rejected else []
+    digest = digest_of_all(checked.batch.digest(), others)
+    timely = _rows_in_time(checked, config, posted, context)
+    violations = _reject_too_many(timely, posted)
+    batch = timely.batch
+    check_panes(batch, config, context.received_at, context.limits)
     return context.batch(
         config,
         PREDICTIONS,
         batch.pack(),
-        digest_of_all(batch.digest(), posted.rows_but(rows) if checked.n_rejected else []),
+        digest,
         batch.n,
         batch_id=posted.batch_id,
         violations=violations,
         retains=batch.ids is not None,
-        places=None if batch.ids is None else posted.places(rows),
+        places=None if batch.ids is None else posted.places(timely.accepted_rows.tolist()),
         origin=origin,
         # The share of a named unit depends on its batch, and a record on the ones before: these stay in order.
         may_spread=origin is None and batch.unit_source == "row",
@@ -83,18 +87,17 @@ def config_for(batch: Batch, context: IngestContext) -> ModelConfig:
     return config
 
 
-def _check_panes(
+def _rows_in_time(
     checked: BatchResult, config: ModelConfig, posted: ParsedBatch, context: IngestContext
-) -> None:
+) -> BatchResult:
     try:
-        check_panes(checked.batch, config, context.received_at, context.limits)
+        return rows_in_time(checked, config, context.received_at, context.limits, context.partial)
     except CalibrationInputError as error:
-        raise error.each(lambda found: posted.place(_as_sent(found, checked))) from error
+        raise error.each(posted.place) from error
 
 
-def _as_sent(violation: Violation, checked: BatchResult) -> Violation:
-    """Return a violation of an accepted row under the number that the row had when it was sent."""
-    head, _, row = violation.pointer.rpartition("/")
-    if not row.isdigit():
-        return violation
-    return Violation(f"{head}/{checked.accepted_rows[int(row)]}", violation.rule, violation.detail)
+def _reject_too_many(checked: BatchResult, posted: ParsedBatch) -> list[Violation]:
+    """Return the violations at their places in what was posted, or reject the batch."""
+    violations = [posted.place(violation) for violation in checked.violations]
+    reject_too_many(checked.batch.n, violations, checked.n_rejected)
+    return violations

@@ -1,12 +1,14 @@
 """Predictions: receipts, repeats, partial batches, waiting."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import orjson
 import pytest
 
 from calibrant.core.batch import Batch
+from calibrant_server.service.ingest import service as ingest_service
 from tests.service.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio
@@ -94,6 +96,38 @@ async def test_partial_takes_the_good_rows_and_points_at_the_bad(client, inbox):
         ("/probabilities/1", answer["errors"][0]["rule"]),
         ("/labels/2", "labels_required"),
     ]
+
+
+async def test_partial_leaves_out_rows_that_are_out_of_time_when_they_arrive(
+    client, inbox, monkeypatch
+):
+    now = datetime.now(UTC)
+    body = {
+        "batch_id": "b",
+        "probabilities": [[0.7, 0.3], [0.2, 0.8], [0.7, 0.7], [0.6, 0.4]],
+        "labels": [0, 1, 1, 1],
+        "event_times": [(now + timedelta(hours=h)).isoformat() for h in (-1, 1, 0, 0)],
+    }
+    answer = (await client.post(URL, params={"partial": "true"}, json=body)).json()
+    assert (answer["accepted"], answer["rejected"]) == (2, 2)
+    assert [(e["pointer"], e["rule"]) for e in answer["errors"]] == [
+        ("/probabilities/2", "row_sum"),
+        ("/event_times/1", "future"),
+    ]
+    [delivered] = inbox.deliveries
+    assert Batch.unpack(delivered.payload).n == 2
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return now + timedelta(hours=3)
+
+    # Repeated when the row would be in time, it is the same batch.
+    monkeypatch.setattr(ingest_service, "datetime", Later)
+    again = await client.post(URL, params={"partial": "true"}, json=body)
+    assert again.json()["duplicate"] is True and len(inbox.deliveries) == 1
+    body["event_times"] = body["event_times"][1:2] * 4
+    problem(await client.post(URL, params={"partial": "true"}, json=body), 409, "batch-conflict")
 
 
 async def test_partial_with_nothing_good_is_rejected(client, inbox):

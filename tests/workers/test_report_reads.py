@@ -17,7 +17,8 @@ from calibrant.metrics import DEFAULT_METRICS, METRICS
 from calibrant_server.service.reads.queries import resolved_query
 from calibrant_server.service.reads.reports import ReportParameters, queries
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries.ask import QueryRequest, Side
+from calibrant_server.workers.queries import window_panes
+from calibrant_server.workers.queries.ask import REJECTED, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.window_pane import WindowPaneQuery
@@ -185,3 +186,21 @@ def test_a_changed_window_is_not_that_of_the_complete_pane(filled: Any) -> None:
     filled.deliver(predictions(MODEL, "more", more))
     drained(filled, loop)
     assert reader.result(query)["n_predictions"] == n + 1
+
+
+def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS - 1)
+    reader = Reader(filled)
+    side = Side(MODEL.key, "", (0, 1 << 32))
+    reply = reader.compute.reply(QueryRequest("d", "window_pane", {}, side, "r", 1e6))
+    [violation] = json.loads(reply.body)["violations"]
+    assert (reply.status, violation["rule"]) == (REJECTED, "too_many_panes")
+    assert violation["pointer"] == "/window" and f"has {HOURS} panes" in violation["detail"]
+    assert reader.n_read == 0
+    monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS)
+    assert reader.result(WindowPaneQuery())["packed"]
+    # What is read once serves further windows of the same state.
+    monkeypatch.setattr(window_panes, "MAX_COMPLETE", 0)
+    assert reader.result(WindowPaneQuery())["packed"]

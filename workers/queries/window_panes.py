@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from calibrant.accumulators.sample import WINDOW_BYTES
+from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
 from calibrant_server.workers.queries.growing_panes import GrowingPanes
@@ -49,6 +50,8 @@ _MAX_NEWEST = 1024
 _LOADED_BYTES = 16 << 20
 # Largest number of panes that one query reads, where the next one can continue: about half a second of CPU.
 MAX_KEPT = 4096
+# The same of complete panes, whose merges are not stored.
+MAX_COMPLETE = 2048
 
 
 class _Newest(NamedTuple):
@@ -116,7 +119,15 @@ class WindowPanes:
     def merged(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
     ) -> WindowState:
-        """Return the merge of the panes. Results must not change it: it is cached."""
+        """Return the merge of the panes. Results must not change it: it is cached.
+
+        Raises
+        ------
+        CalibrationInputError
+            Of more panes than `MAX_COMPLETE`, everything is wanted.
+        WindowUnfinished
+            The next query continues.
+        """
         place = WindowPlace(config, slice_, window, wanted)
         assembly = Assembly(place, leaves_rows=True)
         snapshot = self._look(place, assembly)
@@ -124,6 +135,8 @@ class WindowPanes:
             version = snapshot.state(place, b"").version
             merge = self._merge_of(place, snapshot, version)
             missing = [] if merge is not None else self._merges.assemble(assembly, snapshot)
+            if wanted is None:
+                _check_complete(len(missing))
             if not missing and merge is None:
                 parts = [assembly.merges[part] for part in assembly.parts]
                 merge = self._with_sample(place, snapshot, self._merges.window(place, parts))
@@ -303,6 +316,15 @@ class WindowPanes:
             for each, sample in zip(state.panes, found, strict=True)
         ]
         return True
+
+
+def _check_complete(n_panes: int) -> None:
+    if n_panes > MAX_COMPLETE:
+        detail = (
+            f"The window has {n_panes} panes to read completely; expected at most {MAX_COMPLETE}. Choose a shorter window, "
+            "or wait until its days are merged (CALIBRANT_COMPACT_AFTER): a merged day is one pane."
+        )
+        raise CalibrationInputError.at("/window", "too_many_panes", detail)
 
 
 def _damaged_sample(
