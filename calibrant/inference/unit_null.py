@@ -12,6 +12,8 @@ Source: Wu (Annals of Statistics 1986) and Liu (Annals of Statistics 1988) for t
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,20 +60,26 @@ def unit_null(
     True
     """
     n = len(difference)
-    factor = normal_draws((n,), seed) * np.sqrt(n / (n - 1.0))
+    factor, scales = _draws(n, seed)
     noise = np.tensordot(factor, difference, axes=1)
     if missing.any():
         noise = noise + normal_draws(weight.shape, seed + 1) * np.sqrt(missing)
-    noise = noise * _scales(n, seed)[:, None, None]
+    noise = noise * scales[:, None, None]
     gap = np.divide(noise, weight, out=np.zeros_like(noise), where=weight > 0)
     return quantiles_of(statistic(weight[None], np.clip(gap, -1.0, 1.0)), ci)
 
 
-def _scales(n: int, seed: int) -> Floats:
-    """Return what makes Student's t of normal draws with n - 1 degrees of freedom; (n_draws,)."""
+# Of at most 64 replicates 1 MB each. All metrics of a window have the same number of them.
+@lru_cache(maxsize=4)
+def _draws(n: int, seed: int) -> tuple[Floats, Floats]:
+    """Return the replicates' factors, (n_draws, n), and what makes Student's t with n - 1 degrees of freedom of them; (n_draws,)."""
     freedom = n - 1.0
+    factor = normal_draws((n,), seed) * np.sqrt(n / freedom)
     drawn = np.random.default_rng([seed, n]).chisquare(freedom, N_DRAWS)
-    return np.asarray(np.sqrt(freedom / drawn))
+    scales = np.asarray(np.sqrt(freedom / drawn))
+    factor.setflags(write=False)
+    scales.setflags(write=False)
+    return factor, scales
 
 
 def null_effect(difference: Floats, variance: Floats) -> float:

@@ -8,6 +8,8 @@ import pytest
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
+from calibrant.inference.null_reference import N_DRAWS, quantiles_of
+from calibrant.inference.unit_null import unit_null
 from calibrant.metrics import compute_metrics
 
 N_CASES, N_PIXELS = 40, 200
@@ -87,3 +89,19 @@ def test_a_status_needs_twice_the_error_of_the_draws() -> None:
             assert found["above_null"] is None
         else:
             assert found["above_null"] is (difference > 0.0)
+
+
+@pytest.mark.parametrize("n", [12, 40])
+def test_draws_that_metrics_share_are_those_of_one_alone(n: int) -> None:
+    """Drawn anew each time, the reference is the same in every bit."""
+    rng = np.random.default_rng(n)
+    difference, weight = rng.normal(size=(n, 1, 5)), np.full((1, 5), 100.0)
+    for seed in (0, 7, 0):
+        draws = np.random.default_rng(seed).standard_normal((N_DRAWS, n)) * np.sqrt(n / (n - 1.0))
+        chi = np.random.default_rng([seed, n]).chisquare(n - 1.0, N_DRAWS)
+        noise = np.tensordot(draws, difference, axes=1) * np.sqrt((n - 1.0) / chi)[:, None, None]
+        drawn = np.abs(np.clip(noise / weight, -1.0, 1.0)).sum((-1, -2))
+        null = unit_null(
+            lambda _, gap: np.abs(gap).sum((-1, -2)), weight, difference, np.zeros((1, 5)), seed
+        )
+        assert null == quantiles_of(drawn, 0.95)
