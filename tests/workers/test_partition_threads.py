@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import replace
 
 import pytest
 
-from calibrant_server.workers.ingest.partition_loop import PartitionLoop
-from calibrant_server.workers.ingest.partition_threads import THREADS
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop, Turn
+from calibrant_server.workers.ingest.partition_threads import THREADS, PartitionThreads
 from calibrant_server.workers.store import stream_watch
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.stream_watch import StreamWatch
@@ -113,6 +114,82 @@ def test_leases_are_returned_at_a_stop(many):
     assert engine.stop(PATIENCE_S)
     assert set(many.client.mget(names)) == {None}
     many.engines.remove(engine)
+
+
+class CountedLoop:
+    """A loop that consumes everything in each turn; it counts how often it is asked when it needs the next one."""
+
+    abandoned, is_open, resumes_at, after_id = False, False, 0.0, "0-0"
+
+    def __init__(self, bench, partition):
+        self._bench, self.partition = bench, partition
+        self.turns = self.looks = 0
+        self.next_due_at = math.inf
+
+    @property
+    def due_at(self):
+        self.looks += 1
+        return self.next_due_at
+
+    def turn(self, is_wanted):
+        stream = self._bench.store.keys.partition(self.partition).stream
+        found = self._bench.client.xrevrange(stream, count=1)
+        if found:
+            self.after_id = found[0][0].decode()
+        self.next_due_at = math.inf
+        self.is_open = True
+        self.turns += 1
+        return Turn.EMPTY
+
+
+class HeldLeases:
+    def holds(self, partition):
+        return True
+
+    def wanted(self, partitions):
+        return list(partitions)
+
+
+@pytest.fixture
+def counted(many):
+    """Threads of a worker, and their loops, which only count."""
+    stop = threading.Event()
+    threads = PartitionThreads(many.store, HeldLeases(), stop, lambda n: CountedLoop(many, n))
+    threads._check_s = 3600.0
+    threads.start()
+    eventually(lambda: all(each.turns for each in threads.loops))
+    yield threads
+    stop.set()
+    threads.wake()
+    for thread in threads.threads:
+        thread.join(PATIENCE_S)
+
+
+def test_an_entry_has_only_its_own_partition_looked_at(many, counted):
+    loops = counted.loops
+    before = sum(each.looks for each in loops[1:])
+    for _ in range(20):
+        turns = loops[0].turns
+        append(many, 0)
+        eventually(lambda turns=turns: loops[0].turns > turns)
+    # Turns of the start may still have ended meanwhile.
+    assert sum(each.looks for each in loops[1:]) - before < 10 * N
+
+
+def test_a_partition_that_needs_a_turn_before_the_next_look_gets_it(many, counted):
+    loops = counted.loops
+    turn = loops[0].turn
+
+    def turn_and_another(is_wanted):
+        outcome = turn(is_wanted)
+        if loops[0].turns == 2:
+            loops[0].next_due_at = time.monotonic() + 0.1
+        return outcome
+
+    loops[0].turn = turn_and_another
+    eventually(lambda: loops[0].turns == 1)
+    append(many, 0)
+    eventually(lambda: loops[0].turns == 3)
 
 
 @pytest.fixture

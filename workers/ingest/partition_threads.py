@@ -74,7 +74,7 @@ class PartitionThreads:
         self._queue: deque[int] = deque()
         self._n_idle = 0
         self._check_s = store.settings.lease_s / RETRIES_A_LEASE
-        self._take_at = -math.inf
+        self._take_at, self._look_at = -math.inf, -math.inf
         self._workers: list[threading.Thread] = []
         self._scheduler = threading.Thread(
             target=self._schedule, name="watch-partitions", daemon=True
@@ -147,9 +147,24 @@ class PartitionThreads:
             self._changed.notify_all()
 
     def _schedule_once(self) -> None:
-        """Queue what is due, and wait for entries until something else is."""
+        """Queue what is due, and wait for entries until something else is.
+
+        All partitions are looked at only when one may be due: with each entry, the look would cost as much as reading it.
+        """
         now = time.monotonic()
-        due_at = now + self._check_s
+        with self._changed:
+            looks = now >= self._look_at
+            if looks:  # a turn that ends during the look may set an earlier time
+                self._look_at = now + self._check_s
+        if looks:
+            self._enqueue(self._due(now))
+        ready, failed = self._watch.poll(self._look_at - time.monotonic())
+        self._enqueue(ready)
+        self._enqueue(failed, with_error=True)
+
+    def _due(self, now: float) -> list[int]:
+        """Return the partitions that need a turn without an entry, and note when the next one will."""
+        due_at = math.inf
         due, closed = [], []
         for partition, slot in list(self._slots.items()):
             if not slot.rests:
@@ -164,10 +179,9 @@ class PartitionThreads:
         if closed and now >= self._take_at:
             self._take_at = now + self._check_s
             due += self._leases.wanted(closed)
-        self._enqueue(due)
-        ready, failed = self._watch.poll(due_at - time.monotonic())
-        self._enqueue(ready)
-        self._enqueue(failed, with_error=True)
+        with self._changed:
+            self._look_at = min(self._look_at, due_at)
+        return due
 
     def _enqueue(self, partitions: Iterable[int], with_error: bool = False) -> None:
         with self._changed:
@@ -234,7 +248,8 @@ class PartitionThreads:
             slot.queued = True
             self._queue.append(slot.loop.partition)
             self._changed.notify()
-        elif outcome is not Turn.EMPTY:
+        elif outcome is not Turn.EMPTY or slot.loop.due_at < self._look_at:
+            self._look_at = -math.inf
             self._watch.wake()
 
     def _is_wanted(self) -> bool:

@@ -29,8 +29,9 @@ from calibrant_server.workers.store.connection import Store
 WAIT_S = 2.0
 # A request that would end sooner than this waits until the next multiple.
 _MIN_WAIT_S = 0.2
-# Requests on one server: with more streams that were added one by one, the oldest request is given up and made with them.
-MAX_REQUESTS = 16
+# Requests on one server: with more streams that were added one by one, the oldest request is given up and made with them. That
+# closes its connection, so a worker with some busy partitions should not come there between two ends of all requests.
+MAX_REQUESTS = 32
 
 
 @dataclass
