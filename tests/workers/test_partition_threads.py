@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -154,7 +155,7 @@ class HeldLeases:
 def counted(many):
     """Threads of a worker, and their loops, which only count."""
     stop = threading.Event()
-    threads = PartitionThreads(many.store, HeldLeases(), stop, lambda n: CountedLoop(many, n))
+    threads: Any = PartitionThreads(many.store, HeldLeases(), stop, lambda n: CountedLoop(many, n))
     threads._check_s = 3600.0
     threads.start()
     eventually(lambda: all(each.turns for each in threads.loops))
