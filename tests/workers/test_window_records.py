@@ -14,7 +14,12 @@ from calibrant.core.view import View
 from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
 from calibrant.report import pane_query_of, raters_compared
-from calibrant_server.workers.ingest.record_columns import LabelledRows, labelled_row
+from calibrant_server.workers.ingest.record_columns import (
+    LABELS,
+    NO_LABELS,
+    LabelledRows,
+    labelled_row,
+)
 from calibrant_server.workers.ingest.retained_record import Rating, RecordError, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import (
     FilledRow,
@@ -359,6 +364,11 @@ def test_columns_are_those_of_records_read_one_by_one(choices):
         assert found.classes_of(rater).tolist() == [
             WITHDRAWN if each is None else each.class_index for each in classes
         ]
+    for each in facts.values():
+        data = each.pack()
+        has_none = not each.ratings and not any(each.unnamed.values())
+        assert (data[LABELS] == NO_LABELS) == has_none
+        assert not has_none or labelled_row(data) is None
     for name, row in labelled(facts).items():
         assert row.event_us == facts[name].prediction.event_us
         assert row.slices == facts[name].prediction.slices

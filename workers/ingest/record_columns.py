@@ -42,6 +42,8 @@ from calibrant_server.workers.ingest.retained_record import (
 _TIME, _NUMBER = struct.Struct("<q8s"), struct.Struct("<d")
 _TEXTS = UNIT | CASE | SLICED
 _NARROW, _SUM = 1, 2
+# Where a head has the numbers of unnamed ratings and of raters. Many records wait for a label: they are left out by these four bytes.
+LABELS, NO_LABELS = slice(8, 12), bytes(4)
 Counts = Mapping[int, int]
 _NOBODY: Mapping[str, int] = {}
 

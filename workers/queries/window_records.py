@@ -8,7 +8,13 @@ from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.routing import ALL_ROWS, pane_start
-from calibrant_server.workers.ingest.record_columns import LabelledRow, LabelledRows, labelled_row
+from calibrant_server.workers.ingest.record_columns import (
+    LABELS,
+    NO_LABELS,
+    LabelledRow,
+    LabelledRows,
+    labelled_row,
+)
 from calibrant_server.workers.ingest.retained_store import scanned
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -59,7 +65,7 @@ class WindowRecords:
         found: dict[str, LabelledRow] = {}
         n_ratings, max_rows = 0, self.max_rows
         for field, text in self._walk() if n_records else ():
-            row = labelled_row(text)
+            row = None if text[LABELS] == NO_LABELS else labelled_row(text)
             if row is not None and self._holds(row):
                 id_ = field.decode()
                 if row.ratings and id_ not in found:
