@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Protocol
 
 # An object store that does not respond: requests wait for it, so briefly.
 _CONNECT_S, _READ_S = 3, 20
 _S3 = ("s3", "s3a")
+_DRAFT = ".draft"
 
 
 class FilesUnavailable(RuntimeError):
@@ -47,17 +50,16 @@ class Directory:
         """Write under another name, then rename: a reader finds the complete file or none."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = _draft(path)
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        # A name of its own: with one for all, a writer would rename what another has just begun to write.
+        draft = path.with_name(f".{path.name}.{token_hex(4)}{_DRAFT}")
         try:
+            with draft.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             draft.rename(path)
-        except FileNotFoundError:
-            # Another thread or process has written the same file.
-            if path.read_bytes() != data:
-                raise
+        finally:
+            draft.unlink(missing_ok=True)
         for folder in (path.parent, *path.parent.parents):
             _sync(folder)
             if folder == self._root:
@@ -72,7 +74,8 @@ class Directory:
         """Remove a file, or what a kill left of it, and its folders if they are empty then."""
         path = self._root / name
         path.unlink(missing_ok=True)
-        _draft(path).unlink(missing_ok=True)
+        for draft in path.parent.glob(f".{escape(path.name)}.*{_DRAFT}"):
+            draft.unlink(missing_ok=True)
         for folder in path.parents:
             if folder == self._root:
                 return
@@ -87,10 +90,6 @@ class Directory:
             for path in self._root.rglob("*")
             if path.is_file()
         )
-
-
-def _draft(path: Path) -> Path:
-    return path.with_name(f".{path.name}.draft")
 
 
 def _sync(folder: Path) -> None:
