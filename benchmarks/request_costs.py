@@ -27,6 +27,7 @@ from calibrant.metrics import METRICS
 from calibrant.report_sections import SECTIONS
 from calibrant_server.service.ingest.model_rules import MAX_ROWS_BY_ID
 from calibrant_server.service.reads.reports import MAX_WORK
+from calibrant_server.service.routes.score_histogram import MAX_BINS_OF_SURFACE
 from calibrant_server.workers.queries.metric_work import SLOW
 
 MAX_CPU_S, MAX_MB, SMALL_BYTES = 1.0, 100.0, 990_000
@@ -135,7 +136,7 @@ def batches(rng: np.random.Generator) -> Iterator[Worst]:
     one = {"kind": "confidence", "label": table, "n_units": 1}
     yield Worst("histograms", "/v1/models/two/histograms", orjson.dumps({"histograms": [one] * 16}))
     # A second class has what the first has not, at the opposite confidence.
-    rest, own = (rng.integers(0, 9, 40_000).tolist() for _ in range(2))
+    rest, own = (rng.integers(0, 9, MAX_BINS_OF_SURFACE).tolist() for _ in range(2))
     label = [[rest, own], [own[::-1], rest[::-1]]]
     yield Worst("confidence histogram", "/v1/score/confidence-histogram",
                 orjson.dumps({"label": label}), {"surface": "true"})  # fmt: skip

@@ -56,8 +56,8 @@ class ScoreHistogramQuery(BaseModel):
     )
 
 
-# A surface computes the losses of every bin at many temperatures: these take about a second.
-MAX_BINS_OF_SURFACE = 40_000
+# A surface computes the losses of every bin at many temperatures: these take most of a second.
+MAX_BINS_OF_SURFACE = 25_000
 
 
 class ConfidenceBody(BaseModel):
