@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from calibrant_server.workers.store import file_store
 from calibrant_server.workers.store.file_store import Directory
 
 DATA = b"of the store" * 1000
@@ -17,7 +17,7 @@ def test_a_writer_renames_only_what_it_has_written(tmp_path, monkeypatch):
     """A second writer of the same name begins while the first is about to rename its file."""
     files, has_begun, may_write = Directory(tmp_path), threading.Event(), threading.Event()
     second = threading.Thread(target=lambda: files.write("a/b", DATA))
-    open_, fsync = Path.open, file_store.os.fsync
+    open_, fsync = Path.open, os.fsync
 
     def opened(path, mode="r", *given):
         file = open_(path, mode, *given)
@@ -33,7 +33,7 @@ def test_a_writer_renames_only_what_it_has_written(tmp_path, monkeypatch):
         fsync(number)
 
     monkeypatch.setattr(Path, "open", opened)
-    monkeypatch.setattr(file_store.os, "fsync", synced)
+    monkeypatch.setattr(os, "fsync", synced)
     try:
         files.write("a/b", DATA)
         assert files.read("a/b") == DATA
