@@ -58,8 +58,11 @@ class Directory:
                 file.flush()
                 os.fsync(file.fileno())
             draft.rename(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        except FileNotFoundError:
+            # Another writer of the same file was first, and removed this draft.
+            if path.read_bytes() != data:
+                raise
+        _remove_drafts(path)
         for folder in (path.parent, *path.parent.parents):
             _sync(folder)
             if folder == self._root:
@@ -74,8 +77,7 @@ class Directory:
         """Remove a file, or what a kill left of it, and its folders if they are empty then."""
         path = self._root / name
         path.unlink(missing_ok=True)
-        for draft in path.parent.glob(f".{escape(path.name)}.*{_DRAFT}"):
-            draft.unlink(missing_ok=True)
+        _remove_drafts(path)
         for folder in path.parents:
             if folder == self._root:
                 return
@@ -90,6 +92,12 @@ class Directory:
             for path in self._root.rglob("*")
             if path.is_file()
         )
+
+
+def _remove_drafts(path: Path) -> None:
+    """Remove what killed writers of a file left."""
+    for draft in path.parent.glob(f".{escape(path.name)}.*{_DRAFT}"):
+        draft.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:
