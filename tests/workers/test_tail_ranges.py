@@ -77,7 +77,7 @@ def test_ranges_fill_a_pane_like_the_rows_of_each_tail(spec, options):
 def assert_same_narrow(one: TailRows, other: TailRows) -> None:
     assert one.known_narrow is not None and other.known_narrow is not None
     for mine, theirs in zip(one.known_narrow, other.known_narrow, strict=True):
-        assert mine.dtype == theirs.dtype and mine.tolist() == theirs.tolist()
+        np.testing.assert_array_equal(mine, theirs, strict=True)
 
 
 @some_specs
