@@ -1,7 +1,7 @@
 """Updates of a histograms body: checked and packed, as the engine takes them; each with the pointer to it in the body."""
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -16,6 +16,7 @@ from calibrant_server.service.http.errors import BodyTooLarge, InvalidQuery, Mod
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem_responses import violation_of
 from calibrant_server.service.ingest.model_rules import (
+    microseconds,
     reject_too_many,
     reject_undeclared_update,
 )
@@ -234,7 +235,7 @@ def _updates(
     made = [
         PackedUpdate(
             packed=packed,
-            event_time_us=None if head.event_time is None else _microseconds(head.event_time),
+            event_time_us=None if head.event_time is None else microseconds(head.event_time),
             slices=head.slice,
             source=head.source,
             epoch=head.epoch,
@@ -305,7 +306,7 @@ def _check_time(
 
 def _check_panes(updates: list[PackedUpdate], config: ModelConfig, context: IngestContext) -> None:
     """Reject updates of more panes than one commit may hold."""
-    received_us = _microseconds(context.received_at)
+    received_us = microseconds(context.received_at)
     refs = set()
     for update in updates:
         at_us = received_us if update.event_time_us is None else update.event_time_us
@@ -315,10 +316,6 @@ def _check_panes(updates: list[PackedUpdate], config: ModelConfig, context: Inge
     if len(refs) > limit:
         detail = f"Received updates of {len(refs)} panes, slices counted; expected at most {limit}. Split the request."
         raise CalibrationInputError([Violation("/histograms", "too_many_panes", detail)])
-
-
-def _microseconds(at: datetime) -> int:
-    return (at - EPOCH) // timedelta(microseconds=1)
 
 
 def _config_for(placed: list[PlacedUpdate], context: IngestContext) -> ModelConfig:

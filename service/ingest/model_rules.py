@@ -186,7 +186,7 @@ def rows_in_time(
     times = checked.batch.event_times
     if times is None:
         return checked
-    received_us = _microseconds(received_at)
+    received_us = microseconds(received_at)
     bad = times > received_us + limits.future_skew_s * MICROSECONDS
     detail = f"Received an event time more than {limits.future_skew_s} s in the future; expected a past one. Check the sender's clock."
     violations = _at(bad, checked, "future", detail)
@@ -220,10 +220,11 @@ def check_panes(batch: Batch, config: ModelConfig, received_at: datetime, limits
     """
     if batch.event_times is None and not batch.slices:
         return  # One pane, at the time of receipt.
-    _bound_panes(batch, config, _microseconds(received_at), limits.max_panes)
+    _bound_panes(batch, config, microseconds(received_at), limits.max_panes)
 
 
-def _microseconds(at: datetime) -> int:
+def microseconds(at: datetime) -> int:
+    """Return the microseconds since 1970 UTC."""
     return (at - EPOCH) // timedelta(microseconds=1)
 
 

@@ -71,9 +71,8 @@ class WindowRecords:
                 if row.ratings and id_ not in found:
                     n_ratings += len(row.ratings)
                 found[id_] = row
-                if len(found) > max_rows or n_ratings > MAX_RATINGS:
-                    _reject_more(len(found), max_rows, "labelled records")
-                    _reject_more(n_ratings, MAX_RATINGS, "ratings by named raters")
+                _reject_more(len(found), max_rows, "labelled records")
+                _reject_more(n_ratings, MAX_RATINGS, "ratings by named raters")
         return LabelledRows.of(found, self.config.task)
 
     def _walk(self) -> Iterator[tuple[bytes, bytes]]:
