@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 TEXTS = ("ids", "units", "cases")
 # Of zstandard: packed batches are read and dropped within moments, and scores hardly compress.
-_FAST_LEVEL = -5
+FAST_LEVEL = -5
 
 
 def pack_batch(batch: Batch) -> bytes:
@@ -39,7 +39,7 @@ def pack_batch(batch: Batch) -> bytes:
     if batch.slices is not None:
         about["slices"] = list(batch.slices)
         arrays |= {f"slice {key}": _as_bytes(values) for key, values in batch.slices.items()}
-    return pack(arrays, about, level=_FAST_LEVEL)
+    return pack(arrays, about, level=FAST_LEVEL)
 
 
 def unpack_fields(data: bytes) -> tuple[tuple[Ints, Ints, Ints], Columns]:

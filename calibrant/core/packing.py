@@ -110,7 +110,12 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
         raise ValueError(
             f"Received {size} bytes of arrays and {len(header)} of header; that is more than `unpack` reads."
         )
-    body = _compressed(b"".join(chunks), level)
+    return pack_content(header, b"".join(chunks), level=level)
+
+
+def pack_content(header: bytes, content: bytes, *, level: int) -> bytes:
+    """Return a header and the content that it describes as `pack` does."""
+    body = _compressed(content, level)
     checksum = _checksum(FORMAT, header, body)
     return _PREFIX.pack(MAGIC, FORMAT, len(header), len(body), checksum) + header + body
 

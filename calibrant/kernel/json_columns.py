@@ -102,7 +102,7 @@ class _Text:
     def __init__(self, data: bytes, kernel: ctypes.CDLL) -> None:
         self._data = data
         self._members = (JsonMember * MAX_MEMBERS)()
-        self.structure = JsonText(data, len(data), _powers_of_five().ctypes.data)
+        self.structure = JsonText(data, len(data), powers_of_five().ctypes.data)
         kernel.calibrant_kernel_json_size(ctypes.byref(self.structure))
         self._values = np.empty(self.structure.max_values)
         self._ends = np.empty(self.structure.max_ends, np.int64)
@@ -137,7 +137,7 @@ def _member(
 
 
 @lru_cache(maxsize=1)
-def _powers_of_five() -> NDArray[np.uint64]:
+def powers_of_five() -> NDArray[np.uint64]:
     """Return the leading 128 bits of powers of five, those of negative ones rounded up; uint64 (n, 2), high half first."""
     found = []
     for power in range(_MIN_POWER, _MAX_POWER + 1):

@@ -16,7 +16,7 @@ from pathlib import Path
 VARIABLE = "CALIBRANT_KERNEL"
 OFF, BASELINE = "off", "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
-ABI = 8
+ABI = 9
 NAME = "libcalibrant_kernel" + (".dylib" if sys.platform == "darwin" else ".so")
 PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))
 
@@ -102,6 +102,8 @@ def _declare(found: ctypes.CDLL) -> None:
     found.calibrant_kernel_json_size.restype = None
     found.calibrant_kernel_json_lines.argtypes = [pointer]
     found.calibrant_kernel_json_lines.restype = int64
+    found.calibrant_kernel_small_batch.argtypes = [pointer]
+    found.calibrant_kernel_small_batch.restype = int64
     found.calibrant_kernel_digests.argtypes = [ctypes.c_char_p, pointer, int64, int64, pointer]
     found.calibrant_kernel_digests.restype = None
     found.calibrant_kernel_narrow.argtypes = [pointer, pointer, pointer, pointer]

@@ -141,6 +141,15 @@ class JsonText(ctypes.Structure):
     ]
 
 
+class SmallBatch(ctypes.Structure):
+    _fields_ = [
+        ("text", ctypes.c_char_p),
+        *((name, _Int) for name in ("length", "n_classes", "capacity")),
+        *((name, _Pointer) for name in ("powers", "values", "ends", "ratings", "columns", "packed")),
+        *((name, _Int) for name in ("n", "n_ratings", "is_logits", "id", "id_end")),
+    ]
+
+
 def shapes_of(spec: PaneSpec) -> dict[KernelBlock, int]:
     """Return the blocks that the kernel fills in panes of a specification, with their sizes.
 

@@ -2,8 +2,12 @@
 
 from calibrant.core.batch import Batch, BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.small_batches import small_batch
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
+from calibrant_server.service.http.bodies import JSON, Body
+from calibrant_server.service.ingest.columns import MIN_KERNEL_BYTES
 from calibrant_server.service.ingest.model_rules import (
+    SEGMENTATION,
     check_panes,
     checked_batch,
     reject_many_ids,
@@ -54,6 +58,27 @@ def prediction_batch(
         origin=origin,
         # The share of a named unit depends on its batch, and a record on the ones before: these stay in order.
         may_spread=origin is None and batch.unit_source == "row",
+    )
+
+
+def small_predictions(body: Body, context: IngestContext) -> IngestBatch | None:
+    """Return the batch of a small JSON body of scores and labels; None where it must be read and checked in full."""
+    config = context.config
+    if config is None or config.task == SEGMENTATION or body.media_type != JSON:
+        return None
+    if len(body.data) >= MIN_KERNEL_BYTES:
+        return None
+    found = small_batch(body.data, config.task, config.n_classes)
+    if found is None or found.n > context.settings.max_rows:
+        return None
+    return context.batch(
+        config,
+        PREDICTIONS,
+        found.payload,
+        found.digest,
+        found.n,
+        batch_id=found.batch_id,
+        may_spread=True,
     )
 
 

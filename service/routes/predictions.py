@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.origin import ORIGIN_FIELDS, agreed_origin, origin_of_query
-from calibrant_server.service.ingest.prediction_batch import prediction_batch
+from calibrant_server.service.ingest.prediction_batch import prediction_batch, small_predictions
 from calibrant_server.service.ingest.schemas import (
     IngestResponse,
     PredictionRecord,
@@ -72,6 +72,9 @@ def load_predictions(
     body: Body, context: IngestContext, origin: Origin | None = None
 ) -> IngestBatch:
     """Return the batch that a body holds, or raise every violation. The query may state its origin instead."""
+    small = small_predictions(body, context) if origin is None else None
+    if small is not None:
+        return small
     posted = read_columns(body, context.settings, head=("batch_id", *ORIGIN_FIELDS))
     agreed = posted.origin if origin is None else agreed_origin(posted.origin, origin)
     return prediction_batch(posted, context, agreed)

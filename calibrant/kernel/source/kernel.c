@@ -10,6 +10,7 @@
 #include "json_lines.c"
 #include "narrow.c"
 #include "noisy_sums.c"
+#include "small_batch.c"
 #include "workspace.h"
 
 #if defined(_WIN32)
@@ -303,6 +304,12 @@ EXPORTED void calibrant_kernel_json_size(JsonText *text)
 EXPORTED int64_t calibrant_kernel_json_lines(JsonText *text)
 {
     return read_lines(text);
+}
+
+/* Read a small batch. Returns 1, or 0 where the document must be read and checked in full. */
+EXPORTED int64_t calibrant_kernel_small_batch(SmallBatch *batch)
+{
+    return read_small_batch(batch);
 }
 
 /* Write the BLAKE2b digest of each of n texts, `size` bytes each. */
