@@ -13,7 +13,7 @@ import json
 import marshal
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -134,12 +134,7 @@ def unpack(data: bytes, *, largest: int = MAX_CONTENT) -> tuple[dict[str, NDArra
         Another format, damaged, too large, or of a newer format.
     """
     try:
-        length = _lengths(data)[0]
-        if packed_length(data) != len(data):
-            raise PackingError("the bytes are shorter or longer than their header says")
-        text, frame = data[_PREFIX.size : _PREFIX.size + length], data[_PREFIX.size + length :]
-        if _checksum(FORMAT, text, frame) != _PREFIX.unpack_from(data)[4]:
-            raise PackingError("damaged bytes: the checksum differs")
+        text, frame = _opened(data)
         layout = _layout(text)
         arrays = _read_arrays(layout, frame, min(largest, MAX_CONTENT))
         return arrays, marshal.loads(layout.about)
@@ -147,6 +142,73 @@ def unpack(data: bytes, *, largest: int = MAX_CONTENT) -> tuple[dict[str, NDArra
         raise
     except _FAULTS as error:
         raise _damaged(error) from error
+
+
+class Alike(NamedTuple):
+    """Packed arrays of one description.
+
+    Attributes
+    ----------
+    places : which of the items these are
+    arrays : as of `unpack`, with a first axis for the items
+    """
+
+    places: list[int]
+    arrays: dict[str, NDArray[Any]]
+    about: Header
+
+
+def unpack_alike(items: Sequence[bytes], *, largest: int) -> list[Alike]:
+    """Read small items, those with equal descriptions as one: to read an item alone costs more than its arrays.
+
+    Items that `unpack` would reject are left out, and so are items with more than `largest` bytes in memory.
+    """
+    found: dict[bytes, tuple[_Layout, list[int], list[bytes]]] = {}
+    for place, data in enumerate(items):
+        try:
+            text, frame = _opened(data)
+            layout = _layout(text)
+            if layout.content > largest:
+                continue
+            body = _decompressed(frame, layout.content)
+        except (PackingError, *_FAULTS):
+            continue
+        if len(body) == layout.length:
+            _, places, bodies = found.setdefault(text, (layout, [], []))
+            places.append(place)
+            bodies.append(body)
+    return [
+        Alike(places, _arrays_alike(layout, bodies), marshal.loads(layout.about))
+        for layout, places, bodies in found.values()
+    ]
+
+
+def _opened(data: bytes) -> tuple[bytes, bytes]:
+    """Return the header and the frame of packed arrays."""
+    length = _lengths(data)[0]
+    if packed_length(data) != len(data):
+        raise PackingError("the bytes are shorter or longer than their header says")
+    text, frame = data[_PREFIX.size : _PREFIX.size + length], data[_PREFIX.size + length :]
+    if _checksum(FORMAT, text, frame) != _PREFIX.unpack_from(data)[4]:
+        raise PackingError("damaged bytes: the checksum differs")
+    return text, frame
+
+
+def _arrays_alike(layout: _Layout, bodies: list[bytes]) -> dict[str, NDArray[Any]]:
+    n_items = len(bodies)
+    content = np.frombuffer(b"".join(bodies), np.uint8).reshape(n_items, layout.length)
+    arrays: dict[str, NDArray[Any]] = {}
+    made: list[NDArray[Any]] = []
+    for name, shape, dtype, stored_as, n, start, same_as in layout.columns:
+        width = stored_as.itemsize
+        if same_as >= 0:
+            stored = made[same_as]
+        else:
+            raw = content[:, start : start + n * width].reshape(n_items, width, n)
+            stored = raw.transpose(0, 2, 1).copy().view(stored_as).reshape(n_items, n)
+        made.append(stored)
+        arrays[name] = stored.astype(dtype).reshape(n_items, *shape)
+    return arrays
 
 
 def described(data: bytes) -> tuple[Header, int]:

@@ -145,7 +145,10 @@ class SmallBatch(ctypes.Structure):
     _fields_ = [
         ("text", ctypes.c_char_p),
         *((name, _Int) for name in ("length", "n_classes", "capacity")),
-        *((name, _Pointer) for name in ("powers", "values", "ends", "ratings", "columns", "packed")),
+        *(
+            (name, _Pointer)
+            for name in ("powers", "values", "ends", "ratings", "columns", "packed")
+        ),
         *((name, _Int) for name in ("n", "n_ratings", "is_logits", "id", "id_end")),
     ]
 

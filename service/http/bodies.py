@@ -17,10 +17,13 @@ from importlib.util import find_spec
 import zstandard
 from anyio import from_thread
 from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from calibrant.core.errors import Violation
 from calibrant.core.extras import pip_install
 from calibrant_server.service.http.arrow_sizes import ArrowSizes, arrow_sizes
+from calibrant_server.service.http.begun import Begun
 from calibrant_server.service.http.errors import (
     BodyTooLarge,
     BodyTooSlow,
@@ -174,13 +177,23 @@ def too_large(limit: int) -> BodyTooLarge:
 async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
     """Return the body as sent; its end must come in time, and a part of it in each period."""
     limit = settings.max_body_bytes
+    first = Begun(request.receive())
+    if first.is_done and not first.result.get("more_body", False):
+        # A small body has usually arrived with its head. Then there is nothing to wait for, and no timer is needed.
+        body = _chunk(first.result)
+        if len(body) > limit:
+            raise too_large(limit)
+        hold.reach(len(body))
+        return body
     chunks: list[bytes] = []
-    size = 0
+    size, more_body = 0, True
     now = asyncio.get_running_loop().time
     last, wanted = now() + BODY_TIMEOUT_S, MIN_PERIOD_BYTES
     try:
         async with asyncio.timeout_at(min(last, now() + RATE_PERIOD_S)) as timer:
-            async for chunk in request.stream():
+            while more_body:
+                message = await (first if not chunks else request.receive())
+                chunk, more_body = _chunk(message), message.get("more_body", False)
                 size += len(chunk)
                 if size > limit:
                     raise too_large(limit)
@@ -192,6 +205,14 @@ async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
     except TimeoutError as error:
         raise BodyTooSlow() from error
     return b"".join(chunks)
+
+
+def _chunk(message: Message) -> bytes:
+    """Return the bytes of a part of a body."""
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect()
+    chunk: bytes = message.get("body", b"")
+    return chunk
 
 
 def decoded_limit(n_sent: int, settings: Settings) -> int:

@@ -15,6 +15,7 @@ import resource
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +23,7 @@ import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from calibrant_server.service.http.errors import Saturated
+from calibrant_server.service.http.joined_responses import JoinedResponse
 
 HEADER_TIMEOUT_S = 10.0  # for the first byte of a connection, and for all headers of a request
 KEEP_ALIVE_S = 30  # between two requests
@@ -254,6 +256,7 @@ class BoundedHead:
         """Reject a head that another server on the way could read differently."""
         check_head(self.headers, self.parser.get_http_version())
         super().on_headers_complete()  # type: ignore[misc]
+        joined_cycle(self.cycle)
 
     def send_400_response(self, msg: str) -> None:
         """Reject what cannot be parsed, after the responses to the requests before it."""
@@ -284,6 +287,21 @@ class BoundedHead:
         """Count trailers from the last byte of the body; the app bounds the body."""
         self._n_head = 0
         super().on_body(body)  # type: ignore[misc]
+
+
+@lru_cache(1)
+def _joined() -> tuple[type, type]:
+    """Return uvicorn's class of a request and its response, and one that sends head and body together."""
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+    return RequestResponseCycle, type("JoinedCycle", (JoinedResponse, RequestResponseCycle), {})
+
+
+def joined_cycle(cycle: Any) -> None:
+    """Make a cycle of uvicorn send head and body together. There is no setting of its class."""
+    plain, joined = _joined()
+    if type(cycle) is plain:
+        cycle.__class__ = joined
 
 
 def protocol_in(slots: ConnectionSlots, parser: str | None = None) -> type[BoundedProtocol]:

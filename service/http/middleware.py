@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
@@ -34,6 +33,7 @@ from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.audit_record import record
 from calibrant_server.workers.ingest import inbox
+from calibrant_server.workers.store.random_text import random_hex
 
 log = logging.getLogger("service.access")
 
@@ -254,7 +254,7 @@ def identify(scope: Scope) -> None:
     once = [name for name, _ in scope["headers"]].count(REQUEST_ID) == 1
     named = sent.get(REQUEST_ID, b"")
     is_valid = once and _VALID_ID.fullmatch(named)
-    new = secrets.token_hex(40)  # one call of the system for all three
+    new = random_hex(40)
     scope["request_id"] = named.decode() if is_valid else new[:32]
     scope["traceparent"] = _traceparent(sent.get(TRACEPARENT, b""), new[32:64], new[64:])
 

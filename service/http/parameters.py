@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from secrets import token_hex
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Request
@@ -12,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from calibrant.core.errors import Violation
 from calibrant.input.name_columns import NAME, NAME_RULE
 from calibrant_server.service.http.errors import InvalidName, MalformedRequest, NotAcceptable
+from calibrant_server.workers.store.random_text import random_hex
 
 PATTERN = r"[A-Za-z0-9._:@-]{1,128}"
 NO_FOLDER: Any = {"not": {"enum": [".", ".."]}}
@@ -68,6 +68,12 @@ WAIT = re.compile(r"wait\s*=\s*\"?(\d{1,9})\"?", re.IGNORECASE)
 TAG = re.compile(r'(W/)?("[^"]*")')
 
 
+def header_values(request: Request, name: str) -> list[str]:
+    """Return all values of a header, whose name is given in lower case."""
+    wanted = name.encode()
+    return [value.decode("latin-1") for found, value in request.scope["headers"] if found == wanted]
+
+
 def only(request: Request, name: str) -> str | None:
     """Return the value of a header; none if it is absent.
 
@@ -76,7 +82,7 @@ def only(request: Request, name: str) -> str | None:
     MalformedRequest
         The header is present more than once: all values but one would be ignored.
     """
-    values = request.headers.getlist(name)
+    values = header_values(request, name)
     if len(values) > 1:
         detail = f"Received header {name} {len(values)} times; expected 1. Send it once."
         raise MalformedRequest(detail, errors=[Violation(f"/{name}", "repeated_header", detail)])
@@ -88,7 +94,7 @@ def preferred_wait(request: Request) -> int | None:
 
     A preference that cannot be parsed is ignored, as the RFC requires.
     """
-    for header in request.headers.getlist("prefer"):
+    for header in header_values(request, "prefer"):
         for preference in header.split(","):
             found = WAIT.fullmatch(preference.split(";")[0].strip())
             if found:
@@ -158,7 +164,7 @@ def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
     if in_body is not None and in_header is not None and in_body != in_header:
         detail = f"Received batch_id {in_body!r} and header Idempotency-Key {in_header!r}; expected equal values. Send one of them."
         raise InvalidName(detail, errors=[Violation("/batch_id", "same_id", detail)])
-    return in_body or in_header or f"b.{token_hex(16)}"
+    return in_body or in_header or f"b.{random_hex(16)}"
 
 
 def _unquoted(key: str) -> str:

@@ -1,3 +1,4 @@
+# ruff: noqa: UP031 - braces of JSON would have to be doubled
 """Small JSON bodies that the kernel reads in one call: the same entry of the stream, to the bit, and the same errors as in full."""
 
 from dataclasses import replace
@@ -106,7 +107,9 @@ def test_the_same_entry(seed, n, n_classes, kind, labels):
 @pytest.mark.parametrize("labels", ["one", "equal", "ragged"])
 def test_usual_bodies_are_read_in_one_call(kind, labels):
     for n_classes in (2, 3, 7, 8, 9, 16, 30):
-        data = orjson.dumps(columns_of(n_classes, 3, n_classes, kind, labels), option=orjson.OPT_INDENT_2)
+        data = orjson.dumps(
+            columns_of(n_classes, 3, n_classes, kind, labels), option=orjson.OPT_INDENT_2
+        )
         assert is_read(data, context_of(n_classes))
         assert_same(data, context_of(n_classes))
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from secrets import token_hex
 from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
@@ -56,6 +55,7 @@ from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
 from calibrant_server.workers.store.model_places import ModelPlaces
 from calibrant_server.workers.store.page_sessions import PageSessions
+from calibrant_server.workers.store.random_text import random_hex
 from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.slice_names import is_live
@@ -160,7 +160,7 @@ class Inbox:
         ------
         BatchConflictError, BacklogFullError, IdsFullError, RecordsFullError, ModelMismatchError, StoreUnavailableError
         """
-        nonce = token_hex(4)
+        nonce = random_hex(4)
         return await self._retried(lambda: self._enqueue_once(batch, nonce), writes=True)
 
     async def record(self, model_key: str, batch_id: str) -> BatchReceipt | None:

@@ -19,6 +19,7 @@ from typing import Any
 from calibrant.core.hashing import hash_names
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
+from calibrant_server.workers.ingest.alike_batches import rows_of_batches
 from calibrant_server.workers.ingest.baseline_samples import BaselineSamples
 from calibrant_server.workers.ingest.cached_pane import CachedPane, UnreadablePane, total_field
 from calibrant_server.workers.ingest.changed_rows import ChangedRows
@@ -244,11 +245,10 @@ class PaneCache:
 
     def _rows_of(self, part: int, new: NewRows | None, change: ChangedRows | None) -> TailRows:
         rows = self._numerics.rows
-        added: list[TailRows] = []
-        for batch in [] if new is None else new.batches:
-            added.append(rows.of_batch(batch, part + len(added)))
+        batches = [] if new is None else new.batches
+        added = rows_of_batches(rows, batches, part)
         if change is not None:
-            added += change.rows(rows, part + len(added))
+            added += change.rows(rows, part + len(batches))
         return rows.together(added)
 
     def _limit(self, key: PaneKey, config: ModelConfig, tail: CachedTail, added: TailRows) -> int:

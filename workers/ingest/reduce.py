@@ -22,6 +22,7 @@ from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, fill_together, rows_by_pane
 from calibrant.core.spec import PaneSpec
+from calibrant_server.workers.ingest.alike_batches import alike_together
 from calibrant_server.workers.ingest.changed_rows import ChangedRows
 from calibrant_server.workers.ingest.delta_merging import merge_sums
 from calibrant_server.workers.ingest.deltas import Delta
@@ -186,7 +187,10 @@ class NewRows:
     def close(self, numerics: Numerics) -> None:
         """Fill batches with a value that is not known to fill, so that an error is found before they are stored."""
         spec = numerics.spec(self.config)
-        doubtful = [batch for batch in self.unchecked if not numerics.is_valid(batch, spec)]
+        doubtful: list[Batch] = []
+        for whole, some in alike_together(self.unchecked):
+            if not numerics.is_valid(whole, spec):
+                doubtful += [batch for batch in some if not numerics.is_valid(batch, spec)]
         if doubtful:
             numerics.fill_together(numerics.empty(spec), doubtful)
         self.unchecked = []
@@ -217,10 +221,12 @@ class Reduction:
     lifted : samples of posted panes
     touched : panes that change
     n_rows : rows without ids, by pane
+    unpacked : payloads that were unpacked together, by the id of their entry
     """
 
     def __init__(self, reads: StoreReads | None = None) -> None:
         self.reads = reads or StoreReads()
+        self.unpacked: dict[str, Batch] = {}
         self.other: dict[str, dict[str, int]] = {}
         self.outcomes: dict[str, RowOutcomes] = {}
         self.rows: dict[PaneKey, NewRows] = {}
@@ -299,7 +305,7 @@ def reduce_entry(
 def _predictions(
     entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction
 ) -> int:
-    sent = numerics.batch.unpack(entry.payload)
+    sent = into.unpacked.pop(entry.id, None) or numerics.batch.unpack(entry.payload)
     has_ids = getattr(sent, "ids", None) is not None
     counts = (
         into.reads.join.new_rows(config, sent, entry.received_ms)

@@ -7,8 +7,11 @@ it. An id with a final record never counts again.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 ACCEPTED, MERGED, REJECTED, DEAD_LETTERED = "accepted", "merged", "rejected", "dead_lettered"
 # Not final: the entry is stored, and counts once when it is replayed.
@@ -55,7 +58,9 @@ class BatchRecord:
 
     def ended(self, status: str, **changes: Any) -> BatchRecord:
         """Return the record with an outcome."""
-        return replace(self, status=status, **changes)
+        found = copy(self)
+        vars(found).update(changes, status=status)
+        return found
 
     def is_of(self, digest: bytes) -> bool:
         """Whether it may be the record of a batch with this digest."""
@@ -68,14 +73,15 @@ class BatchRecord:
             for name, value in vars(self).items()
             if value != _DEFAULTS.get(name)
         }
-        return _as_json(short).encode()
+        # Only lists and objects hold texts of clients, which may have characters that the faster writer writes otherwise.
+        if any(type(value) in (list, dict) for value in short.values()):
+            return _as_json(short).encode()
+        return orjson.dumps(short)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> BatchRecord:
         """Read a record; skip names of later versions."""
-        return cls(
-            **{_LONG[name]: value for name, value in json.loads(text).items() if name in _LONG}
-        )
+        return cls(**{_LONG[name]: value for name, value in _parsed(text).items() if name in _LONG})
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,14 @@ _DEFAULTS = {
 }
 _LONG = {short: name for name, short in _SHORT.items()}
 _as_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _parsed(text: bytes | str) -> dict[str, Any]:
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:  # half of a pair of surrogates, which a client may have sent
+        found = json.loads(text)
+    return dict(found)
 
 
 def expiry_bucket_s(ttl_s: int) -> int:
