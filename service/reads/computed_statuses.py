@@ -43,7 +43,7 @@ REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
 _NAMES = frozenset(
     {
         "tenant", "model", "generation", "revision", "created_at", "importing", "imported", "partition", "moves",
-        "moving", "side_partitions", "former_side_partitions", "have_shards_moved",
+        "moving", "side_partitions", "former_side_partitions", "have_shards_moved", "own_shards",
     }
 )  # fmt: skip
 _SHARED = tuple(each.name for each in fields(ModelConfig) if each.name not in _NAMES)

@@ -197,7 +197,7 @@ def redeclared(config: ModelConfig) -> ModelConfig:
     checked = {name: getattr(made, name) for name in (*names, "listed_classes", "composites")}
     # The partitions are those of the store that wrote it.
     checked |= {"fill_partitions": 1, "side_partitions": [], "former_side_partitions": []}
-    checked |= {"have_shards_moved": False}
+    checked |= {"have_shards_moved": False, "own_shards": None}
     return replace(config, **checked, alarm=stored_alarm(settings.alarm, made, None))
 
 

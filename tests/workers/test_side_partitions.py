@@ -11,11 +11,13 @@ from redis.exceptions import ConnectionError as StoreConnectionError
 from calibrant_server.workers.ingest import outbox, partition_loop
 from calibrant_server.workers.ingest.dead_letters import dead_letters, replay
 from calibrant_server.workers.ingest.errors import BatchConflictError, ModelMismatchError
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.side_partitions import (
     N_SHARDS,
     TooManyPartitions,
     all_sides,
+    own_shards,
     shard_of,
     side_partition,
     with_sides,
@@ -99,12 +101,32 @@ def of_own(config):
 
 
 class TestRule:
-    def test_each_partition_has_about_as_many_shards(self, bench):
+    def test_the_own_partition_has_fewer_shards_and_each_other_as_many(self, bench):
         config = put_hot(bench)
         places = [side_partition(config, f"b{i}") for i in range(4000)]
-        shares = [places.count(each) / len(places) for each in {*places}]
-        assert len(shares) == 4 and max(shares) < 0.29
+        shares = {each: places.count(each) / len(places) for each in {*places}}
+        own = shares.pop(None)
+        assert len(shares) == 3 and max(shares.values()) - min(shares.values()) < 0.04
+        assert 0.15 < own < 0.2 < min(shares.values())
         assert {shard_of(f"b{i}") for i in range(4000)} == set(range(N_SHARDS))
+
+    @pytest.mark.parametrize("n", range(2, 65))
+    def test_every_partition_has_a_shard(self, n):
+        config = replace(MODEL, side_partitions=list(range(1, n)), own_shards=own_shards(n))
+        places = {side_partition(config, f"b{i}") for i in range(4000)}
+        assert places == {None, *range(1, n)}
+
+    def test_a_configuration_of_an_earlier_version_keeps_its_shards_until_it_is_changed(
+        self, bench
+    ):
+        four = put_hot(bench, 4)
+        earlier = ModelConfig.from_json(replace(four, own_shards=None).to_json())
+        places = [None, *four.side_partitions]
+        for name in (f"b{i}" for i in range(200)):
+            assert side_partition(earlier, name) == places[shard_of(name) % 4]
+        changed = with_sides(earlier, earlier, bench.store.keys.number_of(four), N_PARTITIONS)
+        assert changed.have_shards_moved and not four.have_shards_moved
+        assert changed.own_shards == four.own_shards
 
     def test_side_partitions_stay_where_their_number_grows(self, bench):
         two = put_hot(bench, 2)

@@ -40,6 +40,7 @@ class ModelConfig:
     fill_partitions : partitions that fill batches of the model; above 1, some are side partitions
     side_partitions, former_side_partitions : present ones, and earlier ones that are none now
     have_shards_moved : whether records of batches may be in other partitions than the present ones of their shards
+    own_shards : shards of batches that its own partition has, if others have some; None: as many as each of these
     """
 
     tenant: str
@@ -70,6 +71,7 @@ class ModelConfig:
     side_partitions: list[int] = field(default_factory=list)
     former_side_partitions: list[int] = field(default_factory=list)
     have_shards_moved: bool = False
+    own_shards: int | None = None
 
     @property
     def has_sides(self) -> bool:
@@ -145,6 +147,7 @@ _DEFAULTS: dict[str, Any] = {
     "side_partitions": [],
     "former_side_partitions": [],
     "have_shards_moved": False,
+    "own_shards": None,
 }
 
 

@@ -277,4 +277,5 @@ def _revised(current: ModelConfig, config: ModelConfig) -> ModelConfig:
         side_partitions=current.side_partitions,
         former_side_partitions=current.former_side_partitions,
         have_shards_moved=current.have_shards_moved,
+        own_shards=current.own_shards,
     )
