@@ -6,9 +6,11 @@ recursion would otherwise fill a disk.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -22,9 +24,51 @@ def configure_logs(stream: TextIO | None = None) -> None:
     # Lines do not say where in the code, in which thread or process they were written: finding it out takes a fifth of a line's time.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = TurnHandler(stream or sys.stderr)
     handler.setFormatter(formatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class TurnHandler(logging.StreamHandler[TextIO]):
+    """Writes what one turn of the event loop logs by one call of the system, which takes longer than making a line.
+
+    A process that is killed may lose the lines of its last turn. Warnings and errors, and lines of threads, are written at once.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lines: list[str] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, or keep it until the end of the turn."""
+        loop = asyncio._get_running_loop() if record.levelno <= logging.INFO else None
+        if loop is None:
+            self._write_lines()
+            super().emit(record)
+            return
+        try:
+            line = self.format(record) + self.terminator
+        except (
+            Exception
+        ):  # as in the base class: a line that cannot be made is reported, and its request goes on
+            self.handleError(record)
+            return
+        if not self._lines or loop is not self._loop:
+            self._loop = loop
+            loop.call_soon(self.flush)
+        self._lines.append(line)
+
+    def flush(self) -> None:
+        """Write what was kept."""
+        with self.lock or nullcontext():
+            self._write_lines()
+        super().flush()
+
+    def _write_lines(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines:
+            self.stream.write("".join(lines))
 
 
 def formatter() -> logging.Formatter:

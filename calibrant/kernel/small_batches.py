@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.kernel.json_columns import powers_of_five
 from calibrant.kernel.library import library
@@ -37,7 +38,7 @@ class _Memory:
     """A structure of the kernel with the memory that it refers to."""
 
     def __init__(self) -> None:
-        self._arrays = {
+        self._arrays: dict[str, NDArray[Any]] = {
             "values": np.empty(MAX_BYTES),
             "ends": np.empty(MAX_BYTES, np.int64),
             "ratings": np.empty(3 * MAX_BYTES, np.uint8),

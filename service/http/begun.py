@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -11,6 +11,10 @@ T = TypeVar("T")
 class Begun(Generic[T]):
     """A coroutine that has begun; await it for its result, once.
 
+    Parameters
+    ----------
+    function : that makes it
+
     Attributes
     ----------
     is_done : whether it did not have to wait; `result` is then its result
@@ -18,7 +22,9 @@ class Begun(Generic[T]):
 
     result: T
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, function: Callable[[], Awaitable[T]]) -> None:
+        coroutine = function()
+        assert isinstance(coroutine, Coroutine)
         self._coroutine = coroutine
         self.is_done = False
         self._step(coroutine.send, None)

@@ -177,7 +177,7 @@ def too_large(limit: int) -> BodyTooLarge:
 async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
     """Return the body as sent; its end must come in time, and a part of it in each period."""
     limit = settings.max_body_bytes
-    first = Begun(request.receive())
+    first: Begun[Message] = Begun(request.receive)
     if first.is_done and not first.result.get("more_body", False):
         # A small body has usually arrived with its head. Then there is nothing to wait for, and no timer is needed.
         body = _chunk(first.result)

@@ -44,7 +44,8 @@ MAX_CONFIGS_BYTES = 32 * 1024 * 1024
 ROWS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
-@dataclass(frozen=True)
+# Not frozen: one is made for each request, which takes a frozen dataclass several times as long.
+@dataclass
 class IngestContext:
     """What preparing a batch needs besides the body. `config` is None if the model does not exist yet."""
 
@@ -205,7 +206,7 @@ class IngestAccess:
 
     def _count(self, batch: IngestBatch, receipt: BatchReceipt) -> None:
         if not receipt.duplicate:
-            self.request.app.state.metrics.accepted.labels(batch.kind).inc(receipt.accepted)
+            self.request.app.state.metrics.accept(batch.kind, receipt.accepted)
 
     async def _appended(
         self,

@@ -6,8 +6,7 @@ from memory: they cost neither parsing nor a round trip. Then one is let through
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,31 +50,18 @@ class Admission:
                 raise type(closed.problem)(closed.problem.detail, retry_after_s=left_s)
             del self._closed[key]
 
-    @contextmanager
-    def remembering(self, model_key: str) -> Iterator[None]:
-        """Remember a rejection by the store for the requests that follow."""
-        try:
-            yield
-        except (BacklogFull, IdsFull) as problem:
-            self._close(model_key, problem)
-            raise
-        except StoreUnavailable as problem:
-            self._close(EVERYONE, problem)
-            raise
+    def remembering(self, model_key: str) -> "Remembering":
+        """Remember, in a `with` block, a rejection by the store for the requests that follow."""
+        return Remembering(self, model_key)
 
-    def _close(self, key: str, problem: RetryLater) -> None:
+    def close(self, key: str, problem: RetryLater) -> None:
         now = time.monotonic()
         believed_s = min(problem.retry_after_s, BELIEVED_S)
         self._closed[key] = Closed(problem, now + problem.retry_after_s, now + believed_s)
 
-    @contextmanager
-    def hold(self) -> Iterator["Hold"]:
-        """Yield an empty reservation; its bytes are released at the end."""
-        hold = Hold(self)
-        try:
-            yield hold
-        finally:
-            self.add(hold.tenant, -hold.n_bytes)
+    def hold(self) -> "Hold":
+        """Return an empty reservation; its bytes are released at the end of its `with` block."""
+        return Hold(self)
 
     def limit(self, tenant: str | None, own: int) -> int:
         """Return the bytes up to which a request that holds `own` bytes may reserve.
@@ -121,6 +107,26 @@ class ServedRequests:
                 del self.of[tenant]
 
 
+# No generators: every request enters these, and a generator as a context manager takes several times as long.
+class Remembering:
+    """A block in which a rejection by the store is remembered."""
+
+    def __init__(self, admission: Admission, model_key: str) -> None:
+        self.admission = admission
+        self.model_key = model_key
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        if isinstance(error, BacklogFull | IdsFull):
+            self.admission.close(self.model_key, error)
+        elif isinstance(error, StoreUnavailable):
+            self.admission.close(EVERYONE, error)
+
+
 class Hold:
     """Bytes reserved for one request."""
 
@@ -128,6 +134,12 @@ class Hold:
         self.admission = admission
         self.tenant: str | None = None
         self.n_bytes = 0
+
+    def __enter__(self) -> "Hold":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.admission.add(self.tenant, -self.n_bytes)
 
     def claim(self, tenant: str | None) -> None:
         """Reserve as this tenant. Nothing is reserved yet."""

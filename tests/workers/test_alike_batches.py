@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
+from calibrant.core.batch import Ratings
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.ingest import alike_batches
 from calibrant_server.workers.ingest.alike_batches import rows_of_batches, unpacked_together
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, IngestEntry
 from calibrant_server.workers.ingest.tail_rows import TailRows
@@ -94,7 +94,7 @@ def test_ratings_that_do_not_fit_are_left_out(ratings):
     rng = np.random.default_rng(0)
     good = [batch_of(rng, n_classes=2) for _ in range(3)]
     row, class_index, count = (np.array(each, np.int64) for each in ratings)
-    bad = Batch("multiclass", good[0].scores, False, alike_batches.Ratings(row, class_index, count))
+    bad = Batch("multiclass", good[0].scores, False, Ratings(row, class_index, count))
     with pytest.raises(PackingError):
         Batch.unpack(bad.pack())
     entries = [entry_of(i, each.pack()) for i, each in enumerate([*good, bad])]

@@ -139,9 +139,10 @@ class JobTask:
 Origin = SourceOffsets | JobTask
 
 
-@dataclass(frozen=True, kw_only=True)
+# Neither entry nor batch is frozen: they are made for each request, which takes a frozen dataclass several times as long.
+@dataclass(kw_only=True)
 class IngestEntry:
-    """One entry of a stream: a batch, or an order about a model.
+    """One entry of a stream: a batch, or an order about a model. It is not changed.
 
     Attributes
     ----------
@@ -233,7 +234,7 @@ class IngestEntry:
         return _record_bytes(self.n_records, len(self.payload))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class IngestBatch(IngestEntry):
     """A checked batch, from the route to the stream. The batch record keeps what the stream does not.
 

@@ -25,9 +25,10 @@ RECORD_OVERHEAD_BYTES = 140
 RowError = dict[str, str]
 
 
-@dataclass(frozen=True)
+# Neither is frozen: they are made for each request, which takes a frozen dataclass several times as long.
+@dataclass
 class BatchRecord:
-    """The record of one batch id.
+    """The record of one batch id; it is not changed.
 
     Attributes
     ----------
@@ -84,9 +85,9 @@ class BatchRecord:
         return cls(**{_LONG[name]: value for name, value in _parsed(text).items() if name in _LONG})
 
 
-@dataclass(frozen=True)
+@dataclass
 class BatchReceipt:
-    """Status of a batch id, as a client sees it."""
+    """Status of a batch id, as a client sees it; it is not changed."""
 
     batch_id: str
     status: str
