@@ -106,14 +106,22 @@ class _Watched:
 
 class _WatchedAsync:
     gave_up = False
+    _reader: Any
+    _writer: Any
 
     def pack_command(self, *args: Any) -> list[bytes]:
         """Pack a command: hundreds of small arguments take Python milliseconds."""
         return _PACKER.pack(*args)
 
-    async def send_packed_command(self, *args: Any, **options: Any) -> None:
+    async def send_packed_command(self, command: Any, *args: Any, **options: Any) -> None:
+        """Send a command. With nothing left of the last one, the reply alone is waited for: a time limit takes a task."""
         try:
-            await super().send_packed_command(*args, **options)  # type: ignore[misc]
+            transport = None if self._writer is None else self._writer.transport
+            is_idle = transport is not None and transport.get_write_buffer_size() == 0
+            if is_idle and self._reader is not None and not transport.is_closing():
+                self._writer.writelines([command] if isinstance(command, bytes) else command)
+                return
+            await super().send_packed_command(command, *args, **options)  # type: ignore[misc]
         except RuntimeError as error:
             # uvloop's, where asyncio raises ConnectionResetError: the server has closed the connection meanwhile.
             if "the handler is closed" not in str(error):
