@@ -118,6 +118,17 @@ def pdf(page: str, title: str, written_at: datetime | None = None) -> bytes:
     return document.output()
 
 
+def load_pdf() -> None:
+    """Load what the first PDF of a process loads, such as the fonts: a server does so when it starts.
+
+    Raises
+    ------
+    ImportError
+        As `pdf`.
+    """
+    pdf("<p>Calibrant</p>", "")
+
+
 def _write_all(document: PdfDocument, blocks: list[PageBlock]) -> None:
     for place, block in enumerate(blocks):
         if block.kind in HEADINGS:

@@ -215,3 +215,26 @@ def test_housekeeping_drops_what_has_changed(filled):
     drop_merges_of(node, keys, MODEL.key, MODEL.generation)
     assert not filled.client.keys(f"{keys.tag}:g*")[2:]
     assert filled.client.hgetall(keys.merge_bytes) == {b"": b"0"}
+
+
+def test_merges_of_few_panes_of_a_slice_are_not_stored(started):
+    """They take as long to write as their panes to read; those of all rows serve the queries of a report."""
+    site = {"slices": {"site": np.array(["A"] * 40, object)}}
+    times = np.arange(40) * HOUR_US
+    started.deliver(delivery("sites", [1] * 40, event_times=times, **site))
+    started.merged("sites")
+    for slice_, hours, is_stored in (("", 20, True), ("site:A", 20, False), ("site:A", 40, True)):
+        panes = WindowPanes(Store(started.settings), started.numerics)
+        written = []
+        store = panes._merges._stored.write
+
+        def noting(*given, write=store, noted=written):
+            stored = write(*given)
+            noted.append(len(given[4].panes) if stored else 0)
+            return stored
+
+        panes._merges._stored.write = noting
+        window = Window(0, hours * HOUR_S)
+        assert panes.merged(MODEL, slice_, window, WANTED).merged.total == hours
+        assert any(written) == is_stored, slice_
+        assert not slice_ or all(not n or n >= 24 for n in written)

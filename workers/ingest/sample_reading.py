@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 # What to read next, the replies to it, and at the end rows and threshold.
 SampleSteps = Generator[ReadTogether, list[Any], tuple[SampleRows | None, int]]
 _TRIES = 20
-# As many tails as a window reads in one transaction.
-_TAILS_A_RUN = 16
+# A day of hourly panes is read in one transaction; tails have at most `MAX_TAIL_BYTES`, so it has at most 96 MiB.
+_TAILS_A_RUN = 24
 
 
 class SampleChangedError(RuntimeError):

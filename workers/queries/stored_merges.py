@@ -17,6 +17,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from calibrant.core.packing import PackingError
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.window_state import LruCache, Wanted, WindowPart
 from calibrant_server.workers.store.connection import Store, run_script
@@ -27,6 +28,8 @@ from calibrant_server.workers.store.model_config import ModelConfig
 log = logging.getLogger(__name__)
 
 UNLIKE_SUMS = frozenset({"sample"})
+# A merge of fewer panes of a slice takes as long to write as they take to read. Those of all rows serve several queries of a report.
+MIN_PANES_OF_SLICE = 24
 # A merge whose panes change all the time is written this often.
 _PAUSE_S = 60.0
 
@@ -76,7 +79,8 @@ class StoredMerges:
         pane: Any,
     ) -> bool:
         """Store a merge of panes that have ended; return whether it is stored, and no other had to be dropped for it."""
-        if part.panes[-1][0] + config.pane_s > time.time():
+        is_small = slice_ != ALL_ROWS and len(part.panes) < MIN_PANES_OF_SLICE
+        if is_small or part.panes[-1][0] + config.pane_s > time.time():
             return False
         keys, node = self._place(config)
         member = _member(config, slice_, part, from_s)

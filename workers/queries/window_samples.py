@@ -20,6 +20,7 @@ from calibrant_server.workers.ingest.sample_reading import (
     by_day,
     merged_sample,
 )
+from calibrant_server.workers.queries.slice_samples import SliceSamples, day_name
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
@@ -75,16 +76,23 @@ class WindowSamples:
         partition = self._store.keys.number_of(config)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         source = SampleSource(keys, self._numerics, config, slice_, marks, self._read)
+        of_slices = SliceSamples(node, keys, config, self._days)
+        parts: dict[int, DaySample] | None = None
         found = []
         for day_s, starts in by_day(versions).items():
             expected = {start: versions[start] for start in starts}
-            name = ("sample", config.key, config.generation, slice_, day_s, tuple(expected.items()))
+            name = day_name(config, slice_, day_s, expected)
             day: DaySample | None = self._days.get(name)
             if day is None:
+                if parts is None:
+                    parts = of_slices.days(slice_, marks, versions)
                 try:
-                    day = self._days.put(name, source.day(node, day_s, expected))
+                    day = self._days.put(
+                        name, parts.get(day_s) or source.day(node, day_s, expected)
+                    )
                 except PackingError as error:
                     raise SampleDamaged(starts, error) from error
+                of_slices.remember(slice_, marks, day_s, expected)
             found.append(day)
         return found
 
