@@ -109,6 +109,13 @@ class _WatchedAsync:
     _reader: Any
     _writer: Any
 
+    def _is_idle(self) -> bool:
+        """Whether the connection is open and has sent all that was written."""
+        if self._reader is None or self._writer is None:
+            return False
+        transport = self._writer.transport
+        return not transport.is_closing() and transport.get_write_buffer_size() == 0
+
     def pack_command(self, *args: Any) -> list[bytes]:
         """Pack a command: hundreds of small arguments take Python milliseconds."""
         return _PACKER.pack(*args)
@@ -116,9 +123,7 @@ class _WatchedAsync:
     async def send_packed_command(self, command: Any, *args: Any, **options: Any) -> None:
         """Send a command. With nothing left of the last one, the reply alone is waited for: a time limit takes a task."""
         try:
-            transport = None if self._writer is None else self._writer.transport
-            is_idle = transport is not None and transport.get_write_buffer_size() == 0
-            if is_idle and self._reader is not None and not transport.is_closing():
+            if self._is_idle():
                 self._writer.writelines([command] if isinstance(command, bytes) else command)
                 return
             await super().send_packed_command(command, *args, **options)  # type: ignore[misc]
