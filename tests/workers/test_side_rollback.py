@@ -8,7 +8,7 @@ import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
 from calibrant_server.workers.ingest.errors import ModelMismatchError
-from calibrant_server.workers.store.side_partitions import all_sides
+from calibrant_server.workers.store.side_partitions import all_sides, side_partition
 from tests.workers.driving import Bench
 from tests.workers.ledger import N_CELLS, pane_of
 from tests.workers.test_side_partitions import (
@@ -82,6 +82,30 @@ class TestSideServer:
         assert {bench.merged(name, config).status for name in names} == {"merged"}
         receipts = bench.deliver(*(spread(config, name, [i]) for i, name in enumerate(names)))
         assert all(each.duplicate for each in receipts)
+
+    @pytest.mark.parametrize("n", [1, 2, 3])
+    def test_a_batch_that_it_has_lost_counts_once_when_it_is_repeated_elsewhere(
+        self, bench, side, n
+    ):
+        """The number of partitions was changed, and the repeat comes before a worker has looked what the server lost."""
+        config, at = side
+        own, loop = loops_of(bench, config)[0], loop_at(bench, at)
+        names = of_side(config, at, 40)
+        before = held(bench, at)
+        for i, name in enumerate(names):
+            bench.deliver(spread(config, name, [i]))
+            if i % 10 == 9:
+                settle(bench, config, (own, [loop]))
+        set_back(bench, at, before)
+        config = put_hot(bench, n)
+        moved = [name for name in names if side_partition(config, name) != at]
+        assert moved
+        receipts = bench.deliver(*(spread(config, name, [names.index(name)]) for name in moved))
+        assert all(each.duplicate and each.accepted == 1 for each in receipts)
+        loops = [loop_at(bench, each) for each in all_sides(config)]
+        settle(bench, config, (own, loops))
+        assert bench.pane(model=config).numbers == pane_of(range(len(names))).numbers
+        assert {bench.merged(name, config).status for name in moved} == {"merged"}
 
     @pytest.mark.parametrize("restarted", [False, True], ids=["the same worker", "another one"])
     def test_a_batch_that_it_has_lost_counts_once_when_it_is_repeated(self, bench, side, restarted):
@@ -169,7 +193,9 @@ def test_servers_that_lose_writes_at_random(bench, seed):
 
     for _ in range(200):
         what = chosen.random()
-        if what < 0.35:
+        if chosen.random() < 0.02:
+            config = put_hot(bench, chosen.randrange(2, N_PARTITIONS))
+        elif what < 0.35:
             send(f"b{chosen.randrange(N_CELLS - 1)}")
         elif what < 0.39:
             partition = chosen.choice(all_sides(config))
