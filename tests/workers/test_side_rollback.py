@@ -170,6 +170,52 @@ class TestSideServer:
         assert bench.pane(model=config).numbers == pane_of([1]).numbers
 
 
+class TestLostSettings:
+    """The server of the own partition has lost a change of the number of partitions, which side partitions know."""
+
+    @pytest.fixture
+    def lost(self, bench):
+        two = put_hot(bench, 2)
+        at = bench.store.keys.number_of(two)
+        before = held(bench, at)
+        four = put_hot(bench, 4)
+        first, name = of_side(four, four.side_partitions[-1], 2)
+        bench.deliver(spread(four, first, [3]))
+        set_back(bench, at, before)
+        # A process that still knows the change has a batch in a partition that it added.
+        bench.deliver(spread(four, name, [1]))
+        return two, four, name
+
+    def test_a_process_that_reads_the_earlier_settings_restores_the_change(self, bench, lost):
+        two, four, name = lost
+        own_name = next(f"x{i}" for i in range(100) if side_partition(two, f"x{i}") is None)
+        with Bench(bench.settings) as other:
+            for batch in (name, own_name):
+                with pytest.raises(ModelMismatchError) as refused:
+                    other.deliver(spread(two, batch, [1]))
+            current = refused.value.current
+            assert (current.fill_partitions, current.revision) == (4, four.revision + 1)
+            [receipt] = other.deliver(spread(current, name, [1]))
+            assert receipt.duplicate
+        with pytest.raises(ModelMismatchError):
+            bench.deliver(spread(four, own_name, [2]))
+        settle(bench, current)
+        assert bench.pane(model=current).numbers == pane_of([1, 3]).numbers
+
+    @pytest.mark.parametrize("n", [1, 3])
+    def test_a_later_change_has_another_revision_and_knows_all_places(self, bench, lost, n):
+        _, four, name = lost
+        later = put_hot(bench, n)
+        assert later.revision > four.revision and later.fill_partitions == n
+        assert set(all_sides(later)) >= set(all_sides(four))
+        [receipt] = bench.deliver(spread(later, name, [1]))
+        assert receipt.duplicate
+        with pytest.raises(ModelMismatchError):
+            bench.deliver(spread(four, f"x{name}", [2]))
+        settle(bench, later)
+        assert bench.pane(model=later).numbers == pane_of([1, 3]).numbers
+
+
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 30))]
 )
@@ -185,21 +231,27 @@ def test_servers_that_lose_writes_at_random(bench, seed):
         nonlocal config
         numbers = sent.setdefault(name, [len(sent) + 1])
         at_risk.update([name] if before else [])
-        try:
-            bench.deliver(spread(config, name, numbers))
-        except ModelMismatchError as mismatch:
-            config = mismatch.current
-            bench.deliver(spread(config, name, numbers))
+        # As often as the service tries.
+        for is_last in (False, False, True):
+            try:
+                bench.deliver(spread(config, name, numbers))
+                return
+            except ModelMismatchError as mismatch:
+                if is_last:
+                    raise
+                config = mismatch.current
 
     for _ in range(200):
         what = chosen.random()
         if chosen.random() < 0.02:
-            config = put_hot(bench, chosen.randrange(2, N_PARTITIONS))
+            config = put_hot(bench, chosen.randrange(1, N_PARTITIONS))
         elif what < 0.35:
             send(f"b{chosen.randrange(N_CELLS - 1)}")
         elif what < 0.39:
-            partition = chosen.choice(all_sides(config))
+            partition = chosen.choice([*all_sides(config), own_number])
             before = {partition: held(bench, partition)}
+            # The own partition may lose what it merges from now on, whenever that was sent.
+            at_risk.update(sent if partition == own_number else [])
         elif what < 0.43 and before:
             [(partition, content)] = before.items()
             set_back(bench, partition, content)

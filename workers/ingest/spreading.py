@@ -19,6 +19,7 @@ from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import read_replicated
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.registry import Registry, RevisionConflict
 from calibrant_server.workers.store.side_partitions import all_sides, open_sides, side_partition
 
 _MAX_OPENED = 10_000
@@ -30,6 +31,7 @@ class SidePartitions:
     def __init__(self, client: Any, keys: Keys, durability: str):
         self._client, self._keys = client, keys
         self._durability = durability
+        self._registry = Registry(client, keys, durability)
         self._opened: LRUCache[str, tuple[str, int]] = LRUCache(_MAX_OPENED)
 
     async def open(self, config: ModelConfig) -> None:
@@ -40,7 +42,7 @@ class SidePartitions:
         Raises
         ------
         ModelMismatchError
-            The configuration is not the current one.
+            The configuration is not the current one; also if the current one was lost, and is written again here.
         """
         if self._opened.get(config.key) == (config.generation, config.revision):
             return
@@ -51,7 +53,13 @@ class SidePartitions:
             config.revision,
         ):
             raise ModelMismatchError(current)
-        await open_sides(self._client, self._keys, config, self._durability)
+        lost = await open_sides(self._client, self._keys, config, self._durability)
+        if lost is not None:
+            try:
+                current = await self._registry.write_lost(config, lost)
+            except RevisionConflict as conflict:
+                current = conflict.current
+            raise ModelMismatchError(current)
         self._opened[config.key] = (config.generation, config.revision)
 
     def forget(self, config: ModelConfig) -> None:
