@@ -69,8 +69,8 @@ TAG = re.compile(r'(W/)?("[^"]*")')
 
 
 def header_values(request: Request, name: str) -> list[str]:
-    """Return all values of a header, whose name is given in lower case."""
-    wanted = name.encode()
+    """Return all values of a header. Faster than by way of all headers, which each request would make anew."""
+    wanted = name.lower().encode("latin-1")
     return [value.decode("latin-1") for found, value in request.scope["headers"] if found == wanted]
 
 

@@ -203,7 +203,8 @@ def test_tails_are_counted_and_evicted_like_panes(bench):
     for number, model in enumerate(models):
         send(bench, model, number, n=10)
         loop.step()
-        assert budget.total_bytes == sum(tail.memory_bytes for tail in loop._cache._tails.values())
+        tails = loop._cache._tails.values()
+        assert budget.total_bytes == sum(tail.memory_bytes + tail.unpacked_bytes for tail in tails)
         assert budget.total_bytes <= budget.limit_bytes
     assert 0 < len(loop._cache._tails) < len(models) and not loop._cache._panes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from calibrant_server.workers.ingest import partition_loop
 from tests.workers.driving import delivery
@@ -52,3 +53,20 @@ def test_a_loop_that_has_left_entries_does_not_wait(bench):
     assert bench.client.xlen(loop.keys.stream), "more than one commit takes"
     loop.step()
     assert not stop.waits
+
+
+def test_the_moment_is_longer_where_batches_come_fast_and_ends_for_another_partition(
+    bench, monkeypatch
+):
+    monkeypatch.setattr(partition_loop, "SHARED_COMMIT_S", 60.0)
+    bench.put_model()
+    loop = bench.loop()
+    assert [partition_loop.shared_s(n) for n in (1, 4, 100)] == [60.0, 120.0, 180.0]
+    bench.deliver(*(delivery(f"b{n}") for n in range(9)))
+    loop.step()
+    assert loop._next_read_at - time.monotonic() > 120.0
+    loop._stop = stop = DeliveringWhileWaiting(lambda n: bench.deliver(delivery(f"later{n}")))
+    loop._is_wanted = lambda: len(stop.waits) == 2
+    loop.step()
+    assert stop.waits == [60.0, 60.0]
+    assert bench.merged("later1").status == bench.merged("later2").status == "merged"

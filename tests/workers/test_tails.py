@@ -421,7 +421,7 @@ def test_larger_pieces_are_rewritten_when_many_are_alike(n_rows, monkeypatch):
         assert len(tail.pieces) < MERGED_PIECES + 2
     n_merges = sum(n > n_rows for n in packed)
     assert n_merges == 2 and len(packed) == 2 * MERGED_PIECES
-    assert (tail.unpacked_bytes > 0) == (n_rows >= MIN_UNPACKED_ROWS or n_merges > 0)
+    assert tail.unpacked_bytes > 0 and not tail.has_few_unpacked
     complete = TailRows.together(every)
     stored = {str(name).encode(): piece.data for name, piece in tail.pieces.items()}
     for found in (tail, CachedTail.read(TailRows, stored)):
@@ -460,6 +460,34 @@ def test_unpacked_rows_of_a_partition_are_bounded(bench, loop, monkeypatch):
         assert 50_000 < found.pop(START + 3600 * hour) < 100_000
         assert not any(found.values())
     assert stored_pane(bench, "", START).counts["n_predictions"] == 2 * n
+
+
+def test_only_the_tails_that_changed_last_keep_few_rows_unpacked(bench, loop, monkeypatch):
+    """Then the next small commit reads none of them again, and it finds the rows that were there."""
+    monkeypatch.setattr(pane_cache, "MAX_FEW_UNPACKED", 2)
+    unpacked, unpack = [], TailRows.unpack
+    monkeypatch.setattr(TailRows, "unpack", lambda data: unpacked.append(data) or unpack(data))
+    hours, n_read = (0, 1, 2, 2, 1, 0), []
+    for i, hour in enumerate(hours):
+        columns = {
+            "probabilities": [[0.2, 0.3, 0.5]],
+            "labels": [i % 3],
+            "event_times": [f"2026-01-01T0{hour}:10:00Z"],
+        }
+        unpacked.clear()
+        bench.deliver(predictions(MODEL, f"b{i}", columns))
+        drained(bench, loop)
+        n_read.append(len(unpacked))
+        tails = loop._cache._tails
+        found = [key.start_s for key, tail in tails.items() if tail.has_few_unpacked]
+        last = dict.fromkeys(reversed(hours[: i + 1]))
+        assert sorted(found) == sorted(START + 3600 * each for each in list(last)[:2])
+    assert n_read == [0, 0, 0, 0, 0, 1]
+    assert [len(tails[key].all_rows()) for key in sorted(tails, key=lambda key: key.start_s)] == [
+        2,
+        2,
+        2,
+    ]
 
 
 def test_the_estimate_counts_rows_that_are_sums(bench, loop):

@@ -48,6 +48,8 @@ from calibrant_server.workers.store.watermarks import Watermarks, latest_day
 MAX_KNOWN_MODELS = 1000
 # Rows of tails of a partition that are in memory unpacked too, until they become sums: those of the tails that changed last.
 MAX_UNPACKED_BYTES = 16 << 20
+# Tails that keep pieces of few rows unpacked: those that changed last. The next small commit would unpack them again.
+MAX_FEW_UNPACKED = 8
 
 
 def _model(key: PaneKey) -> tuple[str, str]:
@@ -65,6 +67,7 @@ class PaneCache:
         self._panes: dict[PaneKey, CachedPane] = {}
         self._tails: dict[PaneKey, CachedTail] = {}
         self._unpacked: dict[PaneKey, int] = {}
+        self._few_unpacked: dict[PaneKey, None] = {}
         self._used: dict[CacheKey, int] = {}
         self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
         self._slices: dict[tuple[str, str], set[str]] = {}
@@ -88,6 +91,7 @@ class PaneCache:
             self._panes,
             self._tails,
             self._unpacked,
+            self._few_unpacked,
             self._used,
             self._marks,
             self._slices,
@@ -371,12 +375,10 @@ class PaneCache:
         self._forget_changes()
 
     def _bound_unpacked(self) -> None:
-        """Drop unpacked rows of the tails that changed longest ago, where they are too many."""
+        """Drop unpacked rows of the tails that changed longest ago, where they are too many, or few in each of many tails."""
+        self._bound_few_unpacked()
         for key in self._changed_tails:
-            self._unpacked.pop(key, None)
-            n_bytes = self._tails[key].unpacked_bytes
-            if n_bytes:
-                self._unpacked[key] = n_bytes
+            self._count_unpacked(key)
         excess = sum(self._unpacked.values()) - MAX_UNPACKED_BYTES
         for key in list(self._unpacked) if excess > 0 else ():
             self._tails[key].drop_unpacked()
@@ -384,6 +386,25 @@ class PaneCache:
             excess -= self._unpacked.pop(key)
             if excess <= 0:
                 break
+
+    def _bound_few_unpacked(self) -> None:
+        for key in self._changed_tails:
+            self._few_unpacked.pop(key, None)
+            if self._tails[key].has_few_unpacked:
+                self._few_unpacked[key] = None
+        for key in list(self._few_unpacked)[:-MAX_FEW_UNPACKED]:
+            del self._few_unpacked[key]
+            tail = self._tails[key]
+            tail.drop_few_unpacked()
+            if key not in self._changed_tails:
+                self._count_unpacked(key)
+                self._used[TailKey(key)] = tail.memory_bytes + self._unpacked.get(key, 0)
+
+    def _count_unpacked(self, key: PaneKey) -> None:
+        self._unpacked.pop(key, None)
+        n_bytes = self._tails[key].unpacked_bytes
+        if n_bytes:
+            self._unpacked[key] = n_bytes
 
     def _write(self, key: PaneKey, commit: Commit) -> bool:
         """Write the changed sums of a pane; return whether it has any content."""
@@ -430,5 +451,6 @@ class PaneCache:
         elif isinstance(key, TailKey):
             self._tails.pop(key.pane, None)
             self._unpacked.pop(key.pane, None)
+            self._few_unpacked.pop(key.pane, None)
         else:
             self._panes.pop(key, None)

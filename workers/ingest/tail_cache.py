@@ -6,7 +6,7 @@ they are small, and larger ones when there are several of about the same size. S
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from math import log10
@@ -25,7 +25,7 @@ MAX_TAIL_BYTES = 4 << 20
 SMALL_PIECE_BYTES = 8 << 10
 # So many larger pieces of about the same size become one.
 MERGED_PIECES = 16
-# Fewer rows are unpacked again when they are needed: they take more memory than they save time.
+# Fewer rows are kept unpacked by the tails only that changed last: in many tails they take more memory than they save time.
 MIN_UNPACKED_ROWS = 256
 # Packed bytes of a pane by the decimal logarithm of its rows, measured (docs/state.md, "Rows while small").
 _LOG_ROWS = (0, 1, 2, 3, 4, 5)
@@ -64,8 +64,8 @@ class TailPiece:
 
     @classmethod
     def of_new(cls, rows: Any) -> TailPiece:
-        """Return rows that were not packed before as a piece, which has them unpacked too if they are many."""
-        return cls(rows.pack(), rows.n_by_slice, rows if len(rows) >= MIN_UNPACKED_ROWS else None)
+        """Return rows that were not packed before as a piece, which has them unpacked too."""
+        return cls(rows.pack(), rows.n_by_slice, rows)
 
     def rows(self, kind: Any) -> Any:
         """Return the rows."""
@@ -127,10 +127,22 @@ class CachedTail:
         unpacked = [piece.unpacked for piece in self.pieces.values()]
         return sum(rows.memory_bytes for rows in unpacked if rows is not None)
 
+    @property
+    def has_few_unpacked(self) -> bool:
+        """Whether a piece of few rows has them unpacked."""
+        return any(map(_has_few_unpacked, self.pieces.values()))
+
+    def drop_few_unpacked(self) -> None:
+        """Keep the packed rows alone of pieces of few rows."""
+        self._drop_unpacked(_has_few_unpacked)
+
     def drop_unpacked(self) -> None:
         """Keep the packed rows alone."""
+        self._drop_unpacked(lambda piece: piece.unpacked is not None)
+
+    def _drop_unpacked(self, of: Callable[[TailPiece], bool]) -> None:
         packed = {
-            name: piece if piece.unpacked is None else replace(piece, unpacked=None)
+            name: replace(piece, unpacked=None) if of(piece) else piece
             for name, piece in self.pieces.items()
         }
         for name, piece in self._stored.items():
@@ -202,6 +214,10 @@ class CachedTail:
         if gone:
             commit.drop_fields(key, gone)
         self._stored = dict(self.pieces)
+
+
+def _has_few_unpacked(piece: TailPiece) -> bool:
+    return piece.unpacked is not None and piece.n_rows < MIN_UNPACKED_ROWS
 
 
 def sorted_pieces(fields: dict[bytes, bytes]) -> list[tuple[int, bytes]]:

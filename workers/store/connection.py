@@ -106,14 +106,27 @@ class _Watched:
 
 class _WatchedAsync:
     gave_up = False
+    _reader: Any
+    _writer: Any
+
+    def _is_idle(self) -> bool:
+        """Whether the connection is open and has sent all that was written."""
+        if self._reader is None or self._writer is None:
+            return False
+        transport = self._writer.transport
+        return not transport.is_closing() and transport.get_write_buffer_size() == 0
 
     def pack_command(self, *args: Any) -> list[bytes]:
         """Pack a command: hundreds of small arguments take Python milliseconds."""
         return _PACKER.pack(*args)
 
-    async def send_packed_command(self, *args: Any, **options: Any) -> None:
+    async def send_packed_command(self, command: Any, *args: Any, **options: Any) -> None:
+        """Send a command. With nothing left of the last one, the reply alone is waited for: a time limit takes a task."""
         try:
-            await super().send_packed_command(*args, **options)  # type: ignore[misc]
+            if self._is_idle():
+                self._writer.writelines([command] if isinstance(command, bytes) else command)
+                return
+            await super().send_packed_command(command, *args, **options)  # type: ignore[misc]
         except RuntimeError as error:
             # uvloop's, where asyncio raises ConnectionResetError: the server has closed the connection meanwhile.
             if "the handler is closed" not in str(error):
