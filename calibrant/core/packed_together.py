@@ -85,7 +85,9 @@ def _starts(number: Ints, sizes: Ints, n: int) -> tuple[Ints, Ints]:
 
 
 def _table(packed: Opened) -> _Table:
-    return _known_table(packed.text) if len(packed.text) <= MAX_KNOWN_HEADER else _read(packed.layout)
+    return (
+        _known_table(packed.text) if len(packed.text) <= MAX_KNOWN_HEADER else _read(packed.layout)
+    )
 
 
 @lru_cache(maxsize=KNOWN_HEADERS)
