@@ -155,6 +155,8 @@ def reads() -> Iterator[Worst]:
         "metrics, each hour": {"every": "PT1H"},
         "metrics, each 6 hours, ece": {"every": "PT6H", "metrics": "ece"},
         "metrics, each 2 days": {"every": "P2D"},
+        # As many parts as the default metrics may have.
+        "metrics, each day of a month": {"every": "P1D", "window": "P30D"},
         "metrics, by site": {"by": "site"},
         "metrics, by site, every metric": {"by": "site", "metrics": EVERY_METRIC},
         "metrics, another model": {"against": "model:three"},
