@@ -28,7 +28,7 @@ FORMAT = 1
 _PREFIX = struct.Struct("<4sHIII")
 _MAX_HEADER = 1 << 22
 # Headers that are remembered: of this length at most, about 3 MB with what was read of them.
-_MAX_KNOWN_HEADER, _KNOWN_HEADERS = 1 << 10, 512
+MAX_KNOWN_HEADER, KNOWN_HEADERS = 1 << 10, 512
 MAX_CONTENT = 1 << 28
 _MAX_SIDES = 4
 _WIDTHS = (np.dtype("<i1"), np.dtype("<i2"), np.dtype("<i4"), np.dtype("<i8"))
@@ -133,11 +133,37 @@ def unpack(data: bytes, *, largest: int = MAX_CONTENT) -> tuple[dict[str, NDArra
     PackingError
         Another format, damaged, too large, or of a newer format.
     """
+    found = opened(data, largest=largest)
     try:
-        text, frame = _opened(data)
-        layout = _layout(text)
-        arrays = _read_arrays(layout, frame, min(largest, MAX_CONTENT))
-        return arrays, marshal.loads(layout.about)
+        return read_arrays(found.layout, found.body), found.layout.described
+    except _FAULTS as error:
+        raise _damaged(error) from error
+
+
+class Opened(NamedTuple):
+    """Packed arrays that were checked and decompressed, and are not read yet.
+
+    Attributes
+    ----------
+    text : of the header
+    layout : what it describes
+    body : the content of the frame
+    """
+
+    text: bytes
+    layout: Layout
+    body: bytes
+
+
+def opened(data: bytes, *, largest: int = MAX_CONTENT) -> Opened:
+    """Check packed arrays and decompress them, without reading the arrays.
+
+    Parameters and errors are those of `unpack`.
+    """
+    try:
+        text, frame = _text_and_frame(data)
+        layout = layout_of(text)
+        return Opened(text, layout, _content(layout, frame, min(largest, MAX_CONTENT)))
     except PackingError:
         raise
     except _FAULTS as error:
@@ -163,30 +189,25 @@ def unpack_alike(items: Sequence[bytes], *, largest: int) -> list[Alike]:
 
     Items that `unpack` would reject are left out, and so are items with more than `largest` bytes in memory.
     """
-    found: dict[bytes, tuple[_Layout, list[int], list[bytes]]] = {}
+    found: dict[bytes, tuple[Layout, list[int], list[bytes]]] = {}
     for place, data in enumerate(items):
         try:
-            text, frame = _opened(data)
-            layout = _layout(text)
-            if layout.content > largest:
-                continue
-            body = _decompressed(frame, layout.content)
-        except (PackingError, *_FAULTS):
+            text, layout, body = opened(data, largest=largest)
+        except PackingError:
             continue
-        if len(body) == layout.length:
-            _, places, bodies = found.setdefault(text, (layout, [], []))
-            places.append(place)
-            bodies.append(body)
+        _, places, bodies = found.setdefault(text, (layout, [], []))
+        places.append(place)
+        bodies.append(body)
     return [
-        Alike(places, _arrays_alike(layout, bodies), marshal.loads(layout.about))
+        Alike(places, _arrays_alike(layout, bodies), layout.described)
         for layout, places, bodies in found.values()
     ]
 
 
-def _opened(data: bytes) -> tuple[bytes, bytes]:
+def _text_and_frame(data: bytes) -> tuple[bytes, bytes]:
     """Return the header and the frame of packed arrays."""
-    length = _lengths(data)[0]
-    if packed_length(data) != len(data):
+    length, frame_length = _lengths(data)
+    if _PREFIX.size + length + frame_length != len(data):
         raise PackingError("the bytes are shorter or longer than their header says")
     text, frame = data[_PREFIX.size : _PREFIX.size + length], data[_PREFIX.size + length :]
     if _checksum(FORMAT, text, frame) != _PREFIX.unpack_from(data)[4]:
@@ -194,7 +215,7 @@ def _opened(data: bytes) -> tuple[bytes, bytes]:
     return text, frame
 
 
-def _arrays_alike(layout: _Layout, bodies: list[bytes]) -> dict[str, NDArray[Any]]:
+def _arrays_alike(layout: Layout, bodies: list[bytes]) -> dict[str, NDArray[Any]]:
     n_items = len(bodies)
     content = np.frombuffer(b"".join(bodies), np.uint8).reshape(n_items, layout.length)
     arrays: dict[str, NDArray[Any]] = {}
@@ -223,8 +244,8 @@ def described(data: bytes) -> tuple[Header, int]:
     """
     try:
         length = _lengths(data)[0]
-        layout = _layout(data[_PREFIX.size : _PREFIX.size + length])
-        return marshal.loads(layout.about), layout.content
+        layout = layout_of(data[_PREFIX.size : _PREFIX.size + length])
+        return layout.described, layout.content
     except PackingError:
         raise
     except _FAULTS as error:
@@ -238,7 +259,7 @@ def _damaged(error: Exception) -> Exception:
     return PackingError(f"damaged bytes: {str(error)[:200]}")
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
     """Place of one array in the content of a frame.
 
     Attributes
@@ -258,7 +279,7 @@ class _Column(NamedTuple):
     same_as: int
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """Arrays of a frame, as a header describes them.
 
     Attributes
@@ -269,23 +290,29 @@ class _Layout(NamedTuple):
     about : the description, as `marshal` writes it: each caller receives a copy
     """
 
-    columns: tuple[_Column, ...]
+    columns: tuple[Column, ...]
     content: int
     length: int
     about: bytes
 
+    @property
+    def described(self) -> Header:
+        """The description, as a copy."""
+        found: Header = marshal.loads(self.about)
+        return found
 
-def _layout(text: bytes) -> _Layout:
+
+def layout_of(text: bytes) -> Layout:
     """Return what a header describes; headers of small arrays are alike, and reading one takes as long as its arrays."""
-    return _known_layout(text) if len(text) <= _MAX_KNOWN_HEADER else _read_layout(text)
+    return _known_layout(text) if len(text) <= MAX_KNOWN_HEADER else _read_layout(text)
 
 
-def _read_layout(text: bytes) -> _Layout:
+def _read_layout(text: bytes) -> Layout:
     header = json.loads(text)
     about, listed = header["about"], header["arrays"]
     if not isinstance(about, dict):
         raise PackingError("the description is not an object")
-    columns: list[_Column] = []
+    columns: list[Column] = []
     names: set[str] = set()
     content = length = 0
     for name, kind, shape, code in listed:
@@ -303,11 +330,11 @@ def _read_layout(text: bytes) -> _Layout:
             stored_as = _stored(kind, code)
             length += n * stored_as.itemsize
         content += n * _DTYPES[kind].itemsize
-        columns.append(_Column(name, tuple(shape), _DTYPES[kind], stored_as, n, start, same_as))
-    return _Layout(tuple(columns), content, length, marshal.dumps(about))
+        columns.append(Column(name, tuple(shape), _DTYPES[kind], stored_as, n, start, same_as))
+    return Layout(tuple(columns), content, length, marshal.dumps(about))
 
 
-_known_layout = lru_cache(maxsize=_KNOWN_HEADERS)(_read_layout)
+_known_layout = lru_cache(maxsize=KNOWN_HEADERS)(_read_layout)
 
 
 def packed_length(data: bytes) -> int:
@@ -340,7 +367,8 @@ def _lengths(data: bytes) -> tuple[int, int]:
     return header, frame
 
 
-def _read_arrays(layout: _Layout, frame: bytes, largest: int) -> dict[str, NDArray[Any]]:
+def _content(layout: Layout, frame: bytes, largest: int) -> bytes:
+    """Return the content of a frame, after comparing its size with the bound and with the header."""
     if layout.content > largest:
         raise PackingError("the content is larger than it can be")
     body = _decompressed(frame, layout.content)
@@ -349,6 +377,11 @@ def _read_arrays(layout: _Layout, frame: bytes, largest: int) -> dict[str, NDArr
         raise PackingError(
             "an array is longer than the content" if is_short else "content is left over"
         )
+    return body
+
+
+def read_arrays(layout: Layout, body: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a layout in the content of a frame."""
     arrays: dict[str, NDArray[Any]] = {}
     made: list[NDArray[Any]] = []
     for name, shape, dtype, stored_as, n, start, same_as in layout.columns:

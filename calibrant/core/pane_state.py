@@ -205,7 +205,8 @@ class PaneState:
             raise ValueError(
                 f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}"
             )
-        with_cases = self.keeps("cases")
+        # A pane of some accumulators has no digest: hashes of cases would be computed for nothing.
+        with_cases = self._only is None and self.keeps("cases")
         filled = kernel.fill(
             self.spec, self._only, batch, self.__getitem__, self._kernel, with_cases=with_cases
         )

@@ -185,7 +185,20 @@ def quantiles_of(draws: Floats, ci: float = 0.95) -> NullReference:
     values = np.sort(np.asarray(draws, np.float64))
     n = len(values)
     reach = np.sqrt(0.95 * 0.05 / n)
-    low, q95, high, limit = np.quantile(
-        values, [max(0.95 - reach, 0.0), 0.95, min(0.95 + reach, 1.0), 0.5 + ci / 2.0]
+    low, q95, high, limit = (
+        sorted_quantile(values, share)
+        for share in (max(0.95 - reach, 0.0), 0.95, min(0.95 + reach, 1.0), 0.5 + ci / 2.0)
     )
-    return NullReference(float(values.mean()), float(q95), float(high - low) / 2.0, float(limit))
+    return NullReference(float(values.mean()), q95, (high - low) / 2.0, limit)
+
+
+def sorted_quantile(values: Floats, share: float) -> float:
+    """Return a quantile of sorted values to the bits of `np.quantile`, which takes ten times as long for a few of them."""
+    place = (len(values) - 1) * share
+    below = int(place)
+    part = place - below
+    low, high = float(values[below]), float(values[min(below + 1, len(values) - 1)])
+    if np.isnan(values[-1]):
+        return float("nan")
+    # numpy starts from the nearer end.
+    return high - (high - low) * (1.0 - part) if part >= 0.5 else low + (high - low) * part

@@ -12,7 +12,9 @@ Source: Wu (Annals of Statistics 1986) and Liu (Annals of Statistics 1988) for t
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,14 +61,55 @@ def unit_null(
     >>> abs(null.q95 - 2.131 * 0.0413) < 3 * null.q95_error
     True
     """
-    n = len(difference)
-    factor, scales = _draws(n, seed)
-    noise = np.tensordot(factor, difference, axes=1)
+    sums = _Sums(weight, difference, missing, seed)
+    gap = _shared_gaps(sums) if N_DRAWS * weight.size <= _MAX_SHARED else _gaps(sums)
+    return quantiles_of(statistic(weight[None], gap), ci)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What the drawn gaps depend on; equal if everything in it is."""
+
+    weight: Floats
+    difference: Floats
+    missing: Floats
+    seed: int
+
+    @cached_property
+    def name(self) -> tuple[bytes, ...]:
+        """Digests and shapes of the arrays, and the seed."""
+        return (
+            b"%d" % self.seed,
+            *(
+                repr(each.shape).encode() + blake2b(each.tobytes()).digest()
+                for each in (self.weight, self.difference, self.missing)
+            ),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Sums) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def _gaps(sums: _Sums) -> Floats:
+    """Return gaps of a calibrated model, float64 (n_draws, n_tables, n_bins)."""
+    weight, missing = sums.weight, sums.missing
+    factor, scales = _draws(len(sums.difference), sums.seed)
+    noise = np.tensordot(factor, sums.difference, axes=1)
     if missing.any():
-        noise = noise + normal_draws(weight.shape, seed + 1) * np.sqrt(missing)
+        noise = noise + normal_draws(weight.shape, sums.seed + 1) * np.sqrt(missing)
     noise = noise * scales[:, None, None]
     gap = np.divide(noise, weight, out=np.zeros_like(noise), where=weight > 0)
-    return quantiles_of(statistic(weight[None], np.clip(gap, -1.0, 1.0)), ci)
+    gap = np.clip(gap, -1.0, 1.0)
+    gap.setflags(write=False)
+    return gap
+
+
+# Several metrics of a window have the same bins: the drawn gaps of the last ones are kept, 0.5 MB at most each.
+_MAX_SHARED = 1 << 16
+_shared_gaps = lru_cache(maxsize=4)(_gaps)
 
 
 # Of at most 64 replicates 1 MB each. All metrics of a window have the same number of them.

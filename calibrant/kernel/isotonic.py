@@ -18,7 +18,7 @@ def brier_gains(weight: Floats, rate: Floats, score: Floats) -> Floats | None:
 
     Parameters
     ----------
-    weight : float64 (n,) or (n_rows, n), positive
+    weight : float64 (n,) or (n_weights, n), positive; where there are fewer than rates, they repeat
     rate : float64 (n_rows, n), in [0, 1]
     score : float64 (n,)
 
@@ -31,9 +31,9 @@ def brier_gains(weight: Floats, rate: Floats, score: Floats) -> Floats | None:
         return None
     arrays = [np.ascontiguousarray(each, np.float64) for each in (weight, rate, score)]
     n_rows, n = rate.shape
-    stride = n if weight.ndim == 2 else 0
+    n_weights = len(weight) if weight.ndim == 2 else 1
     gain = np.empty(n_rows)
-    rows = Gains(n_rows, n, stride, *(each.ctypes.data for each in arrays))
+    rows = Gains(n_rows, n, n_weights, *(each.ctypes.data for each in arrays))
     if found.calibrant_kernel_gains(ctypes.byref(rows), gain.ctypes.data):
         raise MemoryError(f"the kernel has no memory for {n} cells")
     return gain

@@ -92,7 +92,7 @@ class Destination(ctypes.Structure):
 
 class Gains(ctypes.Structure):
     _fields_ = [
-        *((name, _Int) for name in ("n_rows", "n", "weight_stride")),
+        *((name, _Int) for name in ("n_rows", "n", "n_weights")),
         *((name, _Pointer) for name in ("weights", "rates", "score")),
     ]
 

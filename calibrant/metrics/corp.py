@@ -194,10 +194,7 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
             shape = np.broadcast_shapes(weight.shape, gap.shape)
             rate = np.clip(np.broadcast_to(gap, shape) + score, 0.0, 1.0)
             every = np.maximum(weight, 1e-12).astype(np.float64)
-            if len(every) < len(rate):  # the same weights for every length of the true gaps
-                own = every.reshape(-1, bins)
-                found = [_lost(own, each.reshape(-1, bins), score, kind) for each in rate]
-                return np.stack(found).reshape(shape[:-2])
+            # The weights are the same for every length of the true gaps.
             return _lost(every.reshape(-1, bins), rate.reshape(-1, bins), score, kind).reshape(
                 shape[:-2]
             )
@@ -244,11 +241,14 @@ def _miscalibrations(cells: Cells, correct_ratings: Floats, kind: str) -> Floats
 
 
 def _lost(weight: Floats, rate: Floats, score: Floats, kind: str) -> Floats:
-    """Return what recalibration would gain on each row of rates, float64 (n_rows,)."""
+    """Return what recalibration would gain on each row of rates, float64 (n_rows,). Fewer rows of weights repeat."""
     if kind == "brier":
         gains = brier_gains(weight, rate, score)
         if gains is not None:
             return gains
+    if weight.ndim == 2 and len(weight) < len(rate):
+        parts = rate.reshape(-1, *weight.shape)
+        return np.concatenate([_lost(weight, each, score, kind) for each in parts])
     own = mean_score(weight, rate, score, kind)
     return np.maximum(own - mean_score(weight, rate, each_recalibrated(weight, rate), kind), 0.0)
 

@@ -91,8 +91,8 @@ def gradient(pane: Pane, ci: float = 0.95) -> Result:
     # More labelled predictions than predictions: part of a difference of panes. Such a bin has no variance.
     share = np.clip(share, 0.0, 1.0)
     variance = float((predictions * share * (1.0 - share) * centred**2).sum()) / spread**2
-    reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0)) * variance**0.5
-    p_value = float(2.0 * scipy.stats.norm.sf(abs(slope) / variance**0.5)) if variance else None
+    reach = float(scipy.special.ndtri(0.5 + ci / 2.0)) * variance**0.5
+    p_value = float(2.0 * scipy.special.ndtr(-abs(slope) / variance**0.5)) if variance else None
     return {"slope": slope, "interval": [slope - reach, slope + reach], "p_value": p_value}
 
 

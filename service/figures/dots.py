@@ -71,7 +71,8 @@ def _heading(name: str) -> str:
 
 def _draw(axes: Axes, name: str, by_model: dict[str, Result | None]) -> None:
     style_axes(axes, "", "", grid="x")
-    axes.set_title(_heading(name), fontsize=9, loc="left", parse_math=False)
+    # With its place given, it is not compared with every label of a tick.
+    axes.set_title(_heading(name), fontsize=9, loc="left", y=1.0, parse_math=False)
     n = len(by_model)
     for i, (estimate, (colour, _, marker)) in enumerate(
         zip(by_model.values(), SERIES, strict=False)

@@ -27,9 +27,15 @@ from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.reads.dependencies import ReadAccess
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.report_pages import PreparedReport, prepared
+from calibrant_server.service.reads.report_work import (
+    ReportWork,
+    UnfinishedReports,
+    work_of_drift,
+    work_of_panes,
+)
 from calibrant_server.service.reads.reports import SUBGROUP, ReportParameters
 from calibrant_server.service.reads.service import ReadQuery
-from calibrant_server.workers.queries.ask import QueryResult
+from calibrant_server.workers.queries.ask import QueryResult, ResultUnfinishedError
 from calibrant_server.workers.queries.kinds.window_pane import WindowPaneQuery
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -50,6 +56,12 @@ ATTEMPTS = 5
 # Of all panes of a report, as the workers send them: a report holds them in memory about five times.
 MAX_PANES_BYTES = 16 << 20
 MAX_NUMBER = 1_000_000
+# The query of a report that reads panes of its own: it needs the last days of the window apart.
+DRIFT = "drift"
+CONTINUES = (
+    "The report reads more panes than one request may. What was computed is stored for some minutes; send the same request again, and it "
+    "continues with the rest."
+)
 ReportNumber = Annotated[int, Path(ge=1, le=MAX_NUMBER, description="Number of the report.")]
 
 
@@ -146,7 +158,7 @@ async def new_report(
     Raises
     ------
     AnswerLate
-        The state changes too often.
+        The state changes too often, or a further request has to continue.
     BodyTooLarge
         A pane takes too many bytes.
     """
@@ -175,15 +187,38 @@ async def _results_and_panes(
     BodyTooLarge
         The panes together take too many bytes.
     """
+    work, unfinished = ReportWork(), read.reads.unfinished_reports
+    name = _name(report, wanted)
     results: dict[str, QueryResult] = {}
     panes: dict[str, QueryResult] = {}
     for slice_, query in _pane_queries(report, wanted).items():
+        units = work_of_panes(report.n_panes.get(slice_, 0))
+        if not work.has_room(units):
+            raise _left(unfinished, name, panes)
         panes |= await _results(read, {slice_: query})
         if sum(len(each.body) for each in panes.values()) > MAX_PANES_BYTES:
             # One pane never exceeds the bound: those of the window and of some subgroups fit.
             raise BodyTooLarge(_too_many_bytes(len(panes) - 2, len(report.subgroups)))
+        if len(panes) == 1:
+            work.is_bounded = unfinished.continues(name, panes[slice_].state_version)
+        work.charge(panes[slice_], units)
         results |= await _results(read, _queries_of(report, slice_))
-    return results, panes
+    if not work.has_room(work_of_drift(report.n_panes.get(wanted.slice or "", 0))):
+        raise _left(unfinished, name, panes)
+    return results | await _results(read, {DRIFT: report.queries[DRIFT]}), panes
+
+
+def _left(unfinished: UnfinishedReports, name: bytes, panes: dict[str, QueryResult]) -> AnswerLate:
+    """Remember that a further request has to continue, and return the error that says so."""
+    unfinished.leave(name, next(iter(panes.values())).state_version)
+    return AnswerLate(CONTINUES, retry_after_s=ResultUnfinishedError.retry_after_s)
+
+
+def _name(report: PreparedReport, wanted: ArchivedParameters) -> bytes:
+    """Return the name of a report: its model and what is requested."""
+    config = report.config
+    sent = wanted.model_dump(mode="json", exclude={"note"})
+    return orjson.dumps([config.key, config.generation, sent], option=orjson.OPT_SORT_KEYS)
 
 
 def _too_many_bytes(n_fit: int, n_subgroups: int) -> str:
@@ -194,11 +229,12 @@ def _too_many_bytes(n_fit: int, n_subgroups: int) -> str:
 
 
 def _queries_of(report: PreparedReport, slice_: str) -> dict[str, ReadQuery]:
-    """Return the queries of a subgroup, or of the window."""
+    """Return the queries of a subgroup, or of the window those that the pane answers."""
     name = f"{SUBGROUP}{slice_}"
     if name in report.queries:
         return {name: report.queries[name]}
-    return {name: each for name, each in report.queries.items() if not name.startswith(SUBGROUP)}
+    others = report.queries.items()
+    return {name: each for name, each in others if name != DRIFT and not name.startswith(SUBGROUP)}
 
 
 async def _results(read: ReadAccess, queries: dict[str, ReadQuery]) -> dict[str, QueryResult]:

@@ -27,6 +27,7 @@ class PreparedReport:
     Attributes
     ----------
     subgroups : slices that the report lists
+    n_panes : panes that are read of the window, by slice
     map_etag : of the promoted map, empty for none
     contents : from the results by name of the query
     """
@@ -34,6 +35,7 @@ class PreparedReport:
     config: ModelConfig
     queries: dict[str, ReadQuery]
     subgroups: tuple[str, ...]
+    n_panes: Mapping[str, int]
     map_etag: str
     contents: Callable[[Mapping[str, Any]], ReportContents]
 
@@ -56,6 +58,7 @@ async def prepared(read: ReadAccess, query: ReportParameters) -> PreparedReport:
         config,
         queries(query, config, subgroups.listed, shown),
         subgroups.listed,
+        subgroups.n_panes,
         map_etag,
         contents,
     )

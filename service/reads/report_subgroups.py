@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.dependencies import ReadAccess
@@ -32,10 +32,12 @@ class ReportSubgroups:
     ----------
     listed : in the order of their names
     left_out : the others, those that would be next first
+    n_panes : panes that are read of the window, by slice; those of merged days count twice
     """
 
     listed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    n_panes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
 
 async def subgroups_of(
@@ -47,7 +49,8 @@ async def subgroups_of(
         if parameters.subgroups is not None:
             detail = "Received slice and subgroups; a report of one slice has no subgroups. Leave one of them out."
             raise unanswerable("/subgroups", "subgroups_of_slice", detail)
-        return ReportSubgroups()
+        n = await _n_panes(read, parameters, config, parameters.slice)
+        return ReportSubgroups(n_panes={parameters.slice: n})
     with engine_errors():
         stored = [name for name in await read.connection.inbox.slices(config) if name]
     known = sorted({*_declared(config), *stored})
@@ -58,12 +61,14 @@ async def subgroups_of(
         by_size = sorted(zip(known, sizes, strict=True), key=lambda each: (-each[1], each[0]))
         wanted = [name for name, _ in by_size]
     left = float(MAX_WORK - OF_A_METRIC_UNIT * work)
-    left -= await _n_panes(read, parameters, config, "") / PANES_OF_A_UNIT
-    costs = {
-        name: await _n_panes(read, parameters, config, name) / SUBGROUP_PANES_OF_A_UNIT
-        for name in wanted[:MAX_SUBGROUPS]
+    n_panes = {
+        name: await _n_panes(read, parameters, config, name)
+        for name in ("", *wanted[:MAX_SUBGROUPS])
     }
-    return divided(wanted, costs, left, in_given_order=parameters.subgroups is not None)
+    left -= n_panes[""] / PANES_OF_A_UNIT
+    costs = {name: n_panes[name] / SUBGROUP_PANES_OF_A_UNIT for name in wanted[:MAX_SUBGROUPS]}
+    found = divided(wanted, costs, left, in_given_order=parameters.subgroups is not None)
+    return replace(found, n_panes=n_panes)
 
 
 def divided(

@@ -23,6 +23,7 @@ from calibrant_server.service.http.parameters import entity_tags, names, negotia
 from calibrant_server.service.reads.compare import Comparison, other_of
 from calibrant_server.service.reads.metric_work import of_slices
 from calibrant_server.service.reads.queries import WindowQuery, invalid_query, unanswerable
+from calibrant_server.service.reads.report_work import UnfinishedReports
 from calibrant_server.service.security.keys import caller_of
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.ask import Other, QueryResult, ResultUnfinishedError
@@ -120,10 +121,12 @@ class ReadService:
     Attributes
     ----------
     validated : queries that had a response before
+    unfinished_reports : reports that are archived by several requests
     """
 
     def __init__(self, connection: Connection) -> None:
         self.inbox = connection.inbox
+        self.unfinished_reports = UnfinishedReports()
         self.validated = ValidatedQueries()
 
     async def respond(

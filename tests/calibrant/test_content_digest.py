@@ -380,3 +380,20 @@ def test_a_million_rows_and_sums_of_their_pairs_do_not_collide() -> None:
     for lane in (high, low):
         for values in (lane, lane + np.roll(lane, 1), lane + np.roll(lane, 1000)):
             assert (np.diff(np.sort(values)) != 0).all()
+
+
+def test_a_pane_without_a_digest_hashes_no_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"confidences": [0.9, 0.2], "labels": [1, 0], "cases": ["a", "b"]}
+    batch, spec = Batch.from_columns(columns).batch, PaneSpec("binary", 2)
+    assert Pane(spec).keeps("cases")
+    whole = Pane(spec)
+    whole.fill_batch(batch)
+
+    def hashed(*given: object) -> None:
+        raise AssertionError("cases were hashed")
+
+    monkeypatch.setattr("calibrant.kernel.fill.case_hashes", hashed)
+    some = Pane(spec, ["counts", "scores"])
+    some.fill_batch(batch)
+    assert some.digest() is None and some.counts == whole.counts
+    assert some["scores"].pack() == whole["scores"].pack()

@@ -60,3 +60,14 @@ def test_the_null_of_corp_is_the_same_without_the_kernel():
         assert kernel.q95_error > 0.0
         with patch.object(corp, "brier_gains", return_value=None):
             assert_allclose(kernel, corp.null(view, None, 0), rtol=1e-11)
+
+
+@pytest.mark.parametrize("by_kernel", [pytest.param(True, marks=needs_kernel), False])
+def test_fewer_rows_of_weights_than_of_rates_repeat(by_kernel):
+    rng = np.random.default_rng(4)
+    score, weights = np.sort(rng.random(30)), rng.random((24, 30)) + 1e-12
+    rate = rng.random((10, 24, 30))
+    lost = corp._lost if by_kernel else lambda *given: by_numpy(*given[:3])
+    found = lost(weights, rate.reshape(-1, 30), score, "brier")
+    expected = np.concatenate([lost(weights, each, score, "brier") for each in rate])
+    assert np.array_equal(found, expected)

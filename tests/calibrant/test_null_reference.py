@@ -18,7 +18,7 @@ from calibrant.estimators.smoothing import (
     grid_coefficients,
     smoothed_error,
 )
-from calibrant.inference.null_reference import drawn_correct, independent
+from calibrant.inference.null_reference import drawn_correct, independent, sorted_quantile
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.formula_metric import scored_cells
 
@@ -189,3 +189,13 @@ def test_the_quantile_of_sums_is_that_of_drawn_labels(slug: str) -> None:
     assert found["null_mean"] == pytest.approx(values.mean(), abs=0.05 * spread)
     # The quantile of 8,000 draws has a standard error of 0.024 spreads; 1.96 in place of 1.645 misses by 0.31.
     assert found["null_q95"] == pytest.approx(np.quantile(values, 0.95), abs=0.1 * spread)
+
+
+def test_quantiles_of_sorted_values_have_the_bits_of_numpy() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(400):
+        scale = 10.0 ** rng.integers(-6, 6)
+        values = np.sort(rng.standard_normal(int(rng.integers(1, 2500))) * scale)
+        for share in (0.0, 0.5, 0.95, 0.975, 1.0, *rng.random(3)):
+            assert sorted_quantile(values, share) == np.quantile(values, share)
+    assert np.isnan(sorted_quantile(np.array([1.0, 2.0, np.nan]), 0.5))

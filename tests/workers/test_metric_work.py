@@ -27,10 +27,13 @@ EVER = Window(0, 1 << 32)
         (DEFAULT_METRICS, {}),
         (DEFAULT_METRICS, {"is_compared": True}),
         (DEFAULT_METRICS, {"n_parts": 24}),
+        (DEFAULT_METRICS, {"n_parts": 31}),
         (DEFAULT_METRICS, {"n_slices": 20}),
         (["ece"], {"n_slices": 40}),
         (["ece", "brier", "accuracy"], {"n_parts": 90}),
         (["ece"], {"n_parts": 168}),
+        (["ece"], {"n_parts": 200}),
+        (["corp_miscalibration"], {"n_parts": 100}),
         (list(METRICS), {}),
     ],
 )
@@ -41,7 +44,10 @@ def test_ordinary_requests_are_within_the_bound(metrics, more):
 @pytest.mark.parametrize(
     ("metrics", "more", "named"),
     [
+        (DEFAULT_METRICS, {"n_parts": 32}, "12 metrics of 32 parts: "),
         (DEFAULT_METRICS, {"n_parts": 90}, "12 metrics of 90 parts: "),
+        (["ece"], {"n_parts": 201}, "1 metrics of 201 parts: "),
+        (["corp_miscalibration"], {"n_parts": 101}, "1 metrics of 101 parts: 1010 units of work"),
         (DEFAULT_METRICS, {"bins": 1200}, "12 metrics of one window: "),
         (list(METRICS), {"is_compared": True}, "metrics of one window: "),
         (list(METRICS), {"n_slices": 2}, "metrics of 2 slice values: "),

@@ -17,11 +17,13 @@ from calibrant.metrics import DEFAULT_METRICS, METRICS
 from calibrant_server.service.reads.queries import resolved_query
 from calibrant_server.service.reads.reports import ReportParameters, queries
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries import window_panes
+from calibrant_server.workers.queries import pane_reader, window_panes
 from calibrant_server.workers.queries.ask import REJECTED, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.window_pane import WindowPaneQuery
+from calibrant_server.workers.queries.pane_reader import PANES_A_RUN
+from calibrant_server.workers.queries.pane_rows import RowReader
 from calibrant_server.workers.store.connection import Store
 from tests.workers.driving import MODEL
 from tests.workers.test_tails import drained, loop_of_rows, predictions
@@ -204,3 +206,47 @@ def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
     # What is read once serves further windows of the same state.
     monkeypatch.setattr(window_panes, "MAX_COMPLETE", 0)
     assert reader.result(WindowPaneQuery())["packed"]
+
+
+def test_runs_of_small_panes_are_unpacked_together_up_to_a_bound(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    read_ahead = RowReader.read_ahead
+
+    def counting(self: RowReader, tails: Any) -> None:
+        tails = list(tails)
+        sizes.append(len(tails))
+        read_ahead(self, tails)
+
+    monkeypatch.setattr(RowReader, "read_ahead", counting)
+    query = resolved_query(MetricsQuery(metrics=EVERY), MODEL)
+    together = Reader(filled).result(query)
+    assert sizes == [HOURS - HOURS % PANES_A_RUN, HOURS % PANES_A_RUN]
+
+    for bounds in ({"_SMALL_BYTES": 0}, {"_MAX_TOGETHER": PANES_A_RUN}):
+        sizes.clear()
+        without_merges(filled)
+        with monkeypatch.context() as bounded:
+            for name, bound in bounds.items():
+                bounded.setattr(pane_reader, name, bound)
+            assert Reader(filled).result(query) == together
+        assert max(sizes) == PANES_A_RUN and sum(sizes) == HOURS
+
+
+@pytest.mark.parametrize(
+    ("n", "at_most", "found"),
+    [
+        (17, None, 16),
+        (32, None, 16),
+        (33, None, 32),
+        (100, 40, 48),
+        (100, 32, 32),
+        (100, 0, 16),
+        (20, 500, 16),
+    ],
+)
+def test_full_runs_leave_the_last_one_to_be_read_with_the_state(
+    n: int, at_most: int | None, found: int
+) -> None:
+    assert window_panes._full_runs(list(range(n)), at_most) == list(range(found))

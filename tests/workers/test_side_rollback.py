@@ -8,7 +8,7 @@ import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
 from calibrant_server.workers.ingest.errors import ModelMismatchError
-from calibrant_server.workers.store.side_partitions import all_sides
+from calibrant_server.workers.store.side_partitions import all_sides, side_partition
 from tests.workers.driving import Bench
 from tests.workers.ledger import N_CELLS, pane_of
 from tests.workers.test_side_partitions import (
@@ -83,6 +83,30 @@ class TestSideServer:
         receipts = bench.deliver(*(spread(config, name, [i]) for i, name in enumerate(names)))
         assert all(each.duplicate for each in receipts)
 
+    @pytest.mark.parametrize("n", [1, 2, 3])
+    def test_a_batch_that_it_has_lost_counts_once_when_it_is_repeated_elsewhere(
+        self, bench, side, n
+    ):
+        """The number of partitions was changed, and the repeat comes before a worker has looked what the server lost."""
+        config, at = side
+        own, loop = loops_of(bench, config)[0], loop_at(bench, at)
+        names = of_side(config, at, 40)
+        before = held(bench, at)
+        for i, name in enumerate(names):
+            bench.deliver(spread(config, name, [i]))
+            if i % 10 == 9:
+                settle(bench, config, (own, [loop]))
+        set_back(bench, at, before)
+        config = put_hot(bench, n)
+        moved = [name for name in names if side_partition(config, name) != at]
+        assert moved
+        receipts = bench.deliver(*(spread(config, name, [names.index(name)]) for name in moved))
+        assert all(each.duplicate and each.accepted == 1 for each in receipts)
+        loops = [loop_at(bench, each) for each in all_sides(config)]
+        settle(bench, config, (own, loops))
+        assert bench.pane(model=config).numbers == pane_of(range(len(names))).numbers
+        assert {bench.merged(name, config).status for name in moved} == {"merged"}
+
     @pytest.mark.parametrize("restarted", [False, True], ids=["the same worker", "another one"])
     def test_a_batch_that_it_has_lost_counts_once_when_it_is_repeated(self, bench, side, restarted):
         """The client did not get the reply, and sends the batch again."""
@@ -146,6 +170,52 @@ class TestSideServer:
         assert bench.pane(model=config).numbers == pane_of([1]).numbers
 
 
+class TestLostSettings:
+    """The server of the own partition has lost a change of the number of partitions, which side partitions know."""
+
+    @pytest.fixture
+    def lost(self, bench):
+        two = put_hot(bench, 2)
+        at = bench.store.keys.number_of(two)
+        before = held(bench, at)
+        four = put_hot(bench, 4)
+        first, name = of_side(four, four.side_partitions[-1], 2)
+        bench.deliver(spread(four, first, [3]))
+        set_back(bench, at, before)
+        # A process that still knows the change has a batch in a partition that it added.
+        bench.deliver(spread(four, name, [1]))
+        return two, four, name
+
+    def test_a_process_that_reads_the_earlier_settings_restores_the_change(self, bench, lost):
+        two, four, name = lost
+        own_name = next(f"x{i}" for i in range(100) if side_partition(two, f"x{i}") is None)
+        with Bench(bench.settings) as other:
+            for batch in (name, own_name):
+                with pytest.raises(ModelMismatchError) as refused:
+                    other.deliver(spread(two, batch, [1]))
+            current = refused.value.current
+            assert (current.fill_partitions, current.revision) == (4, four.revision + 1)
+            [receipt] = other.deliver(spread(current, name, [1]))
+            assert receipt.duplicate
+        with pytest.raises(ModelMismatchError):
+            bench.deliver(spread(four, own_name, [2]))
+        settle(bench, current)
+        assert bench.pane(model=current).numbers == pane_of([1, 3]).numbers
+
+    @pytest.mark.parametrize("n", [1, 3])
+    def test_a_later_change_has_another_revision_and_knows_all_places(self, bench, lost, n):
+        _, four, name = lost
+        later = put_hot(bench, n)
+        assert later.revision > four.revision and later.fill_partitions == n
+        assert set(all_sides(later)) >= set(all_sides(four))
+        [receipt] = bench.deliver(spread(later, name, [1]))
+        assert receipt.duplicate
+        with pytest.raises(ModelMismatchError):
+            bench.deliver(spread(four, f"x{name}", [2]))
+        settle(bench, later)
+        assert bench.pane(model=later).numbers == pane_of([1, 3]).numbers
+
+
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 30))]
 )
@@ -161,19 +231,27 @@ def test_servers_that_lose_writes_at_random(bench, seed):
         nonlocal config
         numbers = sent.setdefault(name, [len(sent) + 1])
         at_risk.update([name] if before else [])
-        try:
-            bench.deliver(spread(config, name, numbers))
-        except ModelMismatchError as mismatch:
-            config = mismatch.current
-            bench.deliver(spread(config, name, numbers))
+        # As often as the service tries.
+        for is_last in (False, False, True):
+            try:
+                bench.deliver(spread(config, name, numbers))
+                return
+            except ModelMismatchError as mismatch:
+                if is_last:
+                    raise
+                config = mismatch.current
 
     for _ in range(200):
         what = chosen.random()
-        if what < 0.35:
+        if chosen.random() < 0.02:
+            config = put_hot(bench, chosen.randrange(1, N_PARTITIONS))
+        elif what < 0.35:
             send(f"b{chosen.randrange(N_CELLS - 1)}")
         elif what < 0.39:
-            partition = chosen.choice(all_sides(config))
+            partition = chosen.choice([*all_sides(config), own_number])
             before = {partition: held(bench, partition)}
+            # The own partition may lose what it merges from now on, whenever that was sent.
+            at_risk.update(sent if partition == own_number else [])
         elif what < 0.43 and before:
             [(partition, content)] = before.items()
             set_back(bench, partition, content)

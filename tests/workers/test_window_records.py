@@ -14,10 +14,12 @@ from calibrant.core.view import View
 from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
 from calibrant.report import pane_query_of, raters_compared
+from calibrant_server.workers.ingest import alike_records
+from calibrant_server.workers.ingest.alike_records import labelled_blocks
+from calibrant_server.workers.ingest.labelled_rows import LabelledRows, RowBlock
 from calibrant_server.workers.ingest.record_columns import (
     LABELS,
     NO_LABELS,
-    LabelledRows,
     labelled_row,
 )
 from calibrant_server.workers.ingest.retained_record import Rating, RecordError, RetainedRecord
@@ -208,13 +210,19 @@ class Read:
         self.records = facts
 
     def read(self):
-        return LabelledRows.of(labelled(self.records), MODEL.task)
+        return together(self.records)
 
 
 def labelled(facts):
     """Rows of the records that are labelled predictions that count, from their bytes."""
     rows = {name: labelled_row(each.pack()) for name, each in facts.items()}
     return {name: row for name, row in rows.items() if row is not None}
+
+
+def together(facts):
+    """Labelled rows of records that are read one by one."""
+    rows = labelled(facts)
+    return LabelledRows.of([RowBlock.of(rows)] if rows else [], MODEL.task)
 
 
 @pytest.mark.parametrize("columns", [(), ("units", "weights"), ("cases",)])
@@ -323,24 +331,58 @@ PLAIN = {
 }
 
 
-@pytest.mark.parametrize(
-    "choices",
-    [
-        {},
-        {"form": ["float64", "float32", "divided"], "delay": [None, 0, 7]},
-        {"form": ["logits"], "n_unnamed": [0, 1, 2, 3]},
-        {"form": ["logits", "divided"], "unit": [None, "u", "v"]},
-        {"n_raters": [0, 1, 2, 3], "n_unnamed": [0, 2], "weight": [None, 0.5, 2.0]},
-        {"unit": ["u", "v", None], "case": ["a", "b", None], "slices": [(), (("site", "A"),)]},
-        {"case": ["a", "b"], "weight": [1.0, 3.0]},
-        {"case": ["", "b"], "unit": [None, "u"]},
-        {"state": ["counts", "deleted", "waiting"], "n_raters": [0, 1], "n_unnamed": [0, 1]},
-    ],
-)
+FORMS = [
+    {},
+    {"form": ["float64", "float32", "divided"], "delay": [None, 0, 7]},
+    {"form": ["logits"], "n_unnamed": [0, 1, 2, 3]},
+    {"form": ["logits", "divided"], "unit": [None, "u", "v"]},
+    {"n_raters": [0, 1, 2, 3], "n_unnamed": [0, 2], "weight": [None, 0.5, 2.0]},
+    {"unit": ["u", "v", None], "case": ["a", "b", None], "slices": [(), (("site", "A"),)]},
+    {"case": ["a", "b"], "weight": [1.0, 3.0]},
+    {"case": ["", "b"], "unit": [None, "u"]},
+    {"state": ["counts", "deleted", "waiting"], "n_raters": [0, 1], "n_unnamed": [0, 1]},
+]
+
+
+@pytest.mark.parametrize("choices", FORMS)
 def test_columns_are_those_of_records_read_one_by_one(choices):
     facts = some_records(np.random.default_rng(4), 60, PLAIN | choices)
+    assert_as_one_by_one(together(facts), facts)
+    for each in facts.values():
+        data = each.pack()
+        has_none = not each.ratings and not any(each.unnamed.values())
+        assert (data[LABELS] == NO_LABELS) == has_none
+        assert not has_none or labelled_row(data) is None
+    for name, row in labelled(facts).items():
+        assert row.event_us == facts[name].prediction.event_us
+        assert row.slices == facts[name].prediction.slices
+
+
+@pytest.mark.parametrize("choices", FORMS)
+@pytest.mark.parametrize("min_alike", [1, 8, 32])
+def test_records_of_one_form_are_decoded_together(choices, min_alike, monkeypatch):
+    """In any pages: of an id that a scan returns twice, the last record counts."""
+    monkeypatch.setattr(alike_records, "MIN_ALIKE", min_alike)
+    facts = some_records(np.random.default_rng(6), 200, PLAIN | choices)
+    packed = [(name.encode(), each.pack()) for name, each in facts.items()]
+    pages = [packed[:90], packed[90:130], packed[130:] + packed[100:110]]
+    blocks = [block for page in pages for block in labelled_blocks(dict(page))]
+    found = LabelledRows.of(blocks, MODEL.task)
+    assert_as_one_by_one(found, facts)
+    others = some_records(np.random.default_rng(7), len(found), PLAIN | choices).values()
+    former = zip(found.batch.ids.tolist(), others, strict=False)
+    before = labelled_blocks({name.encode(): each.pack() for name, each in former})
+    assert_as_one_by_one(LabelledRows.of([*before, *blocks], MODEL.task), facts)
+    for block in blocks:
+        for name, at, (unit, case, slices) in zip(
+            block.names, block.event_us.tolist(), block.texts, strict=True
+        ):
+            sent = facts[name].prediction
+            assert (at, unit, case, slices) == (sent.event_us, sent.unit, sent.case, sent.slices)
+
+
+def assert_as_one_by_one(found, facts):
     expected, counted = second_version(facts)
-    found = LabelledRows.of(labelled(facts), MODEL.task)
     batch = found.batch
     assert len(found) == len(counted) > 10
     assert batch.scores.tobytes() == expected.scores.tobytes()
@@ -364,14 +406,6 @@ def test_columns_are_those_of_records_read_one_by_one(choices):
         assert found.classes_of(rater).tolist() == [
             WITHDRAWN if each is None else each.class_index for each in classes
         ]
-    for each in facts.values():
-        data = each.pack()
-        has_none = not each.ratings and not any(each.unnamed.values())
-        assert (data[LABELS] == NO_LABELS) == has_none
-        assert not has_none or labelled_row(data) is None
-    for name, row in labelled(facts).items():
-        assert row.event_us == facts[name].prediction.event_us
-        assert row.slices == facts[name].prediction.slices
 
 
 def test_a_damaged_record_is_an_error_of_both_versions():
@@ -395,6 +429,41 @@ def test_a_damaged_record_is_an_error_of_both_versions():
                 totals = {k: n for k, n in complete.totals.items() if n}
                 assert {k: n for k, n in row.totals.items() if n} == totals
     assert n_rejected > 100
+
+
+def test_damaged_records_of_one_form_are_errors(monkeypatch):
+    """What is damaged in several records alike is an error or a row of each, as where one record is read alone."""
+    monkeypatch.setattr(alike_records, "MIN_ALIKE", 2)
+    choices = {"form": ["divided"], "unit": ["u"], "case": ["c"], "n_unnamed": [1]}
+    choices |= {"weight": [2.0], "slices": [(("site", "A"),)]}
+    n_rejected = 0
+    for record in some_records(np.random.default_rng(5), 2, PLAIN | choices).values():
+        data = record.pack()
+        damaged = [data[:n] for n in range(len(data))]
+        for place in range(len(data)):
+            damaged.append(data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :])
+        for each in damaged:
+            row = or_error(labelled_row, each)
+            blocks = or_error(labelled_blocks, {b"a": each, b"b": each})
+            n_rejected += row is RecordError
+            if each[LABELS] == NO_LABELS:
+                assert blocks == []
+            elif row is RecordError or row is None:
+                assert blocks == ([] if row is None else RecordError)
+            else:
+                assert [block.names for block in blocks] == [["a", "b"]]
+                assert np.array_equal(
+                    blocks[0].scores, RowBlock.of({"a": row, "b": row}).scores, equal_nan=True
+                )
+    assert n_rejected > 100
+
+
+def or_error(read, given):
+    """The result of a reader, or its error."""
+    try:
+        return read(given)
+    except RecordError:
+        return RecordError
 
 
 def or_none(read, data):

@@ -182,6 +182,7 @@ class Outbox:
             each = Waiting(number, config.key, config.generation, of_model.since_ms, len(payload))
             found.append(each)
             names[each.of] = str(DeltaName(self._keys.partition, number))
+            commit.set_fields(self._keys.last_deltas, {"|".join(each.of): str(number)})
             commit.set_fields(self._keys.outbox, {str(number): payload})
             commit.set_fields(self._keys.outbox_index, {str(number): each.to_text()})
             backlog = {f"backlog:{tenant_of(config.key)}": len(payload)}
@@ -391,6 +392,7 @@ class Outbox:
         commit = Commit(self._keys)
         forget_generation(self._node, self._keys, model, generation, commit)
         commit.remove_member(self._keys.gone_models, f"{model}|{generation}")
+        commit.drop_fields(self._keys.last_deltas, [f"{model}|{generation}"])
         names = [self._keys.side_models, self._keys.gone_models]
         text = scripts()["close_side_partition"]
         self._node.eval(text, len(names), *names, model, generation)

@@ -13,11 +13,13 @@ from cachetools import LRUCache
 from calibrant_server.workers.ingest.deltas import DeltaName
 from calibrant_server.workers.ingest.entries import IngestBatch
 from calibrant_server.workers.ingest.errors import ModelMismatchError
+from calibrant_server.workers.ingest.forgotten_deltas import forgotten_batch
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import read_replicated
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.registry import Registry, RevisionConflict
 from calibrant_server.workers.store.side_partitions import all_sides, open_sides, side_partition
 
 _MAX_OPENED = 10_000
@@ -29,6 +31,7 @@ class SidePartitions:
     def __init__(self, client: Any, keys: Keys, durability: str):
         self._client, self._keys = client, keys
         self._durability = durability
+        self._registry = Registry(client, keys, durability)
         self._opened: LRUCache[str, tuple[str, int]] = LRUCache(_MAX_OPENED)
 
     async def open(self, config: ModelConfig) -> None:
@@ -39,7 +42,7 @@ class SidePartitions:
         Raises
         ------
         ModelMismatchError
-            The configuration is not the current one.
+            The configuration is not the current one; also if the current one was lost, and is written again here.
         """
         if self._opened.get(config.key) == (config.generation, config.revision):
             return
@@ -50,7 +53,13 @@ class SidePartitions:
             config.revision,
         ):
             raise ModelMismatchError(current)
-        await open_sides(self._client, self._keys, config, self._durability)
+        lost = await open_sides(self._client, self._keys, config, self._durability)
+        if lost is not None:
+            try:
+                current = await self._registry.write_lost(config, lost)
+            except RevisionConflict as conflict:
+                current = conflict.current
+            raise ModelMismatchError(current)
         self._opened[config.key] = (config.generation, config.revision)
 
     def forget(self, config: ModelConfig) -> None:
@@ -62,11 +71,11 @@ class SidePartitions:
 
         Call it after `open`: until then a process that knows an older configuration may add one.
         """
-        of = (batch.config.key, batch.config.generation)
-        places = [each for each in self._places(batch.config, batch.batch_id) if each != here]
-        found = await self._first_record(batch.config, batch.batch_id, places)
+        config, of = batch.config, (batch.config.key, batch.config.generation)
+        places = [each for each in self._places(config, batch.batch_id) if each != here]
+        found = await self._first_record(config, batch.batch_id, places)
         if found is None:
-            return None
+            return await self._forgotten(config, batch.batch_id, places)
         number, record = found
         if self._durability == "replicated":
             # An earlier attempt may have ended before a replica had it.
@@ -76,10 +85,35 @@ class SidePartitions:
             return None if text is None else BatchRecord.from_json(text)
         return record
 
+    async def _forgotten(
+        self, config: ModelConfig, batch_id: str, places: Sequence[int]
+    ) -> BatchRecord | None:
+        """Return the record of a batch in a delta whose side partition has lost its last writes, and all that it knew of the batch.
+
+        With `replicated`, a delta goes to the own partition after a replica has what made it.
+
+        Parameters
+        ----------
+        places : partitions that have no record of the batch
+        """
+        own = self._keys.number_of(config)
+        sides = [each for each in places if each != own]
+        if not sides or self._durability == "replicated":
+            return None
+        async with self._client.pipeline(transaction=False) as pipe:
+            for each in sides:
+                name = f"{config.key}|{config.generation}"
+                pipe.hget(self._keys.partition(each).last_deltas, name)
+            last = await pipe.execute()
+        known = {each: int(number or 0) for each, number in zip(sides, last, strict=True)}
+        return await forgotten_batch(self._client, self._keys, config, batch_id, known)
+
     async def record(self, config: ModelConfig, batch_id: str) -> BatchRecord | None:
         """Return the record of a batch id with its present outcome, wherever it is."""
-        found = await self._first_record(config, batch_id, self._places(config, batch_id))
-        return None if found is None else await self.resolved(config, found[1])
+        places = self._places(config, batch_id)
+        found = await self._first_record(config, batch_id, places)
+        record = await self._forgotten(config, batch_id, places) if found is None else found[1]
+        return None if record is None else await self.resolved(config, record)
 
     async def resolved(self, config: ModelConfig, record: BatchRecord) -> BatchRecord:
         """Return a record with the outcome of the delta that contains its batch, if there is one."""

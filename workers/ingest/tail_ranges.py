@@ -8,8 +8,9 @@ pieces of one tail are unpacked together in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,18 @@ from numpy.typing import NDArray
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Columns, Header
 from calibrant.core.float32 import Narrowed
-from calibrant.core.packing import MAX_CONTENT, PackingError, unpack
+from calibrant.core.packed_together import arrays_together
+from calibrant.core.packing import (
+    KNOWN_HEADERS,
+    MAX_CONTENT,
+    MAX_KNOWN_HEADER,
+    Column,
+    Layout,
+    Opened,
+    PackingError,
+    layout_of,
+    opened,
+)
 from calibrant_server.workers.ingest.tail_format import FORMAT, PLAIN, check_columns
 
 if TYPE_CHECKING:
@@ -91,18 +103,29 @@ def joined_ranges(pieces: Sequence[Any]) -> list[Any]:
     return [each.rows if isinstance(each, RowRange) else each for each in found]
 
 
-class _Tail(NamedTuple):
-    """Unpacked arrays of a tail.
+@dataclass(frozen=True, eq=False)
+class _Head:
+    """What the header of a tail describes.
 
     Attributes
     ----------
+    lengths : of its arrays
     names : arrays that have the number of each row's name
+    form : what tails of one block have in common
     """
 
     n: int
-    arrays: dict[str, NDArray[Any]]
+    lengths: Mapping[str, int]
     about: Header
     names: tuple[str, ...]
+    form: Any
+
+
+class _Tail(NamedTuple):
+    """A tail whose arrays are not read yet."""
+
+    head: _Head
+    packed: Opened
 
 
 def unpack_small(several: Sequence[bytes], make: Callable[..., TailRows]) -> list[RowRange | None]:
@@ -117,7 +140,7 @@ def unpack_small(several: Sequence[bytes], make: Callable[..., TailRows]) -> lis
     for place, data in enumerate(several):
         tail = _tail(data)
         if tail is not None:
-            alike.setdefault(_form(tail), []).append((place, tail))
+            alike.setdefault(tail.head.form, []).append((place, tail))
     for some in alike.values():
         if not _place(some, make, found):
             # A damaged one spoils the block: the others make blocks of their own.
@@ -133,13 +156,13 @@ def _place(
 ) -> bool:
     """Make a block of tails, and put the range of each at its place; return whether they are valid."""
     try:
-        block = make(**_columns([tail for _, tail in some]))
+        block = make(**_Block([tail for _, tail in some]).columns())
     except INVALID:
         return False
     start = 0
     for place, tail in some:
-        found[place] = RowRange(block, start, start + tail.n)
-        start += tail.n
+        found[place] = RowRange(block, start, start + tail.head.n)
+        start += tail.head.n
     return True
 
 
@@ -153,177 +176,205 @@ def unpack_together(pieces: Sequence[bytes], make: Callable[..., TailRows]) -> T
     tails: list[_Tail] = []
     for data in pieces:
         tail = _tail(data, MAX_CONTENT)
-        if tail is None or (tails and _form(tail) != _form(tails[0])):
+        if tail is None or (tails and tail.head.form != tails[0].head.form):
             return None
         tails.append(tail)
     try:
-        return make(**_columns(tails)).knowing(_narrowed(tails))
+        block = _Block(tails)
+        return make(**block.columns()).knowing(block.narrowed())
     except INVALID:
         return None
 
 
 def _tail(data: bytes, largest: int = MAX_BYTES) -> _Tail | None:
-    """Return the arrays of a tail or piece of at most so many bytes in memory, if each has a possible length."""
+    """Return a tail or piece of at most so many bytes in memory, if each of its arrays has a possible length."""
     try:
-        arrays, about = unpack(data, largest=largest)
-        names = (["case"] if "case" in arrays else []) + [
-            f"slice{number}" for number in range(len(about["slices"])) if f"slice{number}" in arrays
-        ]
-        tail = _Tail(int(about["n"]), arrays, about, tuple(names))
-        return tail if about["rows"] == FORMAT and _has_lengths(tail) else None
+        packed = opened(data, largest=largest)
+        is_short = len(packed.text) <= MAX_KNOWN_HEADER
+        head = _known_head(packed.text) if is_short else _head(packed.layout)
+        return None if head is None else _Tail(head, packed)
     except INVALID:
         return None
 
 
-def _has_lengths(tail: _Tail) -> bool:
-    """Whether the arrays have lengths that fit each other; `_check` compares those that depend on values."""
-    n, arrays, about, names = tail
-    narrow, wide, one = arrays["narrow"], arrays["wide"], (n,)
-    if narrow.dtype != np.float32 or wide.dtype != np.float64 or narrow.ndim != 2 or wide.ndim != 2:
+@lru_cache(maxsize=KNOWN_HEADERS)
+def _known_head(text: bytes) -> _Head | None:
+    return _head(layout_of(text))
+
+
+def _head(layout: Layout) -> _Head | None:
+    """Return what the header of a tail describes; None if an array cannot have this length or type."""
+    about, arrays = layout.described, {each.name: each for each in layout.columns}
+    keys = tuple(map(str, about["slices"]))
+    names = (["case"] if "case" in arrays else []) + [
+        f"slice{number}" for number in range(len(keys)) if f"slice{number}" in arrays
+    ]
+    if about["rows"] != FORMAT or not _has_lengths(arrays, about, names):
+        return None
+    lengths = {name: each.shape[0] for name, each in arrays.items()}
+    form = (about["task"], arrays["narrow"].shape[1], keys, tuple(names))
+    return _Head(int(about["n"]), lengths, about, tuple(names), form)
+
+
+def _has_lengths(arrays: Mapping[str, Column], about: Header, names: Sequence[str]) -> bool:
+    """Whether the arrays have lengths that fit each other; `_Block` compares those that depend on values."""
+    n, narrow, wide = int(about["n"]), arrays["narrow"], arrays["wide"]
+    one, same = (n,), about["same"]
+    if narrow.dtype != np.float32 or wide.dtype != np.float64:
         return False
-    n_narrow, same = len(narrow), about["same"]
+    if len(narrow.shape) != 2 or len(wide.shape) != 2:
+        return False
+    n_narrow = narrow.shape[0]
     is_mixed = 0 < n_narrow < n
     return (
         n > 0
-        and n == n_narrow + len(wide)
+        and n == n_narrow + wide.shape[0]
         and narrow.shape[1] == wide.shape[1]
+        and all(len(each.shape) == 1 for each in arrays.values() if each not in (narrow, wide))
         and ("is_narrow" in arrays or not is_mixed)
         and ("is_narrow" not in arrays or arrays["is_narrow"].shape == one)
-        and ("totals" not in arrays or len(arrays["totals"]) == n_narrow)
+        and ("totals" not in arrays or arrays["totals"].shape == (n_narrow,))
         and arrays["n_votes"].shape == one
-        and arrays["vote_class"].ndim == 1
         and arrays["vote_class"].shape == arrays["vote_count"].shape
         and all(same.get(name) is not None or arrays[name].shape == one for name in PLAIN)
         and all(arrays[name].shape == one for name in names)
     )
 
 
-def _form(tail: _Tail) -> Any:
-    """Return what tails of one block have in common."""
-    keys = tuple(map(str, tail.about["slices"]))
-    return tail.about["task"], tail.arrays["narrow"].shape[1], keys, tail.names
+class _Block:
+    """Tails of one form, whose columns are concatenated.
 
-
-def _columns(tails: Sequence[_Tail]) -> Columns:
-    """Return the columns of tails of one form, concatenated.
-
-    Raises
-    ------
-    PackingError
-        Some value is invalid.
-    """
-    sizes, about = np.array([tail.n for tail in tails]), tails[0].about
-    n, task = int(sizes.sum()), about["task"]
-    columns: Columns = {"task": task}
-    for name, kind in PLAIN.items():
-        given = [tail.about["same"].get(name) for tail in tails]
-        if None not in given:
-            columns[name] = np.repeat(np.array(given, kind), sizes)
-        else:
-            columns[name] = np.concatenate(
-                [
-                    tail.arrays[name].astype(kind)
-                    if value is None
-                    else np.full(tail.n, value, kind)
-                    for tail, value in zip(tails, given, strict=True)
-                ]
-            )
-    named, grouped = columns["named"], columns["source"] >= 2
-    fits, n_votes = _fits(tails), _of(tails, "n_votes")
-    _check(tails, sizes, {"narrow": fits, "hashes": named, "unit_hashes": grouped}, n_votes)
-    scores = columns["scores"] = _scores(tails, fits)
-    row = np.repeat(np.arange(n), n_votes)
-    ratings = columns["ratings"] = Ratings(row, _of(tails, "vote_class"), _of(tails, "vote_count"))
-    check_columns(columns, task)
-    hashes = Batch(task, scores, False, ratings).prediction_hash.copy()
-    hashes[named] = _of(tails, "hashes", np.uint64)
-    units = hashes.copy()
-    units[grouped] = _of(tails, "unit_hashes", np.uint64)
-    columns |= {"hashes": hashes, "unit_hashes": units, "cases": _named(tails, "case", n)}
-    columns["slices"] = {
-        str(key): _named(tails, f"slice{number}", n) for number, key in enumerate(about["slices"])
-    }
-    return columns
-
-
-def _check(
-    tails: Sequence[_Tail], sizes: NDArray[np.int64], flags: dict[str, Any], n_votes: NDArray[Any]
-) -> None:
-    """Raise PackingError unless each tail has as many values as its own rows say.
-
-    Parameters
+    Attributes
     ----------
-    flags : for each row, whether the tail has a value of it, by the array of values
+    heads : of the tails
+    sizes : rows of each
+    arrays : of all tails that have them
     """
-    starts = np.cumsum(sizes) - sizes
-    lengths = {
-        name: (np.add.reduceat(has_value, starts, dtype=np.int64), name)
-        for name, has_value in flags.items()
-    }
-    lengths["votes"] = np.add.reduceat(n_votes, starts), "vote_class"
-    for expected, name in lengths.values():
-        if [len(tail.arrays.get(name, ())) for tail in tails] != expected.tolist():
-            raise PackingError(f"Received another number of {name} than the rows have.")
-    if n_votes.min() < 0:
-        raise PackingError("Received a row with a negative number of votes.")
 
+    def __init__(self, tails: Sequence[_Tail]) -> None:
+        self.heads = [tail.head for tail in tails]
+        self.sizes = np.array([head.n for head in self.heads])
+        self.arrays = arrays_together([tail.packed for tail in tails])
 
-def _of(tails: Sequence[_Tail], name: str, kind: Any = None) -> NDArray[Any]:
-    """Return an array of all tails; without `kind`, each has it."""
-    if kind is None:
-        return np.concatenate([tail.arrays[name] for tail in tails])
-    return np.concatenate([tail.arrays.get(name, np.zeros(0, kind)) for tail in tails])
+    def columns(self) -> Columns:
+        """Return the columns.
 
+        Raises
+        ------
+        PackingError
+            Some value is invalid.
+        """
+        n, about = int(self.sizes.sum()), self.heads[0].about
+        task = about["task"]
+        columns: Columns = {"task": task}
+        for name, kind in PLAIN.items():
+            given = [head.about["same"].get(name) for head in self.heads]
+            columns[name] = self._with_own(name, given, kind)
+        named, grouped = columns["named"], columns["source"] >= 2
+        fits, n_votes = self._fits(), self.arrays["n_votes"]
+        self._check({"narrow": fits, "hashes": named, "unit_hashes": grouped}, n_votes)
+        scores = columns["scores"] = self._scores(fits)
+        row = np.repeat(np.arange(n), n_votes)
+        ratings = Ratings(row, self.arrays["vote_class"], self.arrays["vote_count"])
+        columns["ratings"] = ratings
+        check_columns(columns, task)
+        hashes = Batch(task, scores, False, ratings).prediction_hash.copy()
+        hashes[named] = self._hashes("hashes")
+        units = hashes.copy()
+        units[grouped] = self._hashes("unit_hashes")
+        columns |= {"hashes": hashes, "unit_hashes": units, "cases": self._named("case")}
+        columns["slices"] = {
+            str(key): self._named(f"slice{number}") for number, key in enumerate(about["slices"])
+        }
+        return columns
 
-def _fits(tails: Sequence[_Tail]) -> NDArray[np.bool_]:
-    """Return whether the scores of each row are four bytes."""
-    return np.concatenate(
-        [
-            tail.arrays["is_narrow"].astype(np.bool_)
-            if "is_narrow" in tail.arrays
-            else np.full(tail.n, len(tail.arrays["narrow"]) > 0)
-            for tail in tails
+    def narrowed(self) -> Narrowed:
+        """Return how the scores narrow, as they were packed."""
+        fits, narrow = self._fits(), self._narrow()
+        scores, totals = np.zeros((len(fits), narrow.shape[1]), np.float32), np.ones(len(fits))
+        scores[fits], totals[fits] = narrow, self._totals()
+        return fits, scores, totals
+
+    def _with_own(
+        self, name: str, given: Sequence[Any], kind: Any, sizes: NDArray[np.int64] | None = None
+    ) -> NDArray[Any]:
+        """Return a column: an array where a tail has one, and the given value where not.
+
+        Parameters
+        ----------
+        given : of each tail; None where it has an array
+        sizes : values of each tail, if not one for each row
+        """
+        sizes = self.sizes if sizes is None else sizes
+        if None not in given:
+            return np.repeat(np.array(given, kind), sizes)
+        column = np.repeat(np.array([0 if each is None else each for each in given], kind), sizes)
+        column[np.repeat([each is None for each in given], sizes)] = self.arrays[name]
+        return column
+
+    def _check(self, flags: dict[str, Any], n_votes: NDArray[Any]) -> None:
+        """Raise PackingError unless each tail has as many values as its own rows say.
+
+        Parameters
+        ----------
+        flags : for each row, whether the tail has a value of it, by the array of values
+        """
+        starts = np.cumsum(self.sizes) - self.sizes
+        lengths = {
+            name: (np.add.reduceat(has_value, starts, dtype=np.int64), name)
+            for name, has_value in flags.items()
+        }
+        lengths["votes"] = np.add.reduceat(n_votes, starts), "vote_class"
+        for expected, name in lengths.values():
+            if [head.lengths.get(name, 0) for head in self.heads] != expected.tolist():
+                raise PackingError(f"Received another number of {name} than the rows have.")
+        if n_votes.min() < 0:
+            raise PackingError("Received a row with a negative number of votes.")
+
+    def _hashes(self, name: str) -> NDArray[Any]:
+        return self.arrays.get(name, np.zeros(0, np.uint64))
+
+    def _narrow(self) -> NDArray[np.float32]:
+        """Return the scores that are four bytes."""
+        return self.arrays["narrow"].reshape(-1, self.heads[0].form[1])
+
+    def _fits(self) -> NDArray[np.bool_]:
+        """Return whether the scores of each row are four bytes."""
+        given = [
+            None if "is_narrow" in head.lengths else head.lengths["narrow"] > 0
+            for head in self.heads
         ]
-    )
+        return self._with_own("is_narrow", given, np.bool_)
 
+    def _totals(self) -> NDArray[np.float64]:
+        """Return what the scores of each row of four bytes are divided by."""
+        given = [None if "totals" in head.lengths else 1.0 for head in self.heads]
+        sizes = np.array([head.lengths["narrow"] for head in self.heads])
+        return self._with_own("totals", given, np.float64, sizes)
 
-def _totals(tails: Sequence[_Tail]) -> NDArray[np.float64]:
-    """Return what the scores of each row of four bytes are divided by."""
-    return np.concatenate(
-        [tail.arrays.get("totals", np.ones(len(tail.arrays["narrow"]))) for tail in tails]
-    )
+    def _scores(self, fits: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the scores that `pack_scores` wrote."""
+        narrow = self._narrow()
+        scores = np.empty((len(fits), narrow.shape[1]))
+        scores[fits] = narrow.astype(np.float64) / self._totals()[:, None]
+        scores[~fits] = self.arrays["wide"].reshape(-1, narrow.shape[1])
+        return scores
 
-
-def _scores(tails: Sequence[_Tail], fits: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the scores that `pack_scores` wrote."""
-    narrow = _of(tails, "narrow")
-    scores = np.empty((len(fits), narrow.shape[1]))
-    values = narrow.astype(np.float64) / _totals(tails)[:, None]
-    scores[fits], scores[~fits] = values, _of(tails, "wide")
-    return scores
-
-
-def _narrowed(tails: Sequence[_Tail]) -> Narrowed:
-    """Return how the scores narrow, as they were packed."""
-    fits, narrow = _fits(tails), _of(tails, "narrow")
-    scores, totals = np.zeros((len(fits), narrow.shape[1]), np.float32), np.ones(len(fits))
-    scores[fits], totals[fits] = narrow, _totals(tails)
-    return fits, scores, totals
-
-
-def _named(tails: Sequence[_Tail], name: str, n: int) -> NDArray[Any]:
-    """Return the name of each row, None without one."""
-    if name not in tails[0].arrays:
-        return np.full(n, None, dtype=object)
-    names: list[Any] = [None]
-    firsts, lengths = [], []
-    for tail in tails:
-        own = tail.arrays[f"{name}_names"].tobytes().decode().split("\n")[:-1]
-        firsts.append(len(names))
-        lengths.append(len(own))
-        names += own
-    sizes, codes = [tail.n for tail in tails], _of(tails, name)
-    if codes.min() < -1 or (codes >= np.repeat(lengths, sizes)).any():
-        raise PackingError("Received a row with an invalid name.")
-    places = np.where(codes < 0, 0, codes + np.repeat(firsts, sizes))
-    return np.asarray(np.array(names, dtype=object)[places])
+    def _named(self, name: str) -> NDArray[Any]:
+        """Return the name of each row, None without one."""
+        if name not in self.arrays:
+            return np.full(int(self.sizes.sum()), None, dtype=object)
+        names: list[Any] = [None]
+        firsts, lengths, end = [], [], 0
+        text = self.arrays[f"{name}_names"].tobytes()
+        for head in self.heads:
+            start, end = end, end + head.lengths[f"{name}_names"]
+            own = text[start:end].decode().split("\n")[:-1]
+            firsts.append(len(names))
+            lengths.append(len(own))
+            names += own
+        codes = self.arrays[name]
+        if codes.min() < -1 or (codes >= np.repeat(lengths, self.sizes)).any():
+            raise PackingError("Received a row with an invalid name.")
+        places = np.where(codes < 0, 0, codes + np.repeat(firsts, self.sizes))
+        return np.asarray(np.array(names, dtype=object)[places])

@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -73,6 +73,7 @@ class QueryResult:
     Attributes
     ----------
     n_kept : panes that were read for it and need not be read again, as their merges are stored; none for a cached result
+    is_new : whether it was computed for this query, and not found in the cache
     """
 
     body: bytes
@@ -80,6 +81,7 @@ class QueryResult:
     window: Window
     state_version: str
     n_kept: int = 0
+    is_new: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ class QueryClient:
             )
             reply = await self._join(request, deadline_s)
         etag = result_digest(reply.state_version, query.kind, sent, against, reply.code_version)
-        return _read(reply, etag, window)
+        return replace(_read(reply, etag, window), is_new=stored is None)
 
     async def _join(self, request: QueryRequest, deadline_s: float) -> Reply:
         """Share the task of an identical waiting query; leaving does not cancel it for the others."""

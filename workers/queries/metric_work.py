@@ -11,7 +11,9 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.metrics import requested
 
 MAX_WORK = 1000
-_METRIC, _PART, _SLICE, _DIFFERENCE = 2, 2, 20, 3
+_METRIC, _PART, _SLICE, _DIFFERENCE = 2, 3, 20, 3
+# Units that a metric takes in addition in each part of a series: it draws labels and fits a curve to each draw.
+_MORE_IN_PARTS = {"corp_miscalibration": 5}
 # So many bins of a metric beyond the default number are a unit.
 _BINS, _DEFAULT_BINS = 8, 15
 # Metrics that order cells again and again, smooth them, or compare rows with each other.
@@ -22,7 +24,10 @@ SLOW = frozenset(
 
 
 def metric_work(
-    metrics: Collection[str], bins: int = _DEFAULT_BINS, is_compared: bool = False
+    metrics: Collection[str],
+    bins: int = _DEFAULT_BINS,
+    is_compared: bool = False,
+    in_parts: bool = False,
 ) -> int:
     """Return the units of these metrics of one window.
 
@@ -31,6 +36,7 @@ def metric_work(
     metrics : requests by their keys
     bins : of the metrics whose request sets no other number
     is_compared : there are two windows, and the differences of the metrics
+    in_parts : it is one of the parts of a series
 
     >>> metric_work(["ece", "brier"]), metric_work(["ece", "auc"]), metric_work(["ece(bins=1200)"])
     (4, 52, 150)
@@ -39,6 +45,8 @@ def metric_work(
     """
     found = requested(list(metrics))
     work = sum(_SLOW_METRIC if each.metric.slug in SLOW else _METRIC for each in found)
+    if in_parts:
+        work += sum(_MORE_IN_PARTS.get(each.metric.slug, 0) for each in found)
     work += sum(
         max(0, int(dict(each.options).get("bins", bins)) - _DEFAULT_BINS) // _BINS
         for each in found
@@ -72,7 +80,7 @@ def reject_costly_metrics(
     CalibrationInputError
         The rule is `too_many_values`. The detail has the number that these metrics allow.
     """
-    each = metric_work(metrics, bins, is_compared)
+    each = metric_work(metrics, bins, is_compared, in_parts=n_parts > 1)
     work = n_slices * (_SLICE * (n_slices > 1) + n_parts * (_PART * (n_parts > 1) + each))
     if work <= at_most:
         return

@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 # Each pane comes with its tail, of at most `MAX_TAIL_BYTES`, or twice that while sums are damaged: 128 MiB in one reply.
 PANES_A_RUN = 16
 
+# Runs of small panes are unpacked together: numpy takes as long for the columns of one run as for those of several.
+_MAX_TOGETHER, _SMALL_BYTES = 8 * PANES_A_RUN, 1 << 17
+
 Loaded = dict[int, tuple[bytes, LoadedPane]]
 
 
@@ -67,15 +70,26 @@ class PaneReader:
         self._load(place, {start: versions.get(start) for start in run}, replies, marks, loaded)
         return WindowSnapshot(window, versions, marks)
 
-    def read(self, place: WindowPlace, run: list[int], marks: Watermarks, loaded: Loaded) -> None:
-        """Read a run of panes with their versions."""
+    def read(self, place: WindowPlace, panes: list[int], marks: Watermarks, loaded: Loaded) -> int:
+        """Read a run of panes with their versions, and further runs where they are small; return the number of panes."""
         config = place.config
         keys, node = self._partition(place)
-        reads = ReadTogether()
-        reads.hmget(keys.versions(config.key, config.generation, place.slice), run)
-        self._add(reads, keys, place, run)
-        versions, *replies = reads.run(node)
-        self._load(place, dict(zip(run, versions, strict=True)), replies, marks, loaded)
+        versions: dict[int, bytes | None] = {}
+        days: list[bytes | None] = []
+        contents: list[Any] = []
+        n_bytes = 0
+        while len(versions) < min(len(panes), _MAX_TOGETHER) and n_bytes <= _SMALL_BYTES:
+            run = panes[len(versions) : len(versions) + PANES_A_RUN]
+            reads = ReadTogether()
+            reads.hmget(keys.versions(config.key, config.generation, place.slice), run)
+            self._add(reads, keys, place, run)
+            found, run_days, *replies = reads.run(node)
+            versions |= zip(run, found, strict=True)
+            days += run_days
+            contents += replies
+            n_bytes += sum(map(_reply_bytes, replies))
+        self._load(place, versions, [days, *contents], marks, loaded)
+        return len(versions)
 
     def _partition(self, place: WindowPlace) -> tuple[PartitionKeys, Any]:
         partition = self._store.keys.number_of(place.config)
@@ -202,6 +216,12 @@ def described(place: WindowPlace, start_s: int, length_s: int, error: Exception)
         place.config.key, place.slice, window["from"], error,
     )  # fmt: skip
     return {"slice": plain_slice(place.slice), **window, "error": str(error)[:200]}
+
+
+def _reply_bytes(reply: Any) -> int:
+    """Return the bytes of the values of a hash, or of some of its fields."""
+    values = reply.values() if isinstance(reply, dict) else reply
+    return sum(len(value) for value in values if value is not None)
 
 
 def _add_parts(reads: ReadTogether, name: str, wanted: Wanted) -> None:

@@ -45,7 +45,7 @@ _POP_S = 0.5
 _CLAIM_S = 30
 # Results are cached under the version of their state and never become wrong: the time only bounds the memory.
 _CACHE_TTL_S = 900
-_MAX_CACHED_BYTES = 4 << 20
+MAX_CACHED_BYTES = 4 << 20
 _CACHED = (OK, REJECTED)
 
 
@@ -208,7 +208,7 @@ class QueryServer:
     def _keep(self, pipe: Any, request: QueryRequest, reply: Reply) -> None:
         """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
         raw = replace(reply, n_kept=0).to_bytes()
-        if len(raw) <= _MAX_CACHED_BYTES and reply.state_version:
+        if len(raw) <= MAX_CACHED_BYTES and reply.state_version:
             digest = result_digest(
                 reply.state_version, request.kind, request.query, request.against
             )

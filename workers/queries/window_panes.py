@@ -111,8 +111,8 @@ class WindowPanes:
                 if self._with_samples(place, snapshot, state, starts):
                     return state
             while len(missing) > PANES_A_RUN:
-                self._reader.read(place, missing[:PANES_A_RUN], snapshot.marks, loaded)
-                missing = missing[PANES_A_RUN:]
+                n = self._reader.read(place, _full_runs(missing), snapshot.marks, loaded)
+                missing = missing[n:]
             snapshot = self._reader.look(place, missing, loaded)
         raise RuntimeError("the window changed faster than it could be read")
 
@@ -265,9 +265,10 @@ class WindowPanes:
         n_bytes, panes = assembly.loaded_bytes, assembly.panes
         until_n = assembly.n_read + MAX_KEPT
         while len(missing) > PANES_A_RUN:
-            run, missing = missing[:PANES_A_RUN], missing[PANES_A_RUN:]
-            self._reader.read(place, run, snapshot.marks, panes)
-            assembly.n_read += len(run)
+            some = _full_runs(missing, until_n - assembly.n_read)
+            n = self._reader.read(place, some, snapshot.marks, panes)
+            run, missing = missing[:n], missing[n:]
+            assembly.n_read += n
             n_bytes += sum(panes[start][1].n_bytes for start in run if start in panes)
             if n_bytes > _LOADED_BYTES or assembly.n_read >= until_n:
                 self._merges.assemble(assembly, snapshot)
@@ -316,6 +317,19 @@ class WindowPanes:
             for each, sample in zip(state.panes, found, strict=True)
         ]
         return True
+
+
+def _full_runs(panes: list[int], at_most: int | None = None) -> list[int]:
+    """Return the panes of full runs, without the last run, which is read with the state; at least one run.
+
+    Parameters
+    ----------
+    at_most : a run that begins below this number is the last one
+    """
+    n_runs = (len(panes) - 1) // PANES_A_RUN
+    if at_most is not None:
+        n_runs = min(n_runs, max(-(-at_most // PANES_A_RUN), 1))
+    return panes[: n_runs * PANES_A_RUN]
 
 
 def _check_complete(n_panes: int) -> None:

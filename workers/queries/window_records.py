@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.routing import ALL_ROWS, pane_start
-from calibrant_server.workers.ingest.record_columns import (
-    LABELS,
-    NO_LABELS,
-    LabelledRow,
-    LabelledRows,
-    labelled_row,
-)
+from calibrant.core.routing import ALL_ROWS, MICROSECONDS
+from calibrant_server.workers.ingest.alike_records import labelled_blocks
+from calibrant_server.workers.ingest.labelled_rows import LabelledRows, RowBlock
+from calibrant_server.workers.ingest.retained_prediction import Slices
 from calibrant_server.workers.ingest.retained_store import scanned
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -62,33 +61,39 @@ class WindowRecords:
         if n_records > MAX_STORED_RECORDS:
             detail = f"The model retains {n_records} records; at most {MAX_STORED_RECORDS} can be scanned. Set a shorter retention."
             raise CalibrationInputError.at("/model", "too_many_records", detail)
-        found: dict[str, LabelledRow] = {}
-        n_ratings, max_rows = 0, self.max_rows
-        for field, text in self._walk() if n_records else ():
-            row = None if text[LABELS] == NO_LABELS else labelled_row(text)
-            if row is not None and self._holds(row):
-                id_ = field.decode()
-                if row.ratings and id_ not in found:
-                    n_ratings += len(row.ratings)
-                found[id_] = row
-                _reject_more(len(found), max_rows, "labelled records")
+        found: list[RowBlock] = []
+        names: set[str] = set()
+        n_ratings = 0
+        for page in self._pages() if n_records else ():
+            for block in labelled_blocks(page):
+                own = block.where(self._holds(block))
+                n_ratings += sum(
+                    len(each) for place, each in own.rated.items() if own.names[place] not in names
+                )
+                names.update(own.names)
+                _reject_more(len(names), self.max_rows, "labelled records")
                 _reject_more(n_ratings, MAX_RATINGS, "ratings by named raters")
+                found.append(own)
         return LabelledRows.of(found, self.config.task)
 
-    def _walk(self) -> Iterator[tuple[bytes, bytes]]:
+    def _pages(self) -> Iterator[dict[bytes, bytes]]:
         for shard in range(RECORD_SHARDS):
             name = self.keys.records(self.config.key, self.config.generation, shard)
-            for fields in scanned(self.node, name, _A_SCAN):
-                yield from fields.items()
+            yield from scanned(self.node, name, _A_SCAN)
 
-    def _holds(self, row: LabelledRow) -> bool:
-        """Return whether the prediction is in a pane of the window within its retention, and in the slice."""
-        start = pane_start(row.event_us, self.config.pane_s)
-        if start < self.marks.kept_from or self.marks.start(start) not in self.window:
-            return False
-        return self.slice == ALL_ROWS or self.slice in {
-            f"{key}:{value}" for key, value in row.slices
-        }
+    def _holds(self, block: RowBlock) -> NDArray[np.bool_]:
+        """Return which predictions are in a pane of the window within its retention, and in the slice."""
+        starts = block.event_us // (self.config.pane_s * MICROSECONDS) * self.config.pane_s
+        now = self.marks.starts(starts)
+        inside: NDArray[np.bool_] = (starts >= self.marks.kept_from) & (now >= self.window.from_s) & (now < self.window.to_s)  # fmt: skip
+        if self.slice == ALL_ROWS:
+            return inside
+        known: dict[Slices, bool] = {}
+        for _, _, slices in block.texts:
+            if slices not in known:
+                known[slices] = self.slice in {f"{key}:{value}" for key, value in slices}
+        in_slice = np.array([known[slices] for _, _, slices in block.texts], np.bool_)
+        return np.logical_and(inside, in_slice)
 
 
 def _reject_more(n: int, most: int, what: str) -> None:

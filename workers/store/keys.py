@@ -22,6 +22,7 @@ T:sm                  hash    tenant/model -> JSON of its configuration, for mod
 T:sg                  set     G of deleted models of which this side partition may have something  registry, open script; worker
 T:ob                  hash    outbox: number -> packed delta for the own partition of its model  commit
 T:oi                  hash    number of a delta -> arrival of its first batch (ms), its bytes, G  commit
+T:od                  hash    G -> number of its last delta from this partition         commit
 T:b:G|batch id        string  record of a batch id, JSON; expires                       inbox (NX), commit
 T:dn                  hash    expiry bucket -> bytes of batch records that end in it    inbox, housekeeping
 T:s:G|slice|start     hash    a pane: part -> packed bytes; `src:...` -> running totals  commit
@@ -218,6 +219,11 @@ class PartitionKeys:
     @cached_property
     def outbox_index(self) -> str:
         return f"{self.tag}:oi"
+
+    @cached_property
+    def last_deltas(self) -> str:
+        """Hash of the number of the last delta of each model, as far as the batches of its deltas have records here."""
+        return f"{self.tag}:od"
 
     @cached_property
     def places(self) -> str:

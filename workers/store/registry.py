@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,12 +21,19 @@ from calibrant_server.workers.store.keys import Keys, PartitionKeys, model_key
 from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
 from calibrant_server.workers.store.model_places import ModelPlaces
 from calibrant_server.workers.store.placement import Placement
-from calibrant_server.workers.store.side_partitions import close_sides, open_sides, with_sides
+from calibrant_server.workers.store.side_partitions import (
+    after_loss,
+    close_sides,
+    open_sides,
+    with_sides,
+)
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
 # Reply of the script that deletes a model.
 HAS_REPORTS = 2
+
+log = logging.getLogger(__name__)
 
 
 class RevisionConflict(RuntimeError):
@@ -150,8 +158,32 @@ class Registry:
         await self._write(self._put, partition, names, values)
         if new.has_sides:
             # Where this fails, the first batch under the new configuration does it.
-            with suppress(RedisError):
-                await open_sides(self._client, self._keys, new, self._durability)
+            with suppress(RedisError, RevisionConflict):
+                lost = await open_sides(self._client, self._keys, new, self._durability)
+                if lost is not None:
+                    return await self.write_lost(new, lost)
+        return new
+
+    async def write_lost(self, current: ModelConfig, lost: ModelConfig) -> ModelConfig:
+        """Write a change again that side partitions of a model know, and that the server of its own partition has lost; return it.
+
+        Parameters
+        ----------
+        current : what the own partition has
+
+        Raises
+        ------
+        RevisionConflict
+            The own partition has another one by now.
+        """
+        partition, stored = await self._places.find(current.key)
+        found = None if stored is None else ModelConfig.from_json(stored)
+        if found is None or (found.generation, found.revision) != (current.generation, current.revision):  # fmt: skip
+            raise RevisionConflict(found)
+        new = after_loss(found, lost)
+        log.warning("lost_configuration_restored model=%s revision=%d", current.key, new.revision)
+        names = [partition.models, partition.places]
+        await self._write(self._put, partition, names, [current.key, stored, new.to_json()])
         return new
 
     async def confirm(self, config: ModelConfig) -> None:

@@ -18,10 +18,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from calibrant_server.workers.store.connection import AsyncScript, run_async, scripts
+from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.keys import Keys
-    from calibrant_server.workers.store.model_config import ModelConfig
 
 N_SHARDS = 64
 # CPU time to merge a batch that a side partition has filled, over that to fill it: 0.05 with 100 batches in a commit, 0.16 with 20,
@@ -115,11 +115,17 @@ def with_sides(
 
 async def open_sides(
     client: Any, keys: Keys, config: ModelConfig, durability: str = "everysec"
-) -> None:
+) -> ModelConfig | None:
     """Have every side partition of a model, present or former, reject processes that know an older configuration.
 
     With durability `replicated`, also after the loss of its server: else a repeat could be added behind the look-up for it.
+
+    Returns
+    -------
+    the latest configuration that one of them has instead of this one. Either this one is not the current one any more, or the server
+    of the own partition has lost a change: then `after_loss` has what to write there. None if they all have this one
     """
+    latest: ModelConfig | None = None
     generation = f'"generation":"{config.generation}"'
     arguments = [config.key, config.to_json(), generation, config.revision]
     # The former ones first: none of them takes a batch when a present one takes the first.
@@ -127,7 +133,38 @@ async def open_sides(
         side = keys.partition(number)
         names = [side.side_models, side.gone_models]
         script = AsyncScript(client, scripts()["open_side_partition"])
-        await script.run(names, arguments, side.bytes_in, durability)
+        reply = await script.run(names, arguments, side.bytes_in, durability)
+        there = config if reply == 1 else parsed_config(reply)
+        if _differs(there, config) and (latest is None or there.revision > latest.revision):
+            latest = there
+    return latest
+
+
+def _differs(there: ModelConfig, config: ModelConfig) -> bool:
+    """Whether a configuration of the same or a later revision is another one, as to where batches are."""
+    if there.revision > config.revision:
+        return True
+    places = "side_partitions", "former_side_partitions", "own_shards"
+    return any(getattr(there, name) != getattr(config, name) for name in places)
+
+
+def after_loss(current: ModelConfig, lost: ModelConfig) -> ModelConfig:
+    """Return what to write where the server of a model's own partition has lost a change of its configuration.
+
+    The change was acknowledged, so it holds, unless another one has followed since. Batches may be in the partitions of both.
+    """
+    latest = lost if lost.revision > current.revision else current
+    every = {*all_sides(current), *all_sides(lost)}
+    return replace(
+        latest,
+        revision=latest.revision + 1,
+        partition=current.partition,
+        moves=current.moves,
+        moving=current.moving,
+        importing=current.importing,
+        former_side_partitions=sorted(every - {*latest.side_partitions}),
+        have_shards_moved=True,
+    )
 
 
 async def close_sides(client: Any, keys: Keys, config: ModelConfig) -> None:

@@ -36,7 +36,7 @@ static void isotonic_gains(const Gains *rows, double *gain, Pool *pools)
 {
     const double *score = rows->score;
     for (int64_t row = 0; row < rows->n_rows; row++) {
-        const double *rate = rows->rates + row * rows->n, *weight = rows->weights + row * rows->weight_stride;
+        const double *rate = rows->rates + row * rows->n, *weight = rows->weights + row % rows->n_weights * rows->n;
         double own = 0.0, total = 0.0;
         for (int64_t i = 0; i < rows->n; i++) {
             own += weight[i] * score[i] * (score[i] - 2.0 * rate[i]);

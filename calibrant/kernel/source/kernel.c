@@ -10,6 +10,7 @@
 #include "json_lines.c"
 #include "narrow.c"
 #include "noisy_sums.c"
+#include "packed_arrays.c"
 #include "small_batch.c"
 #include "workspace.h"
 
@@ -329,4 +330,11 @@ EXPORTED void calibrant_kernel_hash_rows(const double *values, int64_t n, int64_
 {
     for (int64_t i = 0; i < n; i++)
         hashes[i] = hash_scores(values + i * n_columns, n_columns);
+}
+
+/* Write the values of several packed arrays. */
+EXPORTED void calibrant_kernel_packed_arrays(const PackedArray *arrays, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        read_packed(arrays + i);
 }

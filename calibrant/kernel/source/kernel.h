@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 9
+#define KERNEL_ABI 10
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
@@ -93,10 +93,10 @@ typedef struct {
     int64_t stride; /* cells from one column to the next */
 } Destination;
 
-/* Rates of the same cells in several rows, with their weights and scores; weights may be the same in all rows. */
+/* Rates of the same cells in several rows, with their weights and scores. Rows of weights repeat where there are fewer of them. */
 typedef struct {
-    int64_t n_rows, n, weight_stride;   /* from the weights of a row to those of the next; 0 where they are the same */
-    const double *weights, *rates, *score; /* (n_rows, n) or (n,); (n_rows, n), in [0, 1]; (n,) */
+    int64_t n_rows, n, n_weights;
+    const double *weights, *rates, *score; /* (n_weights, n); (n_rows, n), in [0, 1]; (n,) */
 } Gains;
 
 /* Cells that are halved several times at once. Arrays are (n,) unless stated. */
@@ -112,6 +112,16 @@ typedef struct {
     int64_t n_truths, n_bins, n_resamples, is_squared;
     const float *factors, *truths, *noise; /* (n_bins, n_resamples), (n_truths, n_bins), (n_bins, n_resamples) */
 } NoisyGaps;
+
+/* How the values of a packed array become those in memory. */
+enum packed { PACKED_AS_STORED, PACKED_INTEGERS, PACKED_WHOLE_NUMBERS };
+
+/* An array in packed bytes, and where its values go: as stored, as int64, or as doubles that are whole numbers. */
+typedef struct {
+    int64_t n, width, kind; /* bytes of a stored value; of `enum packed` */
+    const uint8_t *from;    /* (width, n) */
+    uint8_t *to;
+} PackedArray;
 
 /* Rows of scores, some of which may have been sent as float32. */
 typedef struct {

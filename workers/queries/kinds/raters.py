@@ -12,7 +12,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.report import raters_compared
 from calibrant.stability.rater_differences import LabelsByRater, rater_differences
-from calibrant_server.workers.ingest.record_columns import LabelledRows
+from calibrant_server.workers.ingest.labelled_rows import LabelledRows
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,

@@ -3,7 +3,7 @@
 --
 -- KEYS  1 models for which the partition fills (T:sm)   2 deleted generations of which something may be here (T:sg)
 -- ARGV  1 tenant/model   2 its configuration   3 text of its generation in it   4 its revision
--- Reply 1 written, 0 the partition has this revision or a later one.
+-- Reply 1 written; else the configuration that the partition has, of this revision or a later one.
 --
 -- One step, because a configuration must not replace a later one. Another generation replaces what is there: the caller has read
 -- it from the model's own partition. Allowed when memory is full: it replaces a value of the same size.
@@ -11,7 +11,7 @@
 local found = redis.call('HGET', KEYS[1], ARGV[1])
 if found and string.find(found, ARGV[3], 1, true) then
   local revision = string.match(found, '"revision":(%d+)')
-  if tonumber(revision) >= tonumber(ARGV[4]) then return 0 end
+  if tonumber(revision) >= tonumber(ARGV[4]) then return found end
 elseif found then
   redis.call('SADD', KEYS[2], ARGV[1] .. '|' .. string.match(found, '"generation":"([^"]*)"'))
 end
