@@ -32,6 +32,8 @@ _MANY = 20.0
 _MAX_CONVOLVED = 64
 # Standard deviations above the mean up to which a sum is convolved.
 _UPPER = 12.0
+# From here on the error function is 1 in double precision. Most values of most summands are beyond it.
+_CERTAIN = 6.0
 # Bins with fewer trials than this, or with less variance of the number of positives, have gaps that are not normal.
 _FEW_TRIALS, _LITTLE_VARIANCE = 30, 4.0
 # Below this skewness the gamma distribution is normal to four digits.
@@ -157,7 +159,10 @@ class Summands(NamedTuple):
         factor = self.factor[:_MAX_CONVOLVED, None]
         deviation = self.deviation[:_MAX_CONVOLVED, None]
         gap = (ends / factor) ** (1.0 / self.power)
-        below = np.where(gap >= 1.0, 1.0, scipy.special.erf(gap / (deviation * np.sqrt(2.0))))
+        reach = gap / (deviation * np.sqrt(2.0))
+        varies = (gap < 1.0) & (reach < _CERTAIN)
+        below = np.ones_like(gap)
+        below[varies] = scipy.special.erf(reach[varies])
         if len(self.factor) > _MAX_CONVOLVED:
             below = np.vstack([below, self.gamma(_MAX_CONVOLVED).below(ends)])
         share = np.diff(below, axis=1, prepend=0.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.inference.closed_null import sum_null_of_gaps
+from calibrant.inference import closed_null
+from calibrant.inference.closed_null import Summands, sum_null_of_gaps
 from calibrant.inference.null_reference import quantiles_of
 from calibrant.metrics import METRICS
 from calibrant.metrics.base import GapMetric
@@ -117,3 +118,20 @@ def test_a_gap_beyond_one_counts_as_one():
     null = METRICS["mce"].closed_null(0.0)(np.ones((1, 1)), np.full((1, 1), 3.0), 0.95)  # type: ignore[attr-defined]
     assert (null.q95, null.limit) == (1.0, 1.0)
     assert 0.7 < null.mean < 1.0
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_values_beyond_the_reach_of_the_error_function_change_no_bit(
+    power: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(power)
+    some = [
+        Summands.of(rng.random(n) / n, 10.0 ** rng.uniform(-4.0, 0.0, n), power)
+        for n in (1, 2, 15, 64, 90)
+    ]
+    found = [each.convolved(each.gamma()) for each in some]
+    monkeypatch.setattr(closed_null, "_CERTAIN", np.inf)
+    for each, distribution in zip(some, found, strict=True):
+        everywhere = each.convolved(each.gamma())
+        np.testing.assert_array_equal(distribution.values, everywhere.values)
+        np.testing.assert_array_equal(distribution.share, everywhere.share)
