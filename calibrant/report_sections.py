@@ -34,6 +34,8 @@ from calibrant.stability.report import stability_report
 MAX_FURTHER_RATINGS = 5
 # Of stability curves: half a second and 80 MB.
 MAX_RATINGS = 3_000
+# Of those of independent subsets, each of which is drawn anew: they take nine times as long and as much memory.
+MAX_RATINGS_OF_INDEPENDENT = 200
 # Of such curves of each case, whose subsets are smaller.
 MAX_RATINGS_OF_CASES = 200_000
 PARAMETERS = (
@@ -170,7 +172,8 @@ def _roc(view: View, params: Mapping[str, Any]) -> Result:
 def _stability(view: View, params: Mapping[str, Any]) -> Result:
     request = requested([params.get("metric") or "ece"], "/metric")[0]
     view, subsets = view_for(view, request), params.get("subsets") or "nested"
-    return stability_report(view, request.metric.slug, subsets=subsets, max_ratings=MAX_RATINGS)
+    most = MAX_RATINGS if subsets == "nested" else MAX_RATINGS_OF_INDEPENDENT
+    return stability_report(view, request.metric.slug, subsets=subsets, max_ratings=most)
 
 
 def _stability_by_case(view: View, params: Mapping[str, Any]) -> Result:

@@ -6,6 +6,9 @@ each subset.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -107,57 +110,105 @@ def _binned_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     scopes = [f"class:{k}" for k in range(view.spec.n_classes)]
     if not isinstance(metric, ClasswiseGapMetric):
         scopes = [scope_of(view, metric)]
-    rows = [view.rows(scope) for scope in scopes]
-    place = [equal_width_bin(cells.lower, bins, edges) for cells in rows]
+    binned = [_BinnedRows.of(view, scope, bins, edges) for scope in scopes]
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for i in range(len(draws.order)):
-        tables = [
-            _subset_tables(view, *each, bins, draws, i) for each in zip(rows, place, strict=True)
-        ]
+        tables = [_subset_tables(view, rows, bins, draws, i) for rows in binned]
         weight, difference = np.stack(tables, axis=2)
         found[i] = statistic(weight, gaps(difference, weight))
     return found
 
 
-def _subset_tables(
-    view: View, cells: Cells, place: Ints, bins: int, draws: Draws, draw: int
-) -> Floats:
+@dataclass(frozen=True)
+class _BinnedRows:
+    """Rows of a scope with their bins, in the order of their units; a copy of all of them for each class of scope "all".
+
+    Attributes
+    ----------
+    columns : weight and weighted difference
+    place : bin of each row
+    copies : how many
+    """
+
+    columns: tuple[Floats, Floats]
+    place: Ints
+    copies: int
+
+    @classmethod
+    def of(cls, view: View, scope: str, bins: int, edges: Literal["right", "left"]) -> _BinnedRows:
+        """Return the rows of a view."""
+        assert view.batch_sums is not None
+        cells, n = view.rows(scope), view.batch_sums.n
+        copies = len(cells) // n
+        order = _copied(_unit_rows(view).rows, copies, n)
+        columns = (cells.weight[order], (cells.correct - cells.confidence)[order])
+        return cls(columns, equal_width_bin(cells.lower, bins, edges)[order], copies)
+
+
+class _UnitRows(NamedTuple):
+    """Rows in the order of their units, with the first one and the number of each unit; of unnamed units, each a row, without these."""
+
+    rows: Ints
+    first: Ints | None = None
+    size: Ints | None = None
+
+    def of(self, units: Ints) -> Ints:
+        """Return the places of the rows of drawn units in this order."""
+        if self.first is None or self.size is None:
+            return units
+        n = self.size[units]
+        end = np.cumsum(n)
+        return np.repeat(self.first[units] - end + n, n) + np.arange(end[-1])
+
+    def each(self, units: Ints, values: Ints) -> Ints:
+        """Return for each row of drawn units the value of its unit."""
+        return values if self.size is None else np.repeat(values, self.size[units])
+
+
+def _unit_rows(view: View) -> _UnitRows:
+    return view.once("rows by unit", lambda: _make_unit_rows(view))
+
+
+def _make_unit_rows(view: View) -> _UnitRows:
+    assert view.batch_sums is not None
+    of_unit = view.batch_sums.unit_index
+    if not view.batch_sums.has_units:
+        return _UnitRows(of_unit)
+    size = np.bincount(of_unit)
+    return _UnitRows(np.argsort(of_unit, kind="stable"), np.cumsum(size) - size, size)
+
+
+def _subset_tables(view: View, rows: _BinnedRows, bins: int, draws: Draws, draw: int) -> Floats:
     """Return weight and difference by bin of each subset of a draw, (2, 17, bins)."""
     assert view.batch_sums is not None
-    columns = (cells.weight, cells.correct - cells.confidence)
-    copies = len(cells) // view.batch_sums.n
+    n, unit_rows = view.batch_sums.n, _unit_rows(view)
+    if draws.nested:
+        units = draws.order[draw, 0]
+        # A unit is in every subset that is larger than its position in the draw.
+        steps = np.searchsorted(draws.sizes, np.arange(len(units)), side="right")
+    else:
+        subsets = [draws.subset(draw, step) for step in range(len(FRACTIONS))]
+        units, steps = np.concatenate(subsets), np.repeat(np.arange(len(subsets)), [*map(len, subsets)])  # fmt: skip
+    first = unit_rows.each(units, steps * bins)
+    at = _copied(unit_rows.of(units), rows.copies, n)
+    key = (first if rows.copies == 1 else np.tile(first, rows.copies)) + rows.place[at]
     tables = np.zeros((2, len(FRACTIONS), bins))
-    if not draws.nested:
-        for step in range(len(FRACTIONS)):
-            at = _copied(_rows_of(view, draws.subset(draw, step))[0], copies, view.batch_sums.n)
-            tables[:, step] = [np.bincount(place[at], values[at], bins) for values in columns]
-        return tables
-    drawn, position = _rows_of(view, draws.order[draw, 0])
-    added_at = np.searchsorted(draws.sizes, position, side="right")
-    at = _copied(drawn, copies, view.batch_sums.n)
-    key = np.tile(added_at, copies) * bins + place[at]
-    for table, values in zip(tables, columns, strict=True):
+    for table, values in zip(tables, rows.columns, strict=True):
         table[:] = np.bincount(key, values[at], len(FRACTIONS) * bins).reshape(-1, bins)
-    return np.cumsum(tables, axis=1)
+    return np.cumsum(tables, axis=1) if draws.nested else tables
 
 
 def _copied(rows: Ints, copies: int, n: int) -> Ints:
     """Return rows of a table that contains all rows once per class."""
+    if copies == 1:
+        return rows
     return (rows + n * np.arange(copies)[:, None]).ravel()
 
 
-def _rows_of(view: View, units: Ints) -> tuple[Ints, Ints]:
-    """Return the rows of drawn units, and the position in the draw of each row's unit."""
-    assert view.batch_sums is not None
-    if not view.batch_sums.has_units:
-        return units, np.arange(len(units))
-    of_unit = view.batch_sums.unit_index
-    sorted_rows = view.once("rows by unit", lambda: np.argsort(of_unit, kind="stable"))
-    size = view.once("unit sizes", lambda: np.bincount(of_unit))
-    start = np.cumsum(size) - size
-    position = np.repeat(np.arange(len(units)), size[units])
-    within = np.arange(len(position)) - np.repeat(np.cumsum(size[units]) - size[units], size[units])
-    return sorted_rows[start[units][position] + within], position
+def _rows_of(view: View, units: Ints) -> Ints:
+    """Return the rows of drawn units."""
+    unit_rows = _unit_rows(view)
+    return unit_rows.rows[unit_rows.of(units)]
 
 
 def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
@@ -181,7 +232,7 @@ def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
     batch, empty = hashed(view.batch_sums.batch), Pane(view.spec)
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for i, j in np.ndindex(found.shape):
-        rows = _rows_of(view, draws.subset(i, j))[0]
+        rows = _rows_of(view, draws.subset(i, j))
         value = metric.value(RowSubset(view, batch, empty, rows))
         if value is None:
             raise NoResultError("no_data", f"{metric.slug} has no value on {len(rows)} rows")

@@ -81,7 +81,7 @@ def test_one_vote_leaves_a_reason(name: str) -> None:
 
 
 def test_stability_takes_its_metric_and_subsets() -> None:
-    found = scored(batch_of(3, 120), "stability", metric="mce", subsets="independent")["stability"]
+    found = scored(batch_of(3, 60), "stability", metric="mce", subsets="independent")["stability"]
     assert (found["metric"], found["subsets"], found["source"]) == ("mce", "independent", "rows")
     apart = scored(batch_of(3, 60), "stability", metric="kde_ece", leave="instance")["stability"]
     assert apart["raters"]["pooled"]["full"] == pytest.approx(
@@ -98,6 +98,15 @@ def test_curves_that_take_minutes_are_rejected_with_the_baselines_given(
     assert found["baselines"]["majority"]["value"] is not None
     monkeypatch.setattr("calibrant.report_sections.MAX_RATINGS", 179)
     assert scored(batch_of(3, 60), "stability")["stability"]["reason"] == "too_many_ratings"
+    assert (
+        scored(batch_of(3, 60), "stability", subsets="independent")["stability"]["reason"] is None
+    )
+    monkeypatch.setattr("calibrant.report_sections.MAX_RATINGS_OF_INDEPENDENT", 179)
+    apart = scored(batch_of(3, 60), "stability", subsets="independent")["stability"]
+    assert (apart["reason"], apart["baselines"]["pooled"]["value"] is None) == (
+        "too_many_ratings",
+        False,
+    )
 
 
 def test_an_unknown_section_is_rejected_with_the_known() -> None:
