@@ -325,7 +325,7 @@ def show(service: Service, client: httpx.Client, worst: Worst) -> None:
         mark = " <- above the bound" if cpu_s > MAX_CPU_S or more_mb > MAX_MB else ""
         figures = f"{size:.2f} | {status} | {cpu_s:.2f} | {more_mb:.0f} |{mark}"
         Console().print(f"| {name} | {figures}", highlight=False, soft_wrap=True)
-        if status != 503 or worst.body is None:
+        if status != 503:
             break
         name = f"{worst.name}, continued"
 

@@ -173,7 +173,8 @@ def _stability(view: View, params: Mapping[str, Any]) -> Result:
     request = requested([params.get("metric") or "ece"], "/metric")[0]
     view, subsets = view_for(view, request), params.get("subsets") or "nested"
     most = MAX_RATINGS if subsets == "nested" else MAX_RATINGS_OF_INDEPENDENT
-    return stability_report(view, request.metric.slug, subsets=subsets, max_ratings=most)
+    slug = request.metric.slug
+    return stability_report(view, slug, subsets=subsets, max_ratings=most, one_by_one=False)
 
 
 def _stability_by_case(view: View, params: Mapping[str, Any]) -> Result:

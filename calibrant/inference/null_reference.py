@@ -194,7 +194,7 @@ def quantiles_of(draws: Floats, ci: float = 0.95) -> NullReference:
 
 def sorted_quantile(values: Floats, share: float) -> float:
     """Return a quantile of sorted values to the bits of `np.quantile`, which takes ten times as long for a few of them."""
-    place = (len(values) - 1) * share
+    place = (len(values) - 1) * float(share)
     below = int(place)
     part = place - below
     low, high = float(values[below]), float(values[min(below + 1, len(values) - 1)])

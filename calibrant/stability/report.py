@@ -29,12 +29,13 @@ def stability_report(
     source: str | None = None,
     seed: int = SEED,
     max_ratings: int | None = None,
+    one_by_one: bool = True,
 ) -> Result:
     """Curves, total variation and its ratios, and baselines.
 
     Parameters
     ----------
-    view, slug, subsets, source, seed : as in `stability`
+    view, slug, subsets, source, seed, one_by_one : as in `stability`
     max_ratings : maximum of ratings of raw rows in a service, to bound the time: for curves of equal-width bins; other
         curves have at most `MAX_ROWS` rows
 
@@ -52,7 +53,13 @@ def stability_report(
     try:
         _reject_costly(view, slug, max_ratings)
         found |= stability(
-            view, slug, subsets=subsets, source=source, n_bootstraps=N_BOOTSTRAPS, seed=seed
+            view,
+            slug,
+            subsets=subsets,
+            source=source,
+            n_bootstraps=N_BOOTSTRAPS,
+            seed=seed,
+            one_by_one=one_by_one,
         )
     except NoResultError as rejection:
         found |= {

@@ -78,7 +78,9 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
             "not_from_cells", f"{metric.slug} is not read from scores and outcomes alone"
         )
     orders = _CLASS_ORDERS if "classes" in metric.needs else _SLOW_ORDERS
-    return CurveSource(lambda v, draws: _curves(v, metric, draws), n, orders, reported)
+    return CurveSource(
+        lambda v, draws: _curves(v, metric, draws), n, orders, reported, one_by_one=True
+    )
 
 
 def resamples_at_once(view: View, metric: Metric) -> bool:

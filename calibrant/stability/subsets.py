@@ -53,12 +53,14 @@ class CurveSource:
     n : number of items to draw
     n_orders : number of affordable orders of each resample
     about : their description in the result, as JSON values
+    one_by_one : whether the metric is computed again for each of the subsets, which are thousands
     """
 
     curves: Callable[[View, Draws], Floats]
     n: int
     n_orders: int
     about: Extra
+    one_by_one: bool = False
 
 
 def draws_of(

@@ -41,6 +41,8 @@ POLL_INTERVAL_S = 0.25
 HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
 # Panes after whose merging a request of several queries leaves the other queries to the next request: about half a second of CPU.
 MAX_KEPT = 3072
+# The same of a figure, which takes as long to draw as many panes to read.
+MAX_KEPT_OF_FIGURE = 768
 
 
 @dataclass(frozen=True)
@@ -210,9 +212,9 @@ class ReadService:
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
             results: dict[str, Any] = {}
-            n_kept = 0
+            n_kept, most_kept = 0, MAX_KEPT if render is None else MAX_KEPT_OF_FIGURE
             for name, read_query in read_queries.items():
-                if n_kept >= MAX_KEPT:
+                if n_kept >= most_kept:
                     raise ResultUnfinishedError
                 result = await self._of(read_query, states[name])
                 results[name] = orjson.loads(result.body)

@@ -10,7 +10,12 @@ import pytest
 
 from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.reads import archived_reports
-from calibrant_server.service.reads.archived_reports import MAX_PANES_BYTES, ArchivedParameters
+from calibrant_server.service.reads.archived_reports import (
+    DRIFT,
+    MAX_PANES_BYTES,
+    ArchivedParameters,
+)
+from calibrant_server.service.reads.report_work import UnfinishedReports
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.store.windows import Window
 
@@ -27,8 +32,11 @@ def read(n_bytes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict
     slices = {name: name for name in ("", *subgroups)}
     monkeypatch.setattr(archived_reports, "_pane_queries", lambda *given: slices)
     monkeypatch.setattr(archived_reports, "_queries_of", lambda *given: {})
-    access: Any = SimpleNamespace(reads=SimpleNamespace(result=result))
-    report: Any = SimpleNamespace(subgroups=subgroups)
+    monkeypatch.setattr(archived_reports, "_name", lambda *given: b"report")
+    access: Any = SimpleNamespace(
+        reads=SimpleNamespace(result=result, unfinished_reports=UnfinishedReports())
+    )
+    report: Any = SimpleNamespace(subgroups=subgroups, n_panes={}, queries={DRIFT: "drift"})
     found = archived_reports._results_and_panes(access, report, ArchivedParameters())
     return asked, asyncio.run(found)[1]
 

@@ -10,7 +10,7 @@ import pytest
 import calibrant as cal
 from calibrant.raters.staple import staple
 from calibrant.segmentation.training_loss import l1_ace_loss
-from calibrant_server.service.reads.service import MAX_KEPT
+from calibrant_server.service.reads.service import MAX_KEPT, MAX_KEPT_OF_FIGURE
 from tests.service.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +68,25 @@ async def test_a_request_of_several_queries_leaves_some_to_the_next(client, inbo
         assert answer.headers["retry-after"] == "1" and len(merged) == n_merged
     answer = await client.get("/v1/models/sites/metrics", params={"by": "site"})
     assert answer.status_code == 200 and len(answer.json()["slices"]) == 7
+
+
+async def test_a_figure_leaves_more_to_the_next_request(client, inbox, monkeypatch):
+    for name in ("one", "two"):
+        await client.put(f"/v1/models/{name}", json={"task": "binary"})
+    ask, asked = inbox.ask, []
+
+    async def merging(query, config, *given, **more):
+        result = await ask(query, config, *given, **more)
+        n_kept = 0 if config.model in asked else MAX_KEPT_OF_FIGURE
+        asked.append(config.model)
+        return replace(result, n_kept=n_kept)
+
+    monkeypatch.setattr(inbox, "ask", merging)
+    answer = await client.get(
+        "/v1/models/one/comparison", params={"models": "one,two", "format": "svg"}
+    )
+    problem(answer, 503, "answer-late")
+    assert asked == ["one"] and MAX_KEPT_OF_FIGURE < MAX_KEPT
 
 
 @pytest.mark.parametrize("read", READS)

@@ -29,7 +29,7 @@ from calibrant_server.workers.queries.ask import (
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kind import Against, ResultKind
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
-from calibrant_server.workers.queries.query import Needs, Query
+from calibrant_server.workers.queries.query import Needs, Query, SeriesQuery
 from calibrant_server.workers.queries.query_queue import MAX_QUERIES
 from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.queries.window_panes import WindowPanes
@@ -354,6 +354,47 @@ def test_a_window_of_many_panes_takes_several_queries(bench, asked, monkeypatch)
     found = eventually(lambda: _or_none(asked))
     assert json.loads(found.body)["total"] == 106 and found.n_kept > 0
     assert asked("only_sums").n_kept == 0  # a cached result costs nothing
+
+
+class PartsQuery(ByPaneQuery, SeriesQuery):
+    kind = "parts"
+    needs = Needs(panes="parts")
+
+    every_s: int = 50 * 3600
+
+    def check(self, n_parts):
+        pass
+
+
+@pytest.mark.parametrize("what", ["series", "comparison", "other side", "plain"])
+def test_after_many_new_panes_a_series_or_a_comparison_is_left_to_the_next_query(
+    bench, monkeypatch, what
+):
+    """The merges are stored; then the same query computes it."""
+    monkeypatch.setattr(compute, "READ_AT_ONCE", 48)
+    both = {"accumulators": lambda query: ["sums"], "compare": lambda *given: {"n": 2}}
+    bench.put_model()
+    bench.engine(
+        kinds={
+            "parts": ResultKind(PartsQuery, by_pane, **both),
+            "only_sums": ResultKind(OnlySumsQuery, sums, **both),
+        }
+    )
+    bench.deliver(delivery("many", [1] * 100, event_times=np.arange(100) * HOUR_US))
+    bench.merged("many")
+    other = Other(Against("window", "P9D"), MODEL, "", EVER)
+    query = PartsQuery() if what in ("series", "other side") else OnlySumsQuery()
+    window = Window(99 * 3600, 1 << 32) if what == "other side" else EVER
+    compared = {} if what in ("series", "plain") else {"against": other}
+
+    def answer():
+        return bench.run(bench.inbox.ask(query, MODEL, window, **compared))
+
+    if what != "plain":
+        with pytest.raises(ResultUnfinishedError):
+            answer()
+    found = answer()
+    assert json.loads(found.body)[{"series": "totals", "plain": "total"}.get(what, "n")]
 
 
 def _or_none(asked):

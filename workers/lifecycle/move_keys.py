@@ -18,7 +18,7 @@ COUNTED = frozenset({"nr", "dn", "dt", "en"})
 # Of the partition: its stream, cursor, lease, caches, moves, files that no day names, and what it fills for models of other
 # partitions: models that have side partitions are not moved.
 OF_PARTITION = frozenset(
-    {"q", "in", "c", "o", "cf", "gt", "gb", "st", "mk", "sm", "sg", "ob", "oi"}
+    {"q", "in", "c", "o", "cf", "gt", "gb", "st", "mk", "sm", "sg", "ob", "oi", "od"}
 )
 # Entries that were not merged. A model that has some is not moved: their names contain the partition.
 LETTERS = frozenset({"x", "pk"})

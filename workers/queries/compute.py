@@ -40,6 +40,7 @@ from calibrant_server.workers.queries.versions import joined, with_records
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.queries.window_state import (
+    LruCache,
     PanesDamaged,
     WindowState,
     WindowUnfinished,
@@ -55,6 +56,11 @@ log = logging.getLogger(__name__)
 
 
 KINDS: dict[str, ResultKind[Any]] = find_kinds()
+# After so many panes of a window were read, a comparison or a series is left to the next request: reading as many again, or computing all
+# parts, would take as long again. The merges of the panes are stored, or cached in memory.
+READ_AT_ONCE = 480
+# Queries that were left once, and are not again: merges that do not fit into the cache would be read each time.
+_MAX_LEFT = 1024
 
 
 class Compute:
@@ -69,6 +75,7 @@ class Compute:
         self._kinds = KINDS if kinds is None else kinds
         self._panes = WindowPanes(store, numerics)
         self._configs = ConfigReader(store.client, store.keys)
+        self._left: LruCache[bytes, bool] = LruCache(_MAX_LEFT)
 
     def is_slow(self, request: QueryRequest) -> bool:
         """Return whether a result of this kind may take seconds."""
@@ -93,10 +100,15 @@ class Compute:
                 return _failed(GONE, "", "the model is gone")
             state, inputs = self._inputs(kind, query, config, request)
             version, n_kept = state.version, state.n_kept
+            is_series = isinstance(query, SeriesQuery)
+            if is_series or request.against is not None:
+                self._leave_after(state.n_read, request)
             if request.against is None:
                 found = kind.compute(query, inputs)
             else:
                 other = self._other(kind, query, request)
+                if is_series:
+                    self._leave_after(other.n_read, request)
                 n_kept += other.n_kept
                 version = joined(version, other.version)
                 found = _compared(kind, query, inputs, other.inputs, request.against)
@@ -129,6 +141,22 @@ class Compute:
             log.exception("query_not_computed kind=%s", request.kind)
             return _failed(FAILED, version, f"{type(error).__name__}: {error}")
 
+    def _leave_after(self, n_read: int, request: QueryRequest) -> None:
+        """Leave a query to the next request after so many panes were read for it, once.
+
+        Raises
+        ------
+        WindowUnfinished
+        """
+        sides = [
+            None if side is None else (side.model, side.slice)
+            for side in (request.side, request.other)
+        ]
+        name = repr((request.kind, sorted(request.query.items()), sides)).encode()
+        if n_read >= READ_AT_ONCE and self._left.get(name) is None:
+            self._left.put(name, True)
+            raise WindowUnfinished
+
     def _inputs(
         self, kind: ResultKind[Any], query: Query, config: ModelConfig, request: QueryRequest
     ) -> tuple[WindowState, Inputs]:
@@ -154,7 +182,7 @@ class Compute:
         reads_records = kind.query.needs.records and request.against.by in ("window", "model")
         records = self._records(config, side.slice, state) if reads_records else None
         inputs = Inputs(config, state.covered, state.merged, state.panes, of_records=records)
-        return _Other(state.version, inputs, state.n_kept)
+        return _Other(state.version, inputs, state.n_kept, state.n_read)
 
     def _state(
         self,
@@ -216,6 +244,7 @@ class _Other(NamedTuple):
     version: str
     inputs: Inputs
     n_kept: int
+    n_read: int
 
 
 def _compared(

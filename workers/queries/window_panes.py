@@ -143,7 +143,8 @@ class WindowPanes:
                 if merge is not None:
                     self._keep(version, wanted, merge)
             if merge is not None:
-                return snapshot.state(place, alarm, merged=merge, n_kept=assembly.n_kept)
+                counts = {"n_kept": assembly.n_kept, "n_read": assembly.n_read}
+                return snapshot.state(place, alarm, merged=merge, **counts)
             snapshot = self._read(place, snapshot, missing, assembly)
         raise RuntimeError("the window changed faster than it could be read")
 
@@ -240,7 +241,8 @@ class WindowPanes:
                 check(len(parts_every(snapshot.versions, assembly.every_s)))
             missing = self._merges.assemble(assembly, snapshot)
             if not missing:
-                state = snapshot.state(place, alarm, n_kept=assembly.n_kept)
+                counts = {"n_kept": assembly.n_kept, "n_read": assembly.n_read}
+                state = snapshot.state(place, alarm, **counts)
                 lengths = dict(state.spans)
                 for part in assembly.parts:
                     first, last = part.panes[0][0], part.panes[-1][0]

@@ -124,6 +124,7 @@ class WindowState:
     panes : each with its place in time, if requested separately
     merged : their merge, if requested
     n_kept : panes that were read and need not be read again, as their merges are stored
+    n_read : panes that were read
     """
 
     version: str
@@ -133,6 +134,7 @@ class WindowState:
     panes: list[DatedPane] = field(default_factory=list)
     merged: Any = None
     n_kept: int = 0
+    n_read: int = 0
 
     @property
     def covered(self) -> Window:

@@ -51,7 +51,7 @@ def accumulators(query: StabilityQuery) -> Iterable[str]:
 
 
 def is_slow(query: StabilityQuery) -> bool:
-    """Curves of equal-width bins of replicates take a tenth of a second, all others seconds."""
+    """Curves of equal-width bins of replicates take a tenth of a second, all others up to a second."""
     return query.source == "sample" or not is_binned(METRICS[query.slug], query.requested())
 
 
@@ -59,7 +59,12 @@ def compute(query: StabilityQuery, inputs: Inputs) -> Result:
     """Curves, total variation and its ratios; `raters` is None, with a `reason`, where there are none."""
     view = View(inputs.pane, query.requested())
     found = stability_report(
-        view, query.slug, subsets=query.subsets, source=query.source, seed=inputs.seed
+        view,
+        query.slug,
+        subsets=query.subsets,
+        source=query.source,
+        seed=inputs.seed,
+        one_by_one=False,
     )
     return found | {"metric": query.metric}
 
