@@ -15,7 +15,7 @@ from calibrant.stability.curves import N_BOOTSTRAPS, disagreement, stability
 from calibrant.stability.rater_baselines import by_policy
 from calibrant.stability.replicate_curves import binned_statistic
 
-# Of curves that are computed subset by subset: about ten seconds.
+# Of curves whose resamples are computed together from rows.
 MAX_ROWS, MAX_CLASSES = 1000, 10
 # Of equal-width bins of every class, likewise.
 MAX_BINNED_CLASSES = 20

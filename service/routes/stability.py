@@ -97,5 +97,9 @@ CURVES: dict[str, Any] = success(
 async def get_stability(
     read: TheReadAccess, query: Annotated[StabilityParameters, Query()]
 ) -> Response:
-    """Return how stable a calibration error is as data shrink, for several raters and for one label."""
+    """Return how stable a calibration error is as data shrink, for several raters and for one label.
+
+    A metric that has to be computed again for each of thousands of subsets, such as `tace`, has no curves here
+    (`reason: too_many_subsets`). The library computes them.
+    """
     return await read.respond(await read.read_query(query), query.format, draw_stability)
