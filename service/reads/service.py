@@ -41,7 +41,7 @@ POLL_INTERVAL_S = 0.25
 HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
 # Panes after whose merging a request of several queries leaves the other queries to the next request: about half a second of CPU.
 MAX_KEPT = 3072
-# The same of a figure, which takes as long to draw as many panes to read.
+# The same of a report and of a figure of several models, which take as long to draw as many panes to read.
 MAX_KEPT_OF_FIGURE = 768
 
 
@@ -212,7 +212,9 @@ class ReadService:
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
             results: dict[str, Any] = {}
-            n_kept, most_kept = 0, MAX_KEPT if render is None else MAX_KEPT_OF_FIGURE
+            n_models = len({each.config.key for each in read_queries.values()})
+            is_large = render is not None and (n_models > 1 or len(read_queries) > 2)
+            n_kept, most_kept = 0, MAX_KEPT_OF_FIGURE if is_large else MAX_KEPT
             for name, read_query in read_queries.items():
                 if n_kept >= most_kept:
                     raise ResultUnfinishedError

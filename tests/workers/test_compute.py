@@ -366,8 +366,8 @@ class PartsQuery(ByPaneQuery, SeriesQuery):
         pass
 
 
-@pytest.mark.parametrize("what", ["series", "comparison", "other side", "plain"])
-def test_after_many_new_panes_a_series_or_a_comparison_is_left_to_the_next_query(
+@pytest.mark.parametrize("what", ["series", "comparison", "other side", "slow", "plain"])
+def test_after_many_new_panes_a_series_a_comparison_or_a_slow_query_is_left_to_the_next_query(
     bench, monkeypatch, what
 ):
     """The merges are stored; then the same query computes it."""
@@ -377,7 +377,7 @@ def test_after_many_new_panes_a_series_or_a_comparison_is_left_to_the_next_query
     bench.engine(
         kinds={
             "parts": ResultKind(PartsQuery, by_pane, **both),
-            "only_sums": ResultKind(OnlySumsQuery, sums, **both),
+            "only_sums": ResultKind(OnlySumsQuery, sums, is_slow=lambda _: what == "slow", **both),
         }
     )
     bench.deliver(delivery("many", [1] * 100, event_times=np.arange(100) * HOUR_US))
@@ -385,7 +385,7 @@ def test_after_many_new_panes_a_series_or_a_comparison_is_left_to_the_next_query
     other = Other(Against("window", "P9D"), MODEL, "", EVER)
     query = PartsQuery() if what in ("series", "other side") else OnlySumsQuery()
     window = Window(99 * 3600, 1 << 32) if what == "other side" else EVER
-    compared = {} if what in ("series", "plain") else {"against": other}
+    compared = {"against": other} if what in ("comparison", "other side") else {}
 
     def answer():
         return bench.run(bench.inbox.ask(query, MODEL, window, **compared))
@@ -394,7 +394,9 @@ def test_after_many_new_panes_a_series_or_a_comparison_is_left_to_the_next_query
         with pytest.raises(ResultUnfinishedError):
             answer()
     found = answer()
-    assert json.loads(found.body)[{"series": "totals", "plain": "total"}.get(what, "n")]
+    assert json.loads(found.body)[
+        {"series": "totals", "plain": "total", "slow": "total"}.get(what, "n")
+    ]
 
 
 def _or_none(asked):

@@ -56,8 +56,8 @@ log = logging.getLogger(__name__)
 
 
 KINDS: dict[str, ResultKind[Any]] = find_kinds()
-# After so many panes of a window were read, a comparison or a series is left to the next request: reading as many again, or computing all
-# parts, would take as long again. The merges of the panes are stored, or cached in memory.
+# After so many panes of a window were read, a comparison, a series or a slow query is left to the next request: reading as many again, or
+# computing, would take as long again. The merges of the panes are stored, or cached in memory.
 READ_AT_ONCE = 480
 # Queries that were left once, and are not again: merges that do not fit into the cache would be read each time.
 _MAX_LEFT = 1024
@@ -101,7 +101,7 @@ class Compute:
             state, inputs = self._inputs(kind, query, config, request)
             version, n_kept = state.version, state.n_kept
             is_series = isinstance(query, SeriesQuery)
-            if is_series or request.against is not None:
+            if is_series or request.against is not None or kind.is_slow(query):
                 self._leave_after(state.n_read, request)
             if request.against is None:
                 found = kind.compute(query, inputs)

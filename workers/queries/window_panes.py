@@ -51,7 +51,7 @@ _LOADED_BYTES = 16 << 20
 # Largest number of panes that one query reads, where the next one can continue: about half a second of CPU.
 MAX_KEPT = 4096
 # The same of complete panes, whose merges are not stored.
-MAX_COMPLETE = 2048
+MAX_COMPLETE = 1344
 
 
 class _Newest(NamedTuple):
