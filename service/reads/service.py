@@ -7,7 +7,7 @@ If-None-Match, the response is sent when the state changes, or 304 when the time
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -212,8 +212,7 @@ class ReadService:
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
             results: dict[str, Any] = {}
-            n_models = len({each.config.key for each in read_queries.values()})
-            is_large = render is not None and (n_models > 1 or len(read_queries) > 2)
+            is_large = render is not None and _takes_long_to_draw(read_queries.values())
             n_kept, most_kept = 0, MAX_KEPT_OF_FIGURE if is_large else MAX_KEPT
             for name, read_query in read_queries.items():
                 if n_kept >= most_kept:
@@ -370,3 +369,8 @@ def resolved(read_query: ReadQuery, marks: Watermarks) -> Window:
     except CalibrationInputError as error:
         raise invalid_query(error) from error
     return marks.widened(window)
+
+
+def _takes_long_to_draw(read_queries: Collection[ReadQuery]) -> bool:
+    """Return whether queries are those of a report, or of a figure of several models."""
+    return len(read_queries) > 2 or len({each.config.key for each in read_queries}) > 1
