@@ -34,7 +34,7 @@ from calibrant.stability.report import stability_report
 MAX_FURTHER_RATINGS = 5
 # Of stability curves: half a second and 80 MB.
 MAX_RATINGS = 3_000
-# Of those of independent subsets, each of which is drawn anew: they take nine times as long and as much memory.
+# Of those of independent subsets, each drawn separately: they take nine times as long and as much memory.
 MAX_RATINGS_OF_INDEPENDENT = 200
 # Of such curves of each case, whose subsets are smaller.
 MAX_RATINGS_OF_CASES = 200_000

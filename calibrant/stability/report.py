@@ -17,7 +17,7 @@ from calibrant.stability.replicate_curves import binned_statistic
 
 # Of curves whose resamples are computed together from rows.
 MAX_ROWS, MAX_CLASSES = 1000, 10
-# Of equal-width bins of every class, likewise.
+# The same for equal-width bins of every class.
 MAX_BINNED_CLASSES = 20
 
 

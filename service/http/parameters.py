@@ -69,7 +69,7 @@ TAG = re.compile(r'(W/)?("[^"]*")')
 
 
 def header_values(request: Request, name: str) -> list[str]:
-    """Return all values of a header. Faster than by way of all headers, which each request would make anew."""
+    """Return all values of a header. Faster than by way of all headers, which each request would build again."""
     wanted = name.lower().encode("latin-1")
     return [value.decode("latin-1") for found, value in request.scope["headers"] if found == wanted]
 

@@ -1,7 +1,7 @@
 """Bound of the work of one request that archives a report: what is left is computed by the next request.
 
 A report reads the panes of its window and of each subgroup completely. Their results are cached in the store, so the same request, sent
-again, continues with the others while the state is the same. Where data arrive between two requests, the second would begin anew
+again, continues with the others while the state is the same. Where data arrive between two requests, the second would start again
 each time: then it is not bounded.
 """
 

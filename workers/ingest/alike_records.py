@@ -156,7 +156,7 @@ def _layout(is_divided: bool, flags: int, n_scores: int) -> tuple[dict[str, Any]
 
 
 def _texts(records: Sequence[Record], at: int, flags: int, n_slices: int) -> list[Texts] | None:
-    """Return unit, case and slices of each record, of which many are the same; None if one is damaged."""
+    """Return unit, case and slices of each record (many are the same); None if one is damaged."""
     if not flags & _TEXTS:
         return [_NO_TEXTS] * len(records)
     known: dict[bytes, Texts] = {}

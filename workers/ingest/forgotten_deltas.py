@@ -56,7 +56,7 @@ async def forgotten_batch(
 
 
 def _in_delta(name: DeltaName, n_rows: int) -> BatchRecord:
-    """Return the record of a batch that is in a delta, and of which nothing else is known."""
+    """Return the record of a batch where only its delta and its number of rows are known."""
     return BatchRecord(batch_records.ACCEPTED, "", accepted=n_rows, delta=str(name))
 
 

@@ -100,9 +100,9 @@ class SidePartitions:
         sides = [each for each in places if each != own]
         if not sides or self._durability == "replicated":
             return None
+        name = f"{config.key}|{config.generation}"
         async with self._client.pipeline(transaction=False) as pipe:
             for each in sides:
-                name = f"{config.key}|{config.generation}"
                 pipe.hget(self._keys.partition(each).last_deltas, name)
             last = await pipe.execute()
         known = {each: int(number or 0) for each, number in zip(sides, last, strict=True)}

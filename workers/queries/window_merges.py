@@ -91,6 +91,11 @@ class Assembly:
         return min(self.n_read, self.n_stored)
 
     @property
+    def counts(self) -> dict[str, int]:
+        """What the state says of the panes that were read for it."""
+        return {"n_kept": self.n_kept, "n_read": self.n_read}
+
+    @property
     def loaded_bytes(self) -> int:
         """Memory of the panes that are not merged yet."""
         return sum(each.n_bytes for _, each in self.panes.values())

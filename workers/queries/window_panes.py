@@ -143,8 +143,7 @@ class WindowPanes:
                 if merge is not None:
                     self._keep(version, wanted, merge)
             if merge is not None:
-                counts = {"n_kept": assembly.n_kept, "n_read": assembly.n_read}
-                return snapshot.state(place, alarm, merged=merge, **counts)
+                return snapshot.state(place, alarm, merged=merge, **assembly.counts)
             snapshot = self._read(place, snapshot, missing, assembly)
         raise RuntimeError("the window changed faster than it could be read")
 
@@ -241,8 +240,7 @@ class WindowPanes:
                 check(len(parts_every(snapshot.versions, assembly.every_s)))
             missing = self._merges.assemble(assembly, snapshot)
             if not missing:
-                counts = {"n_kept": assembly.n_kept, "n_read": assembly.n_read}
-                state = snapshot.state(place, alarm, **counts)
+                state = snapshot.state(place, alarm, **assembly.counts)
                 lengths = dict(state.spans)
                 for part in assembly.parts:
                     first, last = part.panes[0][0], part.panes[-1][0]
