@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.label_distribution import SUMS
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.view import NoResultError, View
+from calibrant.core.view import View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
 from calibrant.stability.sources import curves_of, under
@@ -46,13 +46,14 @@ def stability(
     subsets : "nested" (each a part of the next) or "independent"
     n_bootstraps : resamples of the units
     seed : seed of all draws
-    one_by_one : compute metrics that have to be computed again for each of the thousands of subsets: 4 to 30 seconds
+    one_by_one : also resample units for metrics that are computed again for each subset: 4 to 30 seconds for thousands of them
 
     Returns
     -------
     dict with `fractions`, for each policy in `raters` its `curve`, `full` and `tv` (mean absolute step; also `signed`
     as the paper prints it, `relative` to the full estimate, `per_cent`, `sum` not divided by the steps) and
-    `bootstrap` (mean and sd of the mean absolute step); `ratio` of each reference to the several raters;
+    `bootstrap` (mean and sd of the mean absolute step; None without resamples); `ratio` of each reference to the
+    several raters (without resamples None, with the reason `too_many_subsets`);
     `disagreement`; `source`, `n_drawn`, `exact` (whether curves are of the metric itself) and, from replicates, `bins`.
     JSON-able.
 
@@ -61,7 +62,7 @@ def stability(
     CalibrationInputError
         An unknown metric, kind of subset, or fewer than 2 bootstraps.
     NoResultError
-        The state does not support this metric on parts of the data; `too_many_subsets` without `one_by_one`.
+        The state does not support this metric on parts of the data.
 
     Source
     ------
@@ -79,15 +80,11 @@ def stability(
             "/n_bootstraps", "range", f"Received n_bootstraps={n_bootstraps}; expected 2 to 10000."
         )
     drawn_of, curves = curves_of(view, metric, source)
-    if curves.one_by_one and not one_by_one:
-        detail = (
-            f"{slug} is computed again for each of the subsets of its curves, which takes too long here; "
-            "the library has no such limit"
-        )
-        raise NoResultError("too_many_subsets", detail)
     rng = np.random.default_rng(seed)
     once = draws_of(curves.n, 0, 1, subsets, rng)
-    many = draws_of(curves.n, n_bootstraps, curves.n_orders, subsets, rng)
+    many = None
+    if one_by_one or not curves.one_by_one:
+        many = draws_of(curves.n, n_bootstraps, curves.n_orders, subsets, rng)
     several = view.pane_query.raters
     policies = (several, *(policy for policy in REFERENCES if policy != several))
     found = {
@@ -145,27 +142,36 @@ def disagreement(view: View) -> float | None:
     return float(sums["disagreement"] / sums["weight_of_two"]) if sums["weight_of_two"] else None
 
 
-def _one_policy(view: View, source: CurveSource, once: Draws, many: Draws) -> tuple[Result, Floats]:
-    """Return the result of a policy, and its mean absolute step by resample and order."""
+def _one_policy(
+    view: View, source: CurveSource, once: Draws, many: Draws | None
+) -> tuple[Result, Floats | None]:
+    """Return the result of a policy, and its mean absolute step by resample and order, if there are resamples."""
     curve = source.curves(view, once)[0]
-    steps = np.abs(np.diff(source.curves(view, many), axis=1)).mean(axis=1)
-    about = {
+    about: Result = {
         "curve": curve.tolist(),
         "full": float(curve[-1]),
         "tv": total_variation(curve),
-        "bootstrap": {
-            "n": len(steps) // source.n_orders,
-            "orders": source.n_orders,
-            "mean": float(steps.mean()),
-            "sd": float(steps.std(ddof=1)),
-        },
+        "bootstrap": None,
+    }
+    if many is None:
+        return about, None
+    steps = np.abs(np.diff(source.curves(view, many), axis=1)).mean(axis=1)
+    about["bootstrap"] = {
+        "n": len(steps) // source.n_orders,
+        "orders": source.n_orders,
+        "mean": float(steps.mean()),
+        "sd": float(steps.std(ddof=1)),
     }
     return about, steps.reshape(-1, source.n_orders)
 
 
-def _ratio(several: tuple[Result, Floats], single: tuple[Result, Floats], ci: float) -> Result:
+def _ratio(
+    several: tuple[Result, Floats | None], single: tuple[Result, Floats | None], ci: float
+) -> Result:
     """Return the ratio of mean variations with its interval."""
     below, above = several[1], single[1]
+    if below is None or above is None:
+        return {"value": None, "reason": "too_many_subsets"}
     if not below.mean() > 0.0:
         return {"value": None, "reason": "no_variation"}
     value = float(above.mean() / below.mean())

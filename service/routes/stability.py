@@ -40,8 +40,8 @@ class StabilityCurve(BaseModel):
     curve: list[float] = Field(description="The metric on each of `fractions` of the data.")
     full: float
     tv: Variation
-    bootstrap: dict[str, float] = Field(
-        description="Resamples, orders, mean and sd of the variation."
+    bootstrap: dict[str, float] | None = Field(
+        description="Resamples, orders, mean and sd of the variation; null where a ratio has the reason too_many_subsets."
     )
 
 
@@ -99,7 +99,7 @@ async def get_stability(
 ) -> Response:
     """Return how stable a calibration error is as data shrink, for several raters and for one label.
 
-    A metric that has to be computed again for each of thousands of subsets, such as `tace`, has no curves here
-    (`reason: too_many_subsets`). The library computes them.
+    A metric that has to be computed again for each subset, such as `tace`, has curves without resamples here: `bootstrap`
+    is null, and so is `ratio` (`reason: too_many_subsets`). The library computes both.
     """
     return await read.respond(await read.read_query(query), query.format, draw_stability)

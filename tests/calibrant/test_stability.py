@@ -97,6 +97,21 @@ def test_binned_and_slow_curves_of_rows_agree() -> None:
     assert stability(viewed(batch), "ece_sweep", n_bootstraps=2)["raters"]["pooled"]["full"] > 0
 
 
+@pytest.mark.parametrize("slug", ["ece_sweep", "tace"])
+def test_without_resamples_one_by_one_the_curve_remains(slug: str) -> None:
+    view = viewed(noisy_batch(40))
+    curves = stability(view, slug, one_by_one=False)
+    complete = stability(view, slug, n_bootstraps=2)
+    for policy, found in curves["raters"].items():
+        assert found["bootstrap"] is None
+        assert found | {"bootstrap": complete["raters"][policy]["bootstrap"]} == complete["raters"][policy]  # fmt: skip
+    assert curves["ratio"].keys() == complete["ratio"].keys()
+    for found in curves["ratio"].values():
+        assert found == {"value": None, "reason": "too_many_subsets"}
+    # Binned curves resample all the same.
+    assert stability(view, "ece", one_by_one=False) == stability(view, "ece")
+
+
 @pytest.mark.parametrize("raw", [True, False])
 @pytest.mark.parametrize(
     "slug", ["ece", "classwise_ece", "all_label_ece", "mce", "ace", "rmsce", "lp_ece"]

@@ -120,6 +120,18 @@ async def test_stability_of_many_ratings_has_a_reason(client):
     assert "3000 are the most" in found["detail"]
 
 
+async def test_curves_of_a_metric_that_is_computed_for_each_subset_have_no_resamples(client):
+    """Thousands of subsets would take 4 to 30 s."""
+    document = {"confidences": [0.1, 0.4, 0.7, 0.8] * 250, "labels": [0, 1, 1, 0] * 250}
+    document["options"] = {"metric": "tace"}
+    answer = await client.post("/v1/score", json=document, params={"include": "stability"})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()["stability"]
+    assert found["metric"] == "tace" and found["reason"] is None
+    assert {each["bootstrap"] for each in found["raters"].values()} == {None}
+    assert {each["reason"] for each in found["ratio"].values()} == {"too_many_subsets"}
+
+
 def test_every_metric_of_pairs_is_known():
     """Those that choose their rows by the number that can be paired."""
     files = Path(metrics_folder.__file__).parent.glob("*.py")
