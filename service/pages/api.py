@@ -23,12 +23,16 @@ PASSED_ON = ("host", "sec-fetch-site", "origin")
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """Response of the API: its document is the requested one, or a problem; `content` is what is not JSON."""
+    """Response of the API: its document is the requested one, or a problem; `content` is what is not JSON.
+
+    `retry_after` is in seconds, as the header of that name says.
+    """
 
     status: int
     document: dict[str, Any]
     etag: str | None = None
     content: bytes = b""
+    retry_after: int | None = None
 
     @property
     def is_ok(self) -> bool:
@@ -101,7 +105,9 @@ class Api:
         if "json" not in found.get(b"content-type", "json"):
             return ApiResponse(sent[0]["status"], {}, found.get(b"etag"), content)
         document = orjson.loads(content) if content else {}
-        return ApiResponse(sent[0]["status"], document, found.get(b"etag"))
+        wait = found.get(b"retry-after")
+        retry_after = None if wait is None else int(wait)
+        return ApiResponse(sent[0]["status"], document, found.get(b"etag"), b"", retry_after)
 
     def _scope(
         self, method: str, path: str, query: str, content: bytes, headers: Mapping[str, str]

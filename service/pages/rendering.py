@@ -138,14 +138,20 @@ class PageRoute(APIRoute):
         return handled
 
 
-def error_page(request: Request, status: int, title: str, detail: str) -> Response:
-    """Return the page of an error."""
+def error_page(
+    request: Request, status: int, title: str, detail: str, reload_after: int | None = None
+) -> Response:
+    """Return the page of an error; with `reload_after`, it loads again by itself after so many seconds."""
     request_id = request.scope.get("request_id")
     values = {
         "title": title,
         "detail": detail,
         "status": status,
         "request_id": request_id,
+        "reload_after": reload_after,
         "has_keys": not request.app.state.keyring.is_open,
     }
-    return page("error.html", None, values, status)
+    found = page("error.html", None, values, status)
+    if reload_after is not None:
+        found.headers["Retry-After"] = str(reload_after)
+    return found

@@ -74,11 +74,7 @@ async def get_raters_page(
 @router.get("/models/{model}/report")
 async def get_report_page(model: ModelId, visitor: Reader) -> Response:
     """Return the report of a model, which also `GET /v1/models/{model}/report` returns."""
-    found = await visitor.api.read(f"/v1/models/{model}/report", "text/html")
-    if not found.is_ok:
-        title = found.document["title"]
-        return rendering.error_page(visitor.request, found.status, title, found.problem)
-    return Response(found.content, headers=rendering.REPORT_HEADERS, media_type="text/html")
+    return await _report(visitor, f"/v1/models/{model}/report")
 
 
 @router.get("/models/{model}/reports/{report}")
@@ -86,10 +82,16 @@ async def get_archived_report_page(
     model: ModelId, report: ReportNumber, visitor: Reader
 ) -> Response:
     """Return an archived report, which also `GET /v1/models/{model}/reports/{report}` returns."""
-    found = await visitor.api.read(f"/v1/models/{model}/reports/{report}", "text/html")
+    return await _report(visitor, f"/v1/models/{model}/reports/{report}")
+
+
+async def _report(visitor: Visitor, path: str) -> Response:
+    found = await visitor.api.read(path, "text/html")
     if not found.is_ok:
+        # The first report of many panes is read by several requests.
+        wait = found.retry_after if found.status == 503 else None
         title = found.document["title"]
-        return rendering.error_page(visitor.request, found.status, title, found.problem)
+        return rendering.error_page(visitor.request, found.status, title, found.problem, wait)
     return Response(found.content, headers=rendering.REPORT_HEADERS, media_type="text/html")
 
 

@@ -11,7 +11,11 @@ from calibrant_server.service.engine import Connection
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages.visitors import local_path
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.queries.ask import ResultTimeoutError
+from calibrant_server.workers.queries.ask import (
+    ResultFailedError,
+    ResultTimeoutError,
+    ResultUnfinishedError,
+)
 from calibrant_server.workers.store.model_config import ModelConfig
 from tests.service.conftest import PREDICTIONS, client_of, problem
 from tests.service.test_keys import bearer, entry
@@ -396,3 +400,14 @@ async def test_commands_in_problems_are_shown_as_code(app):
     async with people(app) as client:
         text = (await client.get("/keys")).text
     assert "<code>calibrant keys create</code>" in text and "`" not in text
+
+
+async def test_a_report_that_several_requests_read_loads_again(app, registry, inbox):
+    await registry.put(ModelConfig("default", "a", "binary", 2), None)
+    async with people(app) as client:
+        for error, again in ((ResultUnfinishedError, True), (ResultFailedError, False)):
+            inbox.failing = dict.fromkeys(("metrics", "reliability", "temperature"), error("late"))
+            found = await client.get("/models/a/report")
+            assert found.status_code == (503 if again else 500)
+            assert found.headers.get("Retry-After") == ("1" if again else None)
+            assert ('data-reload-after="1"' in found.text) is again

@@ -1,4 +1,5 @@
-// Pages work without this file. It adds: evidence as a chart that can be zoomed and read with a pointer, and buttons that copy examples.
+// Pages work without this file. It adds: evidence as a chart that can be zoomed and read with a pointer, buttons that copy examples,
+// and reloading of a page that is not ready.
 "use strict";
 
 (() => {
@@ -98,6 +99,9 @@
   }
 
   document.querySelectorAll("[data-evidence]").forEach(evidence);
+  document.querySelectorAll("[data-reload-after]").forEach((element) => {
+    setTimeout(() => location.reload(), 1000 * Number(element.dataset.reloadAfter));
+  });
   if (navigator.clipboard) document.querySelectorAll("[data-copy]").forEach(copies);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let waiting = 0;
