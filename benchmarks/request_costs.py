@@ -29,6 +29,7 @@ from calibrant_server.service.ingest.model_rules import MAX_ROWS_BY_ID
 from calibrant_server.service.reads.reports import MAX_WORK
 from calibrant_server.service.routes.score_histogram import MAX_BINS_OF_SURFACE
 from calibrant_server.workers.queries.metric_work import SLOW
+from calibrant_server.workers.queries.window_records import MAX_RATINGS, MAX_ROWS
 
 MAX_CPU_S, MAX_MB, SMALL_BYTES = 1.0, 100.0, 990_000
 MAX_CONTINUED = 8
@@ -160,13 +161,18 @@ def reads() -> Iterator[Worst]:
         "metrics, by site": {"by": "site"},
         "metrics, by site, every metric": {"by": "site", "metrics": EVERY_METRIC},
         "metrics, another model": {"against": "model:three"},
+        "metrics, each 2 days, another model": {"every": "P2D", "against": "model:three"},
         "reliability": {"bins": "1200", "binning": "equal_mass"},
         "temperature": {"objective": "ece", "include": "curve"},
         "temperature/surface": {},
         "calibration-map": {"method": "dirichlet"},
         "cases": {},
         "raters": {},
+        "raters, named": {},
         "stability": {"metric": "ace"},
+        "stability, tace": {"metric": "tace", "source": "sample"},
+        "stability, kernel": {"metric": "kde_ece", "source": "sample"},
+        "stability, canonical": {"metric": "canonical_ce", "source": "sample"},
         "roc": {"points": "10000"},
         "uncertainty": {},
         "label-distribution": {},
@@ -186,7 +192,7 @@ def reads() -> Iterator[Worst]:
         "metrics, 40 subgroups, by site, ece": {"by": "site", "metrics": "ece"},
     }.items():
         path = name.partition(",")[0]
-        model = "many" if "subgroups" in name else "two"
+        model = "many" if "subgroups" in name else "rated" if "named" in name else "two"
         yield Worst(
             f"GET {name}", f"/v1/models/{model}/{path}", None, {"window": f"P{DAYS + 1}D", **params}
         )
@@ -202,8 +208,9 @@ def archived() -> Iterator[Worst]:
 
 
 def prepare(client: httpx.Client, rng: np.random.Generator) -> None:
-    """Fill three models: each hour of 40 days. Two have two sites, 50 units and 12 cases, one has 40 sites."""
+    """Fill models: three with each hour of 40 days. Two of them have two sites, 50 units and 12 cases, one has 40 sites."""
     many_sites(client, rng)
+    named_raters(client, rng)
     settings = {
         "task": "binary",
         "pane": "PT1H",
@@ -239,6 +246,19 @@ def many_sites(client: httpx.Client, rng: np.random.Generator) -> None:
         )
         wait = {"Prefer": "wait=60"} if hour % 24 == 23 else {}
         client.post("/v1/models/many/predictions", json=body, headers=wait).raise_for_status()
+
+
+def named_raters(client: httpx.Client, rng: np.random.Generator) -> None:
+    """Fill a model with as many named ratings as `GET raters` compares."""
+    client.put("/v1/models/rated", json={"task": "binary", "pane": "PT1H"}).raise_for_status()
+    for first in range(0, MAX_ROWS, MAX_ROWS_BY_ID):
+        n = min(MAX_ROWS_BY_ID, MAX_ROWS - first)
+        n_each = MAX_RATINGS // MAX_ROWS
+        body = columns(rng, n, ids=[f"r{first + i}" for i in range(n)])
+        body["labels"] = rng.integers(0, 2, (n, n_each)).tolist()
+        body["raters"] = [[f"rater-{i}" for i in range(n_each)]] * n
+        wait = {"Prefer": "wait=60"}
+        client.post("/v1/models/rated/predictions", json=body, headers=wait).raise_for_status()
 
 
 def peak_mb(pid: int, again: bool = False) -> float:
