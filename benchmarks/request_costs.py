@@ -39,6 +39,8 @@ EVERY_METRIC = ",".join(METRICS)
 # As many as a report may have.
 SLOW_METRICS = ",".join(("ece", *sorted(SLOW - {"skce", "canonical_ce"})[: MAX_WORK // 50 - 1]))
 DAYS, PER_BATCH, N_SITES = 40, 60, 40
+# By a part of a read's name, the longer ones first; others are of "two".
+MODEL_OF = {"subgroups": "many", "named, compared": "half-a", "named": "rated"}
 START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=DAYS)
 
 
@@ -161,14 +163,14 @@ def reads() -> Iterator[Worst]:
         "metrics, by site": {"by": "site"},
         "metrics, by site, every metric": {"by": "site", "metrics": EVERY_METRIC},
         "metrics, another model": {"against": "model:three"},
-        "metrics, each 2 days, another model": {"every": "P2D", "against": "model:three"},
+        "metrics, each 4 days, another model": {"every": "P4D", "against": "model:three"},
         "reliability": {"bins": "1200", "binning": "equal_mass"},
         "temperature": {"objective": "ece", "include": "curve"},
         "temperature/surface": {},
         "calibration-map": {"method": "dirichlet"},
         "cases": {},
-        "raters": {},
         "raters, named": {},
+        "raters, named, compared": {"against": "model:half-b"},
         "stability": {"metric": "ace"},
         "stability, tace": {"metric": "tace", "source": "sample"},
         "stability, kernel": {"metric": "kde_ece", "source": "sample"},
@@ -192,7 +194,7 @@ def reads() -> Iterator[Worst]:
         "metrics, 40 subgroups, by site, ece": {"by": "site", "metrics": "ece"},
     }.items():
         path = name.partition(",")[0]
-        model = "many" if "subgroups" in name else "rated" if "named" in name else "two"
+        model = next((each for part, each in MODEL_OF.items() if part in name), "two")
         yield Worst(
             f"GET {name}", f"/v1/models/{model}/{path}", None, {"window": f"P{DAYS + 1}D", **params}
         )
@@ -210,7 +212,8 @@ def archived() -> Iterator[Worst]:
 def prepare(client: httpx.Client, rng: np.random.Generator) -> None:
     """Fill models: three with each hour of 40 days. Two of them have two sites, 50 units and 12 cases, one has 40 sites."""
     many_sites(client, rng)
-    named_raters(client, rng)
+    for model, share in (("rated", 1), ("half-a", 2), ("half-b", 2)):
+        named_raters(client, rng, model, MAX_ROWS // share)
     settings = {
         "task": "binary",
         "pane": "PT1H",
@@ -248,17 +251,22 @@ def many_sites(client: httpx.Client, rng: np.random.Generator) -> None:
         client.post("/v1/models/many/predictions", json=body, headers=wait).raise_for_status()
 
 
-def named_raters(client: httpx.Client, rng: np.random.Generator) -> None:
-    """Fill a model with as many named ratings as `GET raters` compares."""
-    client.put("/v1/models/rated", json={"task": "binary", "pane": "PT1H"}).raise_for_status()
-    for first in range(0, MAX_ROWS, MAX_ROWS_BY_ID):
-        n = min(MAX_ROWS_BY_ID, MAX_ROWS - first)
-        n_each = MAX_RATINGS // MAX_ROWS
-        body = columns(rng, n, ids=[f"r{first + i}" for i in range(n)])
-        body["labels"] = rng.integers(0, 2, (n, n_each)).tolist()
-        body["raters"] = [[f"rater-{i}" for i in range(n_each)]] * n
-        wait = {"Prefer": "wait=60"}
-        client.post("/v1/models/rated/predictions", json=body, headers=wait).raise_for_status()
+def named_raters(client: httpx.Client, rng: np.random.Generator, model: str, n_rows: int) -> None:
+    """Fill a model with so many predictions, with as many named ratings each as `GET raters` reads."""
+    client.put(f"/v1/models/{model}", json={"task": "binary", "pane": "PT1H"}).raise_for_status()
+    n, n_each = n_rows // 4, MAX_RATINGS / MAX_ROWS
+    for first in range(0, n_rows, n):
+        ids = [f"r{first + i}" for i in range(n)]
+        predictions = {"ids": ids, "confidences": rng.random(n).round(3).tolist()}
+        raters = [
+            [f"rater-{i}" for i in range(int(n_each * (row + 1)) - int(n_each * row))]
+            for row in range(n)
+        ]
+        given = [rng.integers(0, 2, len(each)).tolist() for each in raters]
+        labels = {"ids": ids, "labels": given, "raters": raters}
+        for kind, body in (("predictions", predictions), ("labels", labels)):
+            path, wait = f"/v1/models/{model}/{kind}", {"Prefer": "wait=60"}
+            client.post(path, json=body, headers=wait).raise_for_status()
 
 
 def peak_mb(pid: int, again: bool = False) -> float:

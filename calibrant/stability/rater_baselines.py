@@ -5,7 +5,7 @@ The multi-rater value and a consensus estimate different quantities, so both are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
-from calibrant.metrics import METRICS, chosen, compute_metrics
+from calibrant.metrics import METRICS, accumulators_for, chosen, compute_metrics
 
 Ints = NDArray[np.int64]
 
@@ -123,7 +123,7 @@ def _value(view: View, slug: str) -> tuple[float | None, str]:
 
 def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, pane_query: PaneQuery) -> Result:
     """Return value and n with one rater's labels alone."""
-    view = view_of_rater(batch, name, classes, pane_query)
+    view = view_of_rater(batch, name, classes, pane_query, accumulators_for([slug]))
     if view is None:
         return {"value": None, "reason": "no_data", "n": 0}
     # The number alone: intervals and null references of a hundred raters would take a hundred times as long.
@@ -132,8 +132,18 @@ def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, pane_query: Pan
     return {"value": value, "n": n} | ({"reason": reason} if value is None else {})
 
 
-def view_of_rater(batch: Batch, name: str, classes: Ints, pane_query: PaneQuery) -> View | None:
+def view_of_rater(
+    batch: Batch,
+    name: str,
+    classes: Ints,
+    pane_query: PaneQuery,
+    only: Collection[str] | None = None,
+) -> View | None:
     """Return a view of the rows that one rater labelled, with their labels alone; None if there are none.
+
+    Parameters
+    ----------
+    only : the accumulators to fill; default: all
 
     Raises
     ------
@@ -151,6 +161,6 @@ def view_of_rater(batch: Batch, name: str, classes: Ints, pane_query: PaneQuery)
     own = replace(
         batch, ratings=Ratings(row, given[row].astype(np.int64), np.ones(len(row), np.int64))
     ).take(row)
-    pane = Pane(PaneSpec(batch.task, batch.n_classes))
+    pane = Pane(PaneSpec(batch.task, batch.n_classes), only)
     pane.fill_batch(own)
     return View(pane, replace(pane_query, raters="pooled"), own)

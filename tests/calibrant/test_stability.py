@@ -14,10 +14,10 @@ from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.input.labels import named_raters
-from calibrant.metrics import compute_metrics
+from calibrant.metrics import METRICS, compute_metrics
 from calibrant.report import score_batch
 from calibrant.stability.curves import disagreement, stability, total_variation
-from calibrant.stability.rater_baselines import rater_baselines
+from calibrant.stability.rater_baselines import rater_baselines, view_of_rater
 from calibrant.stability.subsets import FRACTIONS, draws_of
 from tests.calibrant import notions_reference as naive
 from tests.calibrant.notions import batch_of, pane_of
@@ -251,6 +251,20 @@ def test_baselines_stand_side_by_side() -> None:
 def test_raters_by_themselves_err_at_least_as_much_as_together(slug: str) -> None:
     found = rater_baselines(*rated()[:1], slug, raters=rated()[1])
     assert found["mean_of_raters"] >= found["policies"]["pooled"]["value"] - 1e-12
+
+
+@pytest.mark.parametrize("slug", sorted(METRICS))
+def test_a_raters_number_is_that_of_a_complete_pane(slug: str) -> None:
+    batch = noisy_batch(60)
+    classes = np.random.default_rng(1).integers(-1, batch.n_classes, batch.n)
+    found = rater_baselines(batch, slug, raters={"ann": classes})["by_rater"]["ann"]
+    view = view_of_rater(batch, "ann", classes, PaneQuery())
+    assert view is not None
+    try:
+        expected = METRICS[slug].value(view)
+    except NoResultError:
+        expected = None
+    assert found["value"] == expected
 
 
 def test_a_rater_who_rated_some_or_nothing() -> None:

@@ -133,6 +133,13 @@ def test_too_many_records_are_rejected_and_a_narrower_window_answers(held, monke
     assert len(names(held(several, Window(0, 4 * HOUR_S)))) == 4
     with pytest.raises(CalibrationInputError, match="more than 8 ratings by named raters"):
         held(several).read()
+    for most, what in (("MAX_ROWS", "labelled records"), ("MAX_RATINGS", "ratings by named")):
+        monkeypatch.setattr(window_records, "MAX_ROWS", 100)
+        monkeypatch.setattr(window_records, "MAX_RATINGS", 100)
+        monkeypatch.setattr(window_records, most, 12)
+        assert len(held(several if most == "MAX_RATINGS" else facts).read()) == 6
+        with pytest.raises(CalibrationInputError, match=f"more than [46] {what}"):
+            held(several).read(n_sides=3 if most == "MAX_ROWS" else 2)
     monkeypatch.setattr(window_records, "MAX_STORED_RECORDS", 5)
     with pytest.raises(CalibrationInputError, match="retains 6 records; at most 5"):
         held(facts, Window(0, HOUR_S)).read()

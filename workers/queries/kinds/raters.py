@@ -10,6 +10,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
+from calibrant.metrics import accumulators_for
 from calibrant.report import raters_compared
 from calibrant.stability.rater_differences import LabelsByRater, rater_differences
 from calibrant_server.workers.ingest.labelled_rows import LabelledRows
@@ -67,7 +68,7 @@ def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against)
         detail = f"Received {against}; expected window:… or model:…: a {against.by} stores no records of raters."
         raise CalibrationInputError.at("/against", "not_comparable", detail)
     reject_other_classes(inputs.config, other.config)
-    rows, others = inputs.records.read(), other.records.read()
+    rows, others = inputs.records.read(n_sides=2), other.records.read(n_sides=2)
     mine, theirs = _rated(rows), _rated(others)
     found = _result(query, inputs, rows, mine)
     if mine is not None:
@@ -95,7 +96,7 @@ def _result(
     }
     if rated is None:
         return found | dict.fromkeys(_NOTHING) | _why_nothing(n_labelled)
-    raw = Pane(PaneSpec(rated.batch.task, rated.batch.n_classes))
+    raw = Pane(PaneSpec(rated.batch.task, rated.batch.n_classes), accumulators_for([query.metric]))
     raw.fill_batch(rated.batch)
     view = View(raw, query.requested(), rated.batch)
     compared = raters_compared(view, [query.slug], rated.raters)
