@@ -163,7 +163,7 @@ def reads() -> Iterator[Worst]:
         "metrics, by site": {"by": "site"},
         "metrics, by site, every metric": {"by": "site", "metrics": EVERY_METRIC},
         "metrics, another model": {"against": "model:three"},
-        "metrics, each 4 days, another model": {"every": "P4D", "against": "model:three"},
+        "metrics, each 10 days, another model": {"every": "P10D", "against": "model:three"},
         "reliability": {"bins": "1200", "binning": "equal_mass"},
         "temperature": {"objective": "ece", "include": "curve"},
         "temperature/surface": {},

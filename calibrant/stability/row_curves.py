@@ -70,8 +70,10 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
     if binned_statistic(view, metric) is not None:
         return CurveSource(lambda v, draws: _binned_curves(v, metric, draws), n, N_ORDERS, reported)
     if resamples_at_once(view, metric):
+        # A matrix of pairs, "canonical_ce", is as slow as values of classes.
+        orders = _CLASS_ORDERS if metric.needs == ("sample",) else _SLOW_ORDERS
         return CurveSource(
-            lambda v, draws: _resampled_curves(v, metric, draws), n, _SLOW_ORDERS, reported
+            lambda v, draws: _resampled_curves(v, metric, draws), n, orders, reported
         )
     if not set(metric.needs) <= READ_FROM_ROWS:
         raise NoResultError(

@@ -12,6 +12,8 @@ from calibrant.metrics import requested
 
 MAX_WORK = 1000
 _METRIC, _PART, _SLICE, _DIFFERENCE = 2, 3, 20, 3
+# In each part of a series, whose sides are also merged for it.
+_DIFFERENCE_IN_PARTS = 6
 # Units that a metric takes in addition in each part of a series: it draws labels and fits a curve to each draw.
 _MORE_IN_PARTS = {"corp_miscalibration": 5}
 # So many bins of a metric beyond the default number are a unit.
@@ -42,6 +44,8 @@ def metric_work(
     (4, 52, 150)
     >>> metric_work(["ece", "brier"], is_compared=True)
     12
+    >>> metric_work(["ece", "brier"], is_compared=True, in_parts=True)
+    24
     """
     found = requested(list(metrics))
     work = sum(_SLOW_METRIC if each.metric.slug in SLOW else _METRIC for each in found)
@@ -52,7 +56,9 @@ def metric_work(
         for each in found
         if "bins" in each.metric.options
     )
-    return work * _DIFFERENCE if is_compared else work
+    if not is_compared:
+        return work
+    return work * (_DIFFERENCE_IN_PARTS if in_parts else _DIFFERENCE)
 
 
 def reject_costly_metrics(
