@@ -62,6 +62,10 @@ CONTINUES = (
     "The report reads more panes than one request may. What was computed is stored for some minutes; send the same request again, and it "
     "continues with the rest."
 )
+CHANGED = (
+    "The model's state changed while its results and panes were read, which are of one state. Send the same request again, or end the window "
+    "before now (`to`), so that only late labels change it."
+)
 ReportNumber = Annotated[int, Path(ge=1, le=MAX_NUMBER, description="Number of the report.")]
 
 
@@ -162,21 +166,23 @@ async def new_report(
     BodyTooLarge
         A pane takes too many bytes.
     """
+    work = ReportWork()
     for _ in range(ATTEMPTS):
+        done = work.done
         report = await prepared(read, wanted)
-        results, panes = await _results_and_panes(read, report, wanted)
+        results, panes = await _results_and_panes(read, report, wanted, work)
         if _states(results, report) == _states(panes, report):
             made = await run_in_threadpool(
                 _archived, report, wanted, _parsed(results), _parsed(panes), by, write
             )
             return report.config, made
-    raise AnswerLate(
-        f"The model's state changed in each of {ATTEMPTS} attempts to read results and panes of one state; send the same request again."
-    )
+        if not work.has_room_again(work.done - done):
+            break
+    raise AnswerLate(CHANGED, retry_after_s=ResultUnfinishedError.retry_after_s)
 
 
 async def _results_and_panes(
-    read: ReadAccess, report: PreparedReport, wanted: ArchivedParameters
+    read: ReadAccess, report: PreparedReport, wanted: ArchivedParameters, work: ReportWork
 ) -> tuple[dict[str, QueryResult], dict[str, QueryResult]]:
     """Return the results of a report by query, and its panes by slice.
 
@@ -187,7 +193,7 @@ async def _results_and_panes(
     BodyTooLarge
         The panes together take too many bytes.
     """
-    work, unfinished = ReportWork(), read.reads.unfinished_reports
+    unfinished = read.reads.unfinished_reports
     name = _name(report, wanted)
     results: dict[str, QueryResult] = {}
     panes: dict[str, QueryResult] = {}

@@ -47,6 +47,10 @@ class ReportWork:
         """Whether this request may do so much more; the first of its work is always done."""
         return not (self.is_bounded and self.done) or self.done + units <= MAX_WORK
 
+    def has_room_again(self, units: float) -> bool:
+        """Whether this request may do so much more after its work was done in vain, as the state has changed meanwhile."""
+        return self.done + units <= MAX_WORK
+
     def charge(self, result: QueryResult, units: float) -> None:
         """Count a result, unless it was cached."""
         if len(result.body) > MAX_CACHED_BYTES:

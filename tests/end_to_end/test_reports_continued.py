@@ -9,7 +9,8 @@ import httpx
 import numpy as np
 import pytest
 
-from calibrant_server.service.reads import report_work
+from calibrant_server.service.reads import archived_reports, report_work
+from calibrant_server.service.reads.archived_reports import ATTEMPTS
 from calibrant_server.service.reads.report_work import ReportWork, UnfinishedReports
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.queries.compute import Compute
@@ -96,6 +97,31 @@ async def test_where_data_arrive_meanwhile_the_next_request_does_all(
         # The bound holds for the next report.
         await fill(client, 3)
         assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("max_work", "n_attempts"), [(700.0, ATTEMPTS), (80.0, 1)])
+async def test_a_state_that_changes_again_and_again_costs_no_more_than_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_work: float, n_attempts: int
+) -> None:
+    async with one_process(tmp_path) as client:
+        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
+        assert (await client.put(URL, json=model)).status_code == 201
+        await fill(client, 1)
+        # The window and two subgroups take 73.8 units.
+        monkeypatch.setattr(report_work, "MAX_WORK", max_work)
+        versions: list[int] = []
+
+        def another_state(*_: object) -> int:
+            versions.append(len(versions))
+            return versions[-1]
+
+        monkeypatch.setattr(archived_reports, "_states", another_state)
+        found = await client.post(f"{URL}/reports", json=BODY)
+        assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+        assert "The model's state changed" in found.json()["detail"]
+        # The results of the panes and of the report have one each.
+        assert len(versions) == 2 * n_attempts
 
 
 @pytest.mark.anyio

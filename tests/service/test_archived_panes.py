@@ -15,7 +15,7 @@ from calibrant_server.service.reads.archived_reports import (
     MAX_PANES_BYTES,
     ArchivedParameters,
 )
-from calibrant_server.service.reads.report_work import UnfinishedReports
+from calibrant_server.service.reads.report_work import ReportWork, UnfinishedReports
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.store.windows import Window
 
@@ -37,7 +37,7 @@ def read(n_bytes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict
         reads=SimpleNamespace(result=result, unfinished_reports=UnfinishedReports())
     )
     report: Any = SimpleNamespace(subgroups=subgroups, n_panes={}, queries={DRIFT: "drift"})
-    found = archived_reports._results_and_panes(access, report, ArchivedParameters())
+    found = archived_reports._results_and_panes(access, report, ArchivedParameters(), ReportWork())
     return asked, asyncio.run(found)[1]
 
 
