@@ -96,6 +96,7 @@ def test_reports_and_deletions_at_the_same_time_leave_no_archive_without_a_model
         found = [await pair(number) for number in range(60)]
         assert any(kept for kept, _ in found) and any(gone for _, gone in found)
 
+    bench.run(story())
     loop = bench.loop(model=CONFIG)
     for _ in range(100):
         if archives(bench):
