@@ -194,7 +194,6 @@ def unchanged_s(service: Service, n: int) -> np.ndarray:
                 line for line in head.decode().split("\r\n") if line.lower().startswith("etag")
             )
             sent = request("GET", path, head=f"If-None-Match:{etag.partition(':')[2]}\r\n")
-
         return np.array(found[20:])
 
     return asyncio.run(reads())

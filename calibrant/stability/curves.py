@@ -53,7 +53,7 @@ def stability(
     dict with `fractions`, for each policy in `raters` its `curve`, `full` and `tv` (mean absolute step; also `signed`
     as the paper prints it, `relative` to the full estimate, `per_cent`, `sum` not divided by the steps) and
     `bootstrap` (mean and sd of the mean absolute step; None without resamples); `ratio` of each reference to the
-    several raters (without resamples None, with the reason `too_many_subsets`);
+    several raters (its value is None without resamples, with the reason `too_many_subsets`);
     `disagreement`; `source`, `n_drawn`, `exact` (whether curves are of the metric itself) and, from replicates, `bins`.
     JSON-able.
 

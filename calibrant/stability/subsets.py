@@ -53,7 +53,7 @@ class CurveSource:
     n : number of items to draw
     n_orders : number of affordable orders of each resample
     about : their description in the result, as JSON values
-    one_by_one : whether the metric is computed again for each of the subsets, of which resamples have thousands
+    one_by_one : whether the metric is computed again for each of the subsets; resamples have thousands of them
     """
 
     curves: Callable[[View, Draws], Floats]

@@ -107,7 +107,7 @@ class Api:
         document = orjson.loads(content) if content else {}
         wait = found.get(b"retry-after")
         retry_after = None if wait is None else int(wait)
-        return ApiResponse(sent[0]["status"], document, found.get(b"etag"), b"", retry_after)
+        return ApiResponse(sent[0]["status"], document, found.get(b"etag"), retry_after=retry_after)
 
     def _scope(
         self, method: str, path: str, query: str, content: bytes, headers: Mapping[str, str]

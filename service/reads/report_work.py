@@ -45,7 +45,7 @@ class ReportWork:
 
     def has_room(self, units: float) -> bool:
         """Whether this request may do so much more; the first of its work is always done."""
-        return not (self.is_bounded and self.done) or self.done + units <= MAX_WORK
+        return not (self.is_bounded and self.done) or self.has_room_again(units)
 
     def has_room_again(self, units: float) -> bool:
         """Whether this request may do so much more after its work was done in vain, as the state has changed meanwhile."""

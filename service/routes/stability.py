@@ -100,6 +100,6 @@ async def get_stability(
     """Return how stable a calibration error is as data shrink, for several raters and for one label.
 
     A metric that has to be computed again for each subset, such as `tace`, has curves without resamples here: `bootstrap`
-    is null, and so is `ratio` (`reason: too_many_subsets`). The library computes both.
+    is null, and so is the value of each `ratio` (`reason: too_many_subsets`). The library computes both.
     """
     return await read.respond(await read.read_query(query), query.format, draw_stability)

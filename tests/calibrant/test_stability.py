@@ -108,7 +108,7 @@ def test_without_resamples_one_by_one_the_curve_remains(slug: str) -> None:
     assert curves["ratio"].keys() == complete["ratio"].keys()
     for found in curves["ratio"].values():
         assert found == {"value": None, "reason": "too_many_subsets"}
-    # Binned curves resample all the same.
+    # Binned curves have resamples in any case.
     assert stability(view, "ece", one_by_one=False) == stability(view, "ece")
 
 

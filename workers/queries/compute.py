@@ -148,12 +148,14 @@ class Compute:
         ------
         WindowUnfinished
         """
+        if n_read < READ_AT_ONCE:
+            return
         sides = [
             None if side is None else (side.model, side.slice)
             for side in (request.side, request.other)
         ]
         name = repr((request.kind, sorted(request.query.items()), sides)).encode()
-        if n_read >= READ_AT_ONCE and self._left.get(name) is None:
+        if self._left.get(name) is None:
             self._left.put(name, True)
             raise WindowUnfinished
 
