@@ -46,13 +46,19 @@ START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta
 
 @dataclass
 class Worst:
-    """A request, by name."""
+    """A request, by name.
+
+    Attributes
+    ----------
+    meanwhile : predictions that arrive before each request that continues it
+    """
 
     name: str
     path: str
     body: bytes | None = None
     params: dict[str, Any] = field(default_factory=dict)
     kind: str = "application/json"
+    meanwhile: bytes | None = None
 
 
 def columns(rng: np.random.Generator, n: int, k: int = 2, **more: Any) -> dict[str, Any]:
@@ -200,18 +206,32 @@ def reads() -> Iterator[Worst]:
         )
 
 
-def archived() -> Iterator[Worst]:
+def archived(rng: np.random.Generator) -> Iterator[Worst]:
     """Yield reports to archive: the page, a PDF, and the panes of the window and of each subgroup with everything in them."""
-    for name, model in (("", "two"), (", 40 subgroups", "many")):
-        for window in (f"P{DAYS + 1}D", "P1D") if model == "many" else (f"P{DAYS + 1}D",):
-            body = orjson.dumps({"window": window, "tolerance": 0.05})
-            which = ", a day" if window == "P1D" else ""
-            yield Worst(f"POST reports{name}{which}", f"/v1/models/{model}/reports", body)
+    several = {f"{DAYS} days": f"P{DAYS + 1}D", "a day": "P1D", "7 days": "P7D"}
+    for model, named, windows in (
+        ("two", "", {f"{DAYS} days": several[f"{DAYS} days"]}),
+        ("many", ", 40 subgroups", several),
+        ("quarters", ", panes of 15 minutes", {"14 days": "P14D"}),
+    ):
+        for length, window in windows.items():
+            for metrics, given in (("", {}), (", slow metrics", {"metrics": SLOW_METRICS})):
+                body = orjson.dumps({"window": window, "tolerance": 0.05, **given})
+                name = f"POST reports{named}, {length}{metrics}"
+                yield Worst(name, f"/v1/models/{model}/reports", body)
+                if model == "many":
+                    yield Worst(
+                        f"{name}, with new data", f"/v1/models/{model}/reports", body, meanwhile=of_each_site(rng)
+                    )  # fmt: skip
 
 
 def prepare(client: httpx.Client, rng: np.random.Generator) -> None:
-    """Fill models: three with each hour of 40 days. Two of them have two sites, 50 units and 12 cases, one has 40 sites."""
+    """Fill models: three with each hour of 40 days. Two of them have two sites, 50 units and 12 cases, one has 40 sites.
+
+    Another has as many panes as are archived, of 15 minutes.
+    """
     many_sites(client, rng)
+    quarters(client, rng)
     for model, share in (("rated", 1), ("half-a", 2), ("half-b", 2)):
         named_raters(client, rng, model, MAX_ROWS // share)
     settings = {
@@ -241,14 +261,32 @@ def many_sites(client: httpx.Client, rng: np.random.Generator) -> None:
     settings = {"task": "binary", "pane": "PT1H", "slices": {"site": None}}
     client.put("/v1/models/many", json=settings).raise_for_status()
     for hour in range(DAYS * 24):
-        body = columns(
-            rng,
-            N_SITES,
-            event_times=[(START + timedelta(hours=hour)).isoformat()] * N_SITES,
-            slices={"site": [f"s{i:02}" for i in range(N_SITES)]},
-        )
-        wait = {"Prefer": "wait=60"} if hour % 24 == 23 else {}
-        client.post("/v1/models/many/predictions", json=body, headers=wait).raise_for_status()
+        body = of_each_site(rng, START + timedelta(hours=hour))
+        headers = {"Content-Type": "application/json"}
+        headers |= {"Prefer": "wait=60"} if hour % 24 == 23 else {}
+        sent = client.post("/v1/models/many/predictions", content=body, headers=headers)
+        sent.raise_for_status()
+
+
+def of_each_site(rng: np.random.Generator, at: datetime | None = None) -> bytes:
+    """Return a prediction of each of 40 sites, at a time or now."""
+    times: dict[str, Any] = {} if at is None else {"event_times": [at.isoformat()] * N_SITES}
+    sites = {"site": [f"s{i:02}" for i in range(N_SITES)]}
+    return orjson.dumps(columns(rng, N_SITES, slices=sites, **times))
+
+
+def quarters(client: httpx.Client, rng: np.random.Generator) -> None:
+    """Fill a model with four predictions in each quarter of an hour of 14 days until now."""
+    settings = {"task": "binary", "pane": "PT15M"}
+    client.put("/v1/models/quarters", json=settings).raise_for_status()
+    for day in range(14):
+        for half in range(2):
+            first = datetime.now(UTC) - timedelta(days=14 - day, hours=-12 * half)
+            times = [(first + timedelta(minutes=15 * (i // 4))).isoformat() for i in range(4 * 48)]
+            body = columns(rng, len(times), event_times=times)
+            wait = {"Prefer": "wait=60"}
+            sent = client.post("/v1/models/quarters/predictions", json=body, headers=wait)
+            sent.raise_for_status()
 
 
 def named_raters(client: httpx.Client, rng: np.random.Generator, model: str, n_rows: int) -> None:
@@ -338,7 +376,7 @@ def main() -> None:
                     show(service, client, worst)
                 else:
                     measured(service, client, worst)
-        for worst in (each for each in (*reads(), *archived()) if only in each.name):
+        for worst in (each for each in (*reads(), *archived(rng)) if only in each.name):
             shutil.copytree(data, copy, ignore=shutil.ignore_patterns("*.sock", "*.pid"))
             with started(copy, rng) as (service, client):
                 show(service, client, worst)
@@ -348,7 +386,10 @@ def main() -> None:
 def show(service: Service, client: httpx.Client, worst: Worst) -> None:
     """Print the costs of one request, and of the same that continue it: what archives a report may be sent several times."""
     size, name = len(worst.body or b"") / 1e6, worst.name
-    for _ in range(MAX_CONTINUED):
+    for i in range(MAX_CONTINUED):
+        if i and worst.meanwhile is not None:
+            path = f"{worst.path.rpartition('/')[0]}/predictions"
+            measured(service, client, Worst("", path, worst.meanwhile))
         status, cpu_s, more_mb = measured(service, client, worst)
         mark = " <- above the bound" if cpu_s > MAX_CPU_S or more_mb > MAX_MB else ""
         figures = f"{size:.2f} | {status} | {cpu_s:.2f} | {more_mb:.0f} |{mark}"

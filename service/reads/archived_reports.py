@@ -2,9 +2,9 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -27,16 +27,12 @@ from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.reads.dependencies import ReadAccess
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.report_pages import PreparedReport, prepared
-from calibrant_server.service.reads.report_work import (
-    ReportWork,
-    UnfinishedReports,
-    work_of_drift,
-    work_of_panes,
-)
+from calibrant_server.service.reads.report_work import ReportWork, work_of_the_rest
 from calibrant_server.service.reads.reports import SUBGROUP, ReportParameters
 from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.ask import QueryResult, ResultUnfinishedError
-from calibrant_server.workers.queries.kinds.window_pane import WindowPaneQuery
+from calibrant_server.workers.queries.kinds.slice_report import SliceReportQuery
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import HasReports
@@ -48,24 +44,20 @@ from calibrant_server.workers.store.report_archive import (
     PaneSummary,
     ReportSummary,
 )
+from calibrant_server.workers.store.unfinished_reports import StateOfSlice
 from calibrant_server.workers.store.windows import rfc3339
 
 Write = Callable[[ReportContents], tuple[bytes, bytes]]
-# State that changes between results and panes is read again, with the model's settings: it may be another model by then.
-ATTEMPTS = 5
-# Of all panes of a report, as the workers send them: a report holds them in memory about five times.
-MAX_PANES_BYTES = 16 << 20
+# Of all panes of a report with their results, as the workers send them: a report holds them in memory about five times.
+MAX_PANES_BYTES = 17 << 20
 MAX_NUMBER = 1_000_000
-# The query of a report that reads panes of its own: it needs the last days of the window apart.
+# The query of a report that reads panes itself: it needs the last days of the window apart.
 DRIFT = "drift"
 CONTINUES = (
     "The report reads more panes than one request may. What was computed is stored for some minutes; send the same request again, and it "
     "continues with the rest."
 )
-CHANGED = (
-    "The model's state changed while its results and panes were read, which are of one state. Send the same request again, or end the window "
-    "before now (`to`), so that only late labels change it."
-)
+CHANGED = "The model's settings changed while its report was computed. Send the same request again."
 ReportNumber = Annotated[int, Path(ge=1, le=MAX_NUMBER, description="Number of the report.")]
 
 
@@ -162,69 +154,95 @@ async def new_report(
     Raises
     ------
     AnswerLate
-        The state changes too often, or a further request has to continue.
+        A further request has to continue, or the model was changed meanwhile.
     BodyTooLarge
         A pane takes too many bytes.
     """
-    work = ReportWork()
-    for _ in range(ATTEMPTS):
-        done = work.done
-        report = await prepared(read, wanted)
-        results, panes = await _results_and_panes(read, report, wanted, work)
-        if _states(results, report) == _states(panes, report):
-            made = await run_in_threadpool(
-                _archived, report, wanted, _parsed(results), _parsed(panes), by, write
-            )
-            return report.config, made
-        if not work.has_room_again(work.done - done):
-            break
-    raise AnswerLate(CHANGED, retry_after_s=ResultUnfinishedError.retry_after_s)
+    report = await prepared(read, wanted)
+    slices, drift = await _computed(read, report, wanted)
+    made = await run_in_threadpool(_archived, report, wanted, slices, drift, by, write)
+    return report.config, made
 
 
-async def _results_and_panes(
-    read: ReadAccess, report: PreparedReport, wanted: ArchivedParameters, work: ReportWork
-) -> tuple[dict[str, QueryResult], dict[str, QueryResult]]:
-    """Return the results of a report by query, and its panes by slice.
-
-    The pane of a slice comes first: the worker keeps it for the results of this slice, and no longer.
+async def _computed(
+    read: ReadAccess, report: PreparedReport, wanted: ArchivedParameters
+) -> tuple[dict[str, Any], QueryResult]:
+    """Return what a report has of each slice, and its result `drift`; leave what is computed to the next request if that is not all.
 
     Raises
     ------
+    AnswerLate
+        A further request has to continue.
     BodyTooLarge
         The panes together take too many bytes.
     """
-    unfinished = read.reads.unfinished_reports
-    name = _name(report, wanted)
-    results: dict[str, QueryResult] = {}
-    panes: dict[str, QueryResult] = {}
-    for slice_, query in _pane_queries(report, wanted).items():
-        units = work_of_panes(report.n_panes.get(slice_, 0))
-        if not work.has_room(units):
-            raise _left(unfinished, name, panes)
-        panes |= await _results(read, {slice_: query})
-        if sum(len(each.body) for each in panes.values()) > MAX_PANES_BYTES:
-            # One pane never exceeds the bound: those of the window and of some subgroups fit.
-            raise BodyTooLarge(_too_many_bytes(len(panes) - 2, len(report.subgroups)))
-        if len(panes) == 1:
-            work.is_bounded = unfinished.continues(name, panes[slice_].state_version)
-        work.charge(panes[slice_], units)
-        results |= await _results(read, _queries_of(report, slice_))
-    if not work.has_room(work_of_drift(report.n_panes.get(wanted.slice or "", 0))):
-        raise _left(unfinished, name, panes)
-    return results | await _results(read, {DRIFT: report.queries[DRIFT]}), panes
+    unfinished, name = read.connection.inbox.unfinished_reports, _name(report, wanted)
+    slices = _Slices()
+    with engine_errors():
+        earlier = await unfinished.states(name)
+    try:
+        await slices.fill(read, report, wanted, earlier)
+        with engine_errors():
+            drift = await read.reads.result(report.queries[DRIFT])
+    except AnswerLate:
+        with engine_errors():
+            await unfinished.leave(name, earlier | slices.states, continues=bool(earlier))
+        raise
+    if earlier:
+        with engine_errors():
+            await unfinished.end(name)
+    return slices.found, drift
 
 
-def _left(unfinished: UnfinishedReports, name: bytes, panes: dict[str, QueryResult]) -> AnswerLate:
-    """Remember that a further request has to continue, and return the error that says so."""
-    unfinished.leave(name, next(iter(panes.values())).state_version)
-    return AnswerLate(CONTINUES, retry_after_s=ResultUnfinishedError.retry_after_s)
+@dataclass
+class _Slices:
+    """What is computed of the slices of a report: the window and its subgroups.
+
+    Attributes
+    ----------
+    found : the result of each slice, parsed
+    states : that they are of
+    """
+
+    found: dict[str, Any] = field(default_factory=dict)
+    states: dict[str, StateOfSlice] = field(default_factory=dict)
+    _n_bytes: int = 0
+
+    async def fill(
+        self,
+        read: ReadAccess,
+        report: PreparedReport,
+        wanted: ArchivedParameters,
+        earlier: Mapping[str, StateOfSlice],
+    ) -> None:
+        """Compute each slice, unless it has a cached result of an earlier state; errors as `_computed`."""
+        late = AnswerLate(CONTINUES, retry_after_s=ResultUnfinishedError.retry_after_s)
+        work, n_panes = ReportWork(), report.n_panes
+        for name, query in _slice_queries(report, wanted).items():
+            is_subgroup = bool(self.found)
+            if is_subgroup and not work.has_room_for_a_subgroup(n_panes.get(name, 0)):
+                raise late
+            with engine_errors():
+                result = await read.reads.result(query, earlier.get(name))
+            self._n_bytes += len(result.body)
+            if self._n_bytes > MAX_PANES_BYTES:
+                # One pane never exceeds the bound: those of the window and of some subgroups fit.
+                raise BodyTooLarge(_too_many_bytes(len(self.found) - 1, len(report.subgroups)))
+            found = self.found[name] = await run_in_threadpool(orjson.loads, result.body)
+            self.states[name] = StateOfSlice(result.window, result.state_version)
+            if result.is_new:
+                work.add(found["work_ms"], is_subgroup)
+        if not work.has_room(work_of_the_rest(n_panes.get(wanted.slice or "", 0))):
+            raise late
 
 
-def _name(report: PreparedReport, wanted: ArchivedParameters) -> bytes:
-    """Return the name of a report: its model and what is requested."""
+def _name(report: PreparedReport, wanted: ArchivedParameters) -> str:
+    """Return the name of a report: its model, with its settings, and what is requested."""
     config = report.config
     sent = wanted.model_dump(mode="json", exclude={"note"})
-    return orjson.dumps([config.key, config.generation, sent], option=orjson.OPT_SORT_KEYS)
+    made_of = [config.key, config.generation, config.revision, CODE_VERSION, sent]
+    named = orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(named, digest_size=16).hexdigest()
 
 
 def _too_many_bytes(n_fit: int, n_subgroups: int) -> str:
@@ -234,52 +252,41 @@ def _too_many_bytes(n_fit: int, n_subgroups: int) -> str:
     )
 
 
-def _queries_of(report: PreparedReport, slice_: str) -> dict[str, ReadQuery]:
-    """Return the queries of a subgroup, or of the window those that the pane answers."""
-    name = f"{SUBGROUP}{slice_}"
-    if name in report.queries:
-        return {name: report.queries[name]}
-    others = report.queries.items()
-    return {name: each for name, each in others if name != DRIFT and not name.startswith(SUBGROUP)}
-
-
-async def _results(read: ReadAccess, queries: dict[str, ReadQuery]) -> dict[str, QueryResult]:
-    with engine_errors():
-        return {name: await read.reads.result(each) for name, each in queries.items()}
-
-
-def _parsed(results: dict[str, QueryResult]) -> dict[str, Any]:
-    return {name: orjson.loads(each.body) for name, each in results.items()}
-
-
-def _pane_queries(report: PreparedReport, wanted: ArchivedParameters) -> dict[str, ReadQuery]:
-    """Return a query of the pane of the window, and of that of each subgroup, by slice."""
-    plain = replace(report.queries["metrics"], query=WindowPaneQuery(), shown=())
-    return {wanted.slice or "": plain} | {name: replace(plain, slice=name) for name in report.subgroups}  # fmt: skip
-
-
-def _states(results: dict[str, QueryResult], report: PreparedReport) -> list[str]:
-    """Return the state versions of the window and of each subgroup."""
-    first = results.get("metrics") or next(iter(results.values()))
-    named = [results.get(f"{SUBGROUP}{name}") or results[name] for name in report.subgroups]
-    return [each.state_version for each in (first, *named)]
+def _slice_queries(report: PreparedReport, wanted: ArchivedParameters) -> dict[str, ReadQuery]:
+    """Return the query of the window, and that of each subgroup, by slice."""
+    asked = {name: each.query for name, each in report.queries.items()}
+    several = {name: asked[name] for name in ("metrics", "reliability", "temperature")}
+    window = replace(report.queries["metrics"], query=SliceReportQuery(**several), shown=())
+    return {wanted.slice or "": window} | {
+        name: replace(
+            window, query=SliceReportQuery(metrics=asked[f"{SUBGROUP}{name}"]), slice=name
+        )
+        for name in report.subgroups
+    }
 
 
 def _archived(
     report: PreparedReport,
     wanted: ArchivedParameters,
-    results: dict[str, Any],
-    panes: dict[str, Any],
+    found: dict[str, Any],
+    drift: QueryResult,
     by: str,
     write: Write,
 ) -> NewReport:
-    listed = [_pane(name, each) for name, each in panes.items()]
+    panes = [_pane(name, each) for name, each in found.items()]
+    if any(each["of"] != [report.config.generation, report.config.revision] for each in found.values()):  # fmt: skip
+        raise AnswerLate(CHANGED, retry_after_s=ResultUnfinishedError.retry_after_s)
+    results = {
+        **found[wanted.slice or ""]["results"],
+        DRIFT: orjson.loads(drift.body),
+        **{f"{SUBGROUP}{name}": found[name]["results"]["metrics"] for name in report.subgroups},
+    }
     contents = report.contents(results)
-    digests = [(f"Pane of {each.slice or 'all predictions'}", each.digest) for each in listed]
+    digests = [(f"Pane of {each.slice or 'all predictions'}", each.digest) for each in panes]
     contents = replace(contents, versions=[*contents.versions, *digests])
     page, document = write(contents)
     parameters = wanted.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"note"})
-    made_of = [results, parameters, wanted.note, report.map_etag, [each.digest for each in listed]]
+    made_of = [results, parameters, wanted.note, report.map_etag, [each.digest for each in panes]]
     identity = hashlib.blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16)
     summary: ReportSummary = {
         "model": report.config.model,
@@ -292,9 +299,9 @@ def _archived(
         "state_version": results["metrics"]["state_version"],
         "sha256": hashlib.sha256(page).hexdigest(),
         "pdf_sha256": hashlib.sha256(document).hexdigest(),
-        "panes": [_summary(each) for each in listed],
+        "panes": [_summary(each) for each in panes],
     }
-    packed = [{**_summary(each), "pane": panes[each.slice]["packed"]} for each in listed]
+    packed = [{**_summary(each), "pane": found[each.slice]["packed"]} for each in panes]
     return NewReport(identity.hexdigest(), summary, page, orjson.dumps({"panes": packed}), document)
 
 

@@ -1,74 +1,54 @@
 """Bound of the work of one request that archives a report: what is left is computed by the next request.
 
 A report reads the panes of its window and of each subgroup completely. Their results are cached in the store, so the same request, sent
-again, continues with the others while the state is the same. Where data arrive between two requests, the second would start again
-each time: then it is not bounded.
+again, continues with the others. Data that arrive meanwhile do not change what is computed: it stays valid for the report for some minutes
+(`UnfinishedReports`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cachetools import LRUCache
-
-from calibrant_server.workers.queries.ask import QueryResult
-from calibrant_server.workers.queries.serve import MAX_CACHED_BYTES
-
-# Units of one request, about milliseconds of CPU on a core that needs 0.6 of them to read a pane completely.
-MAX_WORK = 700.0
-OF_A_PANE, OF_A_SUBGROUP, OF_DRIFT = 0.6, 24.0, 0.15
-MAX_UNFINISHED = 256
+# Milliseconds of CPU of one request. Workers measure what they have done; sending and reading a result is in addition. What follows is
+# estimated, on a slow core: 0.6 ms for a complete pane of few rows, or as much as the largest subgroup took.
+MAX_WORK, OF_A_RESULT = 650.0, 8.0
+OF_A_PANE, OF_A_SUBGROUP = 0.6, 24.0
+# The query `drift` reads the panes of the window again; then page and PDF are written.
+OF_DRIFT, OF_THE_PAGE = 0.15, 300.0
 
 
-def work_of_panes(n_panes: float) -> float:
-    """Return the units of reading the complete panes of a window or of a subgroup."""
+def work_of_subgroup(n_panes: float) -> float:
+    """Return the estimate for a subgroup: reading and packing its complete panes, and its results."""
     return OF_A_SUBGROUP + OF_A_PANE * n_panes
 
 
-def work_of_drift(n_panes: float) -> float:
-    """Return the units of the query `drift`, which reads the panes of the window again."""
-    return OF_DRIFT * n_panes
+def work_of_the_rest(n_panes: float) -> float:
+    """Return the estimate for what follows the window and its subgroups."""
+    return OF_DRIFT * n_panes + OF_THE_PAGE
 
 
 @dataclass
 class ReportWork:
-    """Work of one request.
+    """Work that a request has done, in milliseconds.
 
     Attributes
     ----------
-    done : units
-    is_bounded : False once a result is not cached, as a further request could not use it
+    largest : of one subgroup
     """
 
     done: float = 0.0
-    is_bounded: bool = True
+    largest: float = 0.0
 
-    def has_room(self, units: float) -> bool:
-        """Whether this request may do so much more; the first of its work is always done."""
-        return not (self.is_bounded and self.done) or self.has_room_again(units)
+    def has_room(self, estimate: float) -> bool:
+        """Whether the request may do so much more; the first of its work is always done."""
+        return not self.done or self.done + estimate <= MAX_WORK
 
-    def has_room_again(self, units: float) -> bool:
-        """Whether this request may do so much more after its work was done in vain, as the state has changed meanwhile."""
-        return self.done + units <= MAX_WORK
+    def has_room_for_a_subgroup(self, n_panes: float) -> bool:
+        """Whether the request may compute a subgroup of so many panes."""
+        return self.has_room(max(work_of_subgroup(n_panes), self.largest))
 
-    def charge(self, result: QueryResult, units: float) -> None:
-        """Count a result, unless it was cached."""
-        if len(result.body) > MAX_CACHED_BYTES:
-            self.is_bounded = False
-        elif result.is_new:
-            self.done += units
-
-
-class UnfinishedReports:
-    """Reports that the last request left unfinished, with the state of the window that they had."""
-
-    def __init__(self) -> None:
-        self._states: LRUCache[bytes, str] = LRUCache(MAX_UNFINISHED)
-
-    def leave(self, name: bytes, state_version: str) -> None:
-        """Remember a report that is left to the next request."""
-        self._states[name] = state_version
-
-    def continues(self, name: bytes, state_version: str) -> bool:
-        """Whether a request may leave a part to the next one: unless one has done so, and the state has changed since."""
-        return self._states.pop(name, state_version) == state_version
+    def add(self, work: float, is_subgroup: bool) -> None:
+        """Count what was computed, and its result."""
+        work += OF_A_RESULT
+        self.done += work
+        self.largest = max(self.largest, work) if is_subgroup else self.largest

@@ -23,7 +23,6 @@ from calibrant_server.service.http.parameters import entity_tags, names, negotia
 from calibrant_server.service.reads.compare import Comparison, other_of
 from calibrant_server.service.reads.metric_work import of_slices
 from calibrant_server.service.reads.queries import WindowQuery, invalid_query, unanswerable
-from calibrant_server.service.reads.report_work import UnfinishedReports
 from calibrant_server.service.security.keys import caller_of
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.ask import Other, QueryResult, ResultUnfinishedError
@@ -32,6 +31,7 @@ from calibrant_server.workers.queries.versions import joined
 from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
+from calibrant_server.workers.store.unfinished_reports import StateOfSlice
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import Window
 
@@ -123,12 +123,10 @@ class ReadService:
     Attributes
     ----------
     validated : queries that had a response before
-    unfinished_reports : reports that are archived by several requests
     """
 
     def __init__(self, connection: Connection) -> None:
         self.inbox = connection.inbox
-        self.unfinished_reports = UnfinishedReports()
         self.validated = ValidatedQueries()
 
     async def respond(
@@ -252,10 +250,19 @@ class ReadService:
             read_query, await self.inbox.marks(read_query.config, read_query.slice_name)
         )
 
-    async def result(self, read_query: ReadQuery) -> QueryResult:
-        """Return the workers' result for the current window."""
+    async def result(
+        self, read_query: ReadQuery, earlier: StateOfSlice | None = None
+    ) -> QueryResult:
+        """Return the workers' result for the current window.
+
+        Parameters
+        ----------
+        earlier : a state whose result is returned if it is still cached, and the window is the same
+        """
         window = await self.window(read_query)
-        return await self._result(read_query, window, await self._other(read_query, window))
+        version = earlier.version if earlier is not None and earlier.window == window else None
+        other = await self._other(read_query, window)
+        return await self._result(read_query, window, other, version)
 
     async def _of(self, read_query: ReadQuery, state: _Current) -> QueryResult:
         """Return the workers' result for a state that was just read."""

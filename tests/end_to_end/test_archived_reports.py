@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import calibrant as cal
-from calibrant_server.service.reads import archived_reports
+from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.queries.ask import QueryResult
 from tests.end_to_end.deployment import Deployment
 from tests.tracing import one_process
@@ -191,25 +191,27 @@ def test_reports_archived_while_their_model_is_deleted(service: Deployment) -> N
 async def test_a_model_replaced_while_its_report_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The report is one of the new model: results of the former, which are cached, are not joined with its panes."""
-    url, read, n_read = "/v1/models/replaced", archived_reports._results, 0
+    """Results of both models are not joined: the request is late, and the next one archives a report of the new model."""
+    url, result, n_read = "/v1/models/replaced", ReadService.result, 0
+    settings = {"task": "binary", "slices": {"site": ["A"]}}
     async with one_process(tmp_path) as client:
 
-        async def replaced_once(*arguments: Any) -> dict[str, QueryResult]:
+        async def replaced_once(*arguments: Any) -> QueryResult:
             nonlocal n_read
-            found = await read(*arguments)
+            found = await result(*arguments)
             n_read += 1
             if n_read == 1:
                 assert (await client.delete(url)).status_code == 204
-                assert (await client.put(url, json={"task": "binary"})).status_code == 201
+                assert (await client.put(url, json=settings)).status_code == 201
             return found
 
-        monkeypatch.setattr(archived_reports, "_results", replaced_once)
-        assert (await client.put(url, json={"task": "binary"})).status_code == 201
+        monkeypatch.setattr(ReadService, "result", replaced_once)
+        assert (await client.put(url, json=settings)).status_code == 201
         body = {"window": "P1D"}
-        made = await client.post(f"{url}/reports", json=body)
-        assert made.status_code == 201, made.text
-        assert n_read > 2
+        late = await client.post(f"{url}/reports", json=body)
+        assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+        assert "settings changed" in late.json()["detail"]
+        assert (await client.post(f"{url}/reports", json=body)).status_code == 201
         assert (await client.post(f"{url}/reports", json=body)).status_code == 200
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +12,19 @@ import httpx
 import numpy as np
 import pytest
 
-from calibrant_server.service.reads import archived_reports, report_work
-from calibrant_server.service.reads.archived_reports import ATTEMPTS
-from calibrant_server.service.reads.report_work import ReportWork, UnfinishedReports
+import calibrant as cal
+from calibrant_server.service.http.errors import AnswerLate
+from calibrant_server.service.reads import report_work
+from calibrant_server.service.reads.report_work import MAX_WORK, OF_A_RESULT, ReportWork
+from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.queries.compute import Compute
-from calibrant_server.workers.store.windows import Window
+from calibrant_server.workers.store import unfinished_reports
 from tests.tracing import one_process
 
 URL = "/v1/models/large"
 BODY = {"window": "P1D", "tolerance": 0.1}
+PANES = "application/vnd.calibrant.panes+json"
 
 
 async def fill(client: httpx.AsyncClient, seed: int) -> None:
@@ -74,92 +80,128 @@ async def test_each_request_does_a_part_and_computes_nothing_again(
         # The window, two subgroups, and what is left.
         assert n == 4
         assert len(computed) == len(set(computed))
-        assert [slice_ for kind, slice_ in computed if kind == "window_pane"] == ["", "site:A", "site:B"]  # fmt: skip
+        assert [slice_ for kind, slice_ in computed if kind == "slice_report"] == ["", "site:A", "site:B"]  # fmt: skip
         monkeypatch.undo()
         again, same = await archived(client)
         assert (again, same) == (1, found)
 
 
+def panes_of(report: dict[str, Any]) -> dict[str, str]:
+    return {each["slice"]: each["digest"] for each in report["panes"]}
+
+
 @pytest.mark.anyio
-async def test_where_data_arrive_meanwhile_the_next_request_does_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_where_data_arrive_meanwhile_the_next_request_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[tuple[str, str]]
 ) -> None:
+    """Each slice is of one state: pane and results. What was computed is not computed again."""
     async with one_process(tmp_path) as client:
         model = {"task": "binary", "slices": {"site": ["A", "B"]}}
         assert (await client.put(URL, json=model)).status_code == 201
         await fill(client, 1)
-        monkeypatch.setattr(report_work, "MAX_WORK", 1.0)
-        first = await client.post(f"{URL}/reports", json=BODY)
-        assert first.status_code == 503
+        _, before = await archived(client)
         await fill(client, 2)
-        n, _ = await archived(client)
+        monkeypatch.setattr(report_work, "MAX_WORK", 1.0)
+        for n in range(3):
+            computed.clear()
+            assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+            assert computed == [("slice_report", ["", "site:A", "site:B"][n])]
+            await fill(client, 3 + n)
+        n, found = await archived(client)
         assert n == 1
-        # The bound holds for the next report.
-        await fill(client, 3)
-        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+        monkeypatch.undo()
+        _, after = await archived(client)
+        panes = [panes_of(each) for each in (before, found, after)]
+        for slice_ in ("", "site:A", "site:B"):
+            assert len({each[slice_] for each in panes}) == 3
+        stored = await client.get(f"{URL}/reports/{found['report']}", headers={"Accept": PANES})
+        n_labelled = {}
+        for each in stored.json()["panes"]:
+            pane = cal.Pane.from_bytes(b64decode(each["pane"]))
+            assert pane.digest() == panes[1][each["slice"]]
+            n_labelled[each["slice"]] = pane.counts["n_labelled"]
+        # 40 more rows came before each further request: all rows were read first, then each site.
+        assert n_labelled == {"": 80, "site:A": 60, "site:B": 80}
+        page = (await client.get(f"{URL}/reports/{found['report']}", headers={"Accept": "text/html"})).text  # fmt: skip
+        text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
+        assert re.search(r"site:A [^a-z]*\b60\b", text) and re.search(r"site:B [^a-z]*\b80\b", text)
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("max_work", "n_attempts"), [(700.0, ATTEMPTS), (80.0, 1)])
-async def test_a_state_that_changes_again_and_again_costs_no_more_than_the_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_work: float, n_attempts: int
+async def test_what_was_computed_before_a_slice_was_late_is_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[tuple[str, str]]
 ) -> None:
+    result = ReadService.result
+
+    async def late(self: ReadService, query: ReadQuery, *more: Any) -> QueryResult:
+        if query.slice == "site:B":
+            raise AnswerLate()
+        return await result(self, query, *more)
+
     async with one_process(tmp_path) as client:
         model = {"task": "binary", "slices": {"site": ["A", "B"]}}
         assert (await client.put(URL, json=model)).status_code == 201
         await fill(client, 1)
-        # The window and two subgroups take 73.8 units.
-        monkeypatch.setattr(report_work, "MAX_WORK", max_work)
-        versions: list[int] = []
-
-        def another_state(*_: object) -> int:
-            versions.append(len(versions))
-            return versions[-1]
-
-        monkeypatch.setattr(archived_reports, "_states", another_state)
-        found = await client.post(f"{URL}/reports", json=BODY)
-        assert (found.status_code, found.headers["retry-after"]) == (503, "1")
-        assert "The model's state changed" in found.json()["detail"]
-        # The results of the panes and of the report have one each.
-        assert len(versions) == 2 * n_attempts
+        monkeypatch.setattr(ReadService, "result", late)
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+        monkeypatch.setattr(ReadService, "result", result)
+        await fill(client, 2)
+        computed.clear()
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 201
+        assert computed == [("slice_report", "site:B"), ("drift", "")]
 
 
 @pytest.mark.anyio
-async def test_results_that_are_not_cached_are_not_left_to_another_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_what_was_left_too_long_ago_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[tuple[str, str]]
+) -> None:
+    monkeypatch.setattr(unfinished_reports, "KEPT_S", 1)
+    async with one_process(tmp_path) as client:
+        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
+        assert (await client.put(URL, json=model)).status_code == 201
+        await fill(client, 1)
+        monkeypatch.setattr(report_work, "MAX_WORK", 1.0)
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+        await fill(client, 2)
+        # The second request does not extend the time of the first.
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+        assert computed == [("slice_report", ""), ("slice_report", "site:A")]
+        await asyncio.sleep(1.1)
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+        assert computed[2:] == [("slice_report", "")]
+
+
+@pytest.mark.anyio
+async def test_a_report_of_other_settings_starts_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[tuple[str, str]]
 ) -> None:
     async with one_process(tmp_path) as client:
         model = {"task": "binary", "slices": {"site": ["A", "B"]}}
         assert (await client.put(URL, json=model)).status_code == 201
         await fill(client, 1)
         monkeypatch.setattr(report_work, "MAX_WORK", 1.0)
-        monkeypatch.setattr(report_work, "MAX_CACHED_BYTES", 0)
-        n, _ = await archived(client)
-        assert n == 1
-
-
-def result(is_new: bool) -> QueryResult:
-    return QueryResult(b"{}", "", Window(0, 1), "", is_new=is_new)
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+        changed = await client.patch(URL, json={"retention": "P30D"}, headers={"If-Match": "*"})
+        assert changed.status_code == 200
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+        assert computed == [("slice_report", ""), ("slice_report", "")]
 
 
 def test_the_first_work_of_a_request_is_always_done() -> None:
     work = ReportWork()
-    assert work.has_room(10 * report_work.MAX_WORK)
-    work.charge(result(is_new=False), report_work.MAX_WORK)
-    assert work.has_room(10 * report_work.MAX_WORK)
-    work.charge(result(is_new=True), 1.0)
-    assert work.has_room(report_work.MAX_WORK - 1.0)
-    assert not work.has_room(report_work.MAX_WORK)
+    assert work.has_room(10 * MAX_WORK)
+    work.add(1.0, is_subgroup=False)
+    assert work.has_room(MAX_WORK - 1.0 - OF_A_RESULT)
+    assert not work.has_room(MAX_WORK - OF_A_RESULT)
 
 
-def test_a_report_may_be_left_until_its_state_has_changed() -> None:
-    unfinished = UnfinishedReports()
-    assert unfinished.continues(b"a", "1")
-    unfinished.leave(b"a", "1")
-    assert unfinished.continues(b"a", "1")
-    unfinished.leave(b"a", "1")
-    assert unfinished.continues(b"b", "2") and not unfinished.continues(b"a", "2")
-    assert unfinished.continues(b"a", "2")
+def test_a_subgroup_is_expected_to_take_as_long_as_the_largest_before_it() -> None:
+    work = ReportWork()
+    work.add(MAX_WORK / 2, is_subgroup=False)
+    assert work.has_room_for_a_subgroup(1)
+    work.add(MAX_WORK / 4, is_subgroup=True)
+    assert work.has_room(MAX_WORK / 4 - 2 * OF_A_RESULT)
+    assert not work.has_room_for_a_subgroup(1)
 
 
 @pytest.fixture

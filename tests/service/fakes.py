@@ -152,6 +152,16 @@ class FakeReports:
         raise NoSuchReport(number)
 
 
+class FakeUnfinishedReports:
+    """No report is left."""
+
+    async def states(self, name):
+        return {}
+
+    async def leave(self, name, states, continues):
+        pass
+
+
 class FakeJobs:
     """Jobs in a dict; none of their tasks is accepted."""
 
@@ -422,6 +432,7 @@ class FakeInbox:
         self.registry = registry
         self.maps = FakeMaps()
         self.reports = FakeReports()
+        self.unfinished_reports = FakeUnfinishedReports()
         self.jobs = FakeJobs()
         self.sources = FakeSources()
         self.access_keys = FakeAccessKeys()
@@ -443,7 +454,13 @@ class FakeInbox:
         self.answers: dict[str, dict] = {
             "cases": {"cases": []},
             "metrics": {"metrics": {}},
-            "window_pane": {"packed": None, "reason": "too_large", "n_bytes": 1},
+            "slice_report": {
+                "packed": None,
+                "reason": "too_large",
+                "n_bytes": 1,
+                "results": {},
+                "work_ms": 1.0,
+            },
         }
         self.held: list[str] = []
         self.failing: dict[str, Exception] = {}

@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 
 from calibrant_server.service.http.errors import BodyTooLarge
@@ -15,34 +16,35 @@ from calibrant_server.service.reads.archived_reports import (
     MAX_PANES_BYTES,
     ArchivedParameters,
 )
-from calibrant_server.service.reads.report_work import ReportWork, UnfinishedReports
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.store.windows import Window
+from tests.service.fakes import FakeUnfinishedReports
 
 
-def read(n_bytes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict[str, Any]]:
+def read(n_bytes: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Read the panes of a window and three subgroups, each of so many bytes; return what was read."""
     subgroups = ("site:A", "site:B", "site:C")
     asked: list[str] = []
 
-    async def result(name: str) -> QueryResult:
+    async def result(name: str, earlier: object = None) -> QueryResult:
         asked.append(name)
-        return QueryResult(b"0" * n_bytes, "", Window(0, 1), "v")
+        body = orjson.dumps({"work_ms": 1.0, "packed": ""})
+        return QueryResult(body.ljust(n_bytes), "", Window(0, 1), "v")
 
     slices = {name: name for name in ("", *subgroups)}
-    monkeypatch.setattr(archived_reports, "_pane_queries", lambda *given: slices)
-    monkeypatch.setattr(archived_reports, "_queries_of", lambda *given: {})
-    monkeypatch.setattr(archived_reports, "_name", lambda *given: b"report")
+    monkeypatch.setattr(archived_reports, "_slice_queries", lambda *given: slices)
+    monkeypatch.setattr(archived_reports, "_name", lambda *given: "report")
+    inbox = SimpleNamespace(unfinished_reports=FakeUnfinishedReports())
     access: Any = SimpleNamespace(
-        reads=SimpleNamespace(result=result, unfinished_reports=UnfinishedReports())
+        reads=SimpleNamespace(result=result), connection=SimpleNamespace(inbox=inbox)
     )
     report: Any = SimpleNamespace(subgroups=subgroups, n_panes={}, queries={DRIFT: "drift"})
-    found = archived_reports._results_and_panes(access, report, ArchivedParameters(), ReportWork())
-    return asked, asyncio.run(found)[1]
+    asyncio.run(archived_reports._computed(access, report, ArchivedParameters()))
+    return asked
 
 
 def test_panes_within_the_bound_are_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(read(MAX_PANES_BYTES // 4, monkeypatch)[1]) == ["", "site:A", "site:B", "site:C"]
+    assert read(MAX_PANES_BYTES // 4, monkeypatch) == ["", "site:A", "site:B", "site:C", "drift"]
 
 
 def test_reading_ends_where_panes_exceed_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,11 @@ from calibrant.metrics import DEFAULT_METRICS, METRICS
 from calibrant_server.service.reads.queries import resolved_query
 from calibrant_server.service.reads.reports import ReportParameters, queries
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries import pane_reader, window_panes
-from calibrant_server.workers.queries.ask import REJECTED, QueryRequest, Side
+from calibrant_server.workers.queries import pane_reader, stored_merges, window_panes
+from calibrant_server.workers.queries.ask import OK, REJECTED, UNFINISHED, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
-from calibrant_server.workers.queries.kinds.window_pane import WindowPaneQuery
+from calibrant_server.workers.queries.kinds.slice_report import SliceReportQuery
 from calibrant_server.workers.queries.pane_reader import PANES_A_RUN
 from calibrant_server.workers.queries.pane_rows import RowReader
 from calibrant_server.workers.store.connection import Store
@@ -159,35 +159,65 @@ def test_a_query_with_more_accumulators_than_the_last_reads_its_own(filled: Any)
 
 
 @pytest.mark.parametrize("n_hours", [2, HOURS])
-def test_results_of_an_archived_report_are_of_its_pane(filled: Any, n_hours: int) -> None:
-    """After the complete pane of a slice, its results read nothing: with and without a sample, which only few rows need."""
+def test_results_of_an_archived_report_are_those_of_the_queries_alone(
+    filled: Any, n_hours: int
+) -> None:
+    """All are computed from its pane, which is read once: with and without a sample, which only few rows need."""
     parameters = ReportParameters(metrics=EVERY)
-    queried = {name: each.query for name, each in queries(parameters, MODEL, [], ()).items()}
-    drift, temperature = queried.pop("drift"), queried["temperature"]
-    queried["unit"] = temperature.model_copy(update={"weights": "unit"})
+    asked = {name: each.query for name, each in queries(parameters, MODEL, [], ()).items()}
+    asked["temperature"] = asked["temperature"].model_copy(update={"weights": "unit"})
+    del asked["drift"]
     start_s = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
     window = (start_s, start_s + n_hours * HOUR_S)
     for slice_ in ("", "site:A"):
         reader = Reader(filled)
-        pane = Pane.from_bytes(b64decode(reader.result(WindowPaneQuery(), slice_, window)["packed"]))  # fmt: skip
+        found = reader.result(SliceReportQuery(**asked), slice_, window)
+        assert reader.n_read == n_hours
+        pane = Pane.from_bytes(b64decode(found["packed"]))
         assert (pane.counts["n_labelled"] > MAX_EXACT_ROWS) == (n_hours == HOURS and not slice_)
-        assert reader.n_read == n_hours
-        found = {name: reader.result(each, slice_, window) for name, each in queried.items()}
-        assert reader.n_read == n_hours
-        found["drift"] = reader.result(drift, slice_, window)
-        for name, query in (queried | {"drift": drift}).items():
-            assert Reader(filled).result(query, slice_, window) == found[name], (slice_, name)
-        assert reader.result(WindowPaneQuery(), slice_, window)["digest"] == pane.digest()
+        assert found["digest"] == pane.digest()
+        assert found["of"] == [MODEL.generation, MODEL.revision]
+        for name, query in asked.items():
+            alone = Reader(filled).result(query, slice_, window)
+            assert found["results"][name] == alone, (slice_, name)
+        of_subgroup = reader.result(SliceReportQuery(metrics=asked["metrics"]), slice_, window)
+        assert of_subgroup["results"] == {"metrics": found["results"]["metrics"]}
 
 
-def test_a_changed_window_is_not_that_of_the_complete_pane(filled: Any) -> None:
-    reader, query = Reader(filled), MetricsQuery(metrics="ece")
-    n = reader.result(WindowPaneQuery()) and reader.result(query)["n_predictions"]
+@pytest.mark.parametrize("slice_", ["", "site:A"])
+def test_many_complete_panes_are_read_by_several_requests_also_while_data_arrive(
+    filled: Any, monkeypatch: pytest.MonkeyPatch, slice_: str
+) -> None:
+    """Merges of what was read are stored with all accumulators and their digest; the pane is that of one read."""
+    query = SliceReportQuery(metrics=resolved_query(MetricsQuery(metrics=EVERY), MODEL))
     loop = loop_of_rows(filled)
-    more = {"probabilities": [[0.2, 0.3, 0.5]], "labels": [1], "event_times": ["2026-01-02T03:10:00Z"]}  # fmt: skip
-    filled.deliver(predictions(MODEL, "more", more))
-    drained(filled, loop)
-    assert reader.result(query)["n_predictions"] == n + 1
+    monkeypatch.setattr(window_panes, "MAX_KEPT_COMPLETE", 24)
+    monkeypatch.setattr(stored_merges, "MIN_PANES_COMPLETE", 24)
+    side = Side(MODEL.key, slice_, (0, 1 << 32))
+    request = QueryRequest("d", query.kind, query.to_dict(), side, "r", 1e6)
+    statuses, n_read = [], []
+    for i in range(4):
+        reader = Reader(filled)
+        reply = reader.compute.reply(request)
+        statuses.append(reply.status)
+        n_read.append(reader.n_read)
+        if reply.status == OK:
+            break
+        more = {"probabilities": [[0.2, 0.3, 0.5]], "labels": [1], "event_times": ["2026-01-03T23:20:00Z"], "slices": {"site": ["A"]}}  # fmt: skip
+        filled.deliver(predictions(MODEL, f"more{i}", more))
+        drained(filled, loop)
+    assert statuses[0] == UNFINISHED and statuses[-1] == OK
+    assert all(0 < each <= 48 for each in n_read)
+    continued = json.loads(reply.body)
+    monkeypatch.undo()
+    without_merges(filled)
+    reader = Reader(filled)
+    at_once = reader.result(query, slice_)
+    assert reader.n_read == HOURS
+    assert continued["digest"] == at_once["digest"] is not None
+    panes = [Pane.from_bytes(b64decode(each["packed"])) for each in (continued, at_once)]
+    assert panes[0] == panes[1] and panes[0].names == panes[1].names
+    assert continued["results"] == at_once["results"]
 
 
 def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
@@ -196,16 +226,14 @@ def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
     monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS - 1)
     reader = Reader(filled)
     side = Side(MODEL.key, "", (0, 1 << 32))
-    reply = reader.compute.reply(QueryRequest("d", "window_pane", {}, side, "r", 1e6))
+    query = SliceReportQuery(metrics=resolved_query(MetricsQuery(metrics="ece"), MODEL))
+    reply = reader.compute.reply(QueryRequest("d", query.kind, query.to_dict(), side, "r", 1e6))
     [violation] = json.loads(reply.body)["violations"]
     assert (reply.status, violation["rule"]) == (REJECTED, "too_many_panes")
     assert violation["pointer"] == "/window" and f"has {HOURS} panes" in violation["detail"]
     assert reader.n_read == 0
     monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS)
-    assert reader.result(WindowPaneQuery())["packed"]
-    # What is read once serves further windows of the same state.
-    monkeypatch.setattr(window_panes, "MAX_COMPLETE", 0)
-    assert reader.result(WindowPaneQuery())["packed"]
+    assert reader.result(query)["packed"]
 
 
 def test_runs_of_small_panes_are_unpacked_together_up_to_a_bound(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -72,14 +73,14 @@ class Compute:
         self._store = store
         self._settings = store.settings
         self._numerics = numerics
-        self._kinds = KINDS if kinds is None else kinds
+        self.kinds = KINDS if kinds is None else kinds
         self._panes = WindowPanes(store, numerics)
         self._configs = ConfigReader(store.client, store.keys)
         self._left: LruCache[bytes, bool] = LruCache(_MAX_LEFT)
 
     def is_slow(self, request: QueryRequest) -> bool:
         """Return whether a result of this kind may take seconds."""
-        kind = self._kinds.get(request.kind)
+        kind = self.kinds.get(request.kind)
         if kind is None:
             return False
         try:
@@ -89,10 +90,10 @@ class Compute:
 
     def reply(self, request: QueryRequest) -> Reply:
         """Compute a result; errors are results too."""
-        kind = self._kinds.get(request.kind)
+        kind = self.kinds.get(request.kind)
         if kind is None:
             return _failed(UNKNOWN, "", f"there is no result kind {request.kind}")
-        version = ""
+        version, started_s = "", time.thread_time()
         try:
             query = kind.query.model_validate(request.query)
             config = self._config(request.side.model)
@@ -101,7 +102,8 @@ class Compute:
             state, inputs = self._inputs(kind, query, config, request)
             version, n_kept = state.version, state.n_kept
             is_series = isinstance(query, SeriesQuery)
-            if is_series or request.against is not None or kind.is_slow(query):
+            is_left = is_series or request.against is not None or kind.is_slow(query)
+            if is_left and not kind.has_results:
                 self._leave_after(state.n_read, request)
             if request.against is None:
                 found = kind.compute(query, inputs)
@@ -116,13 +118,13 @@ class Compute:
                 # Records are read piece by piece while others continue to be written.
                 now = self._state(kind, query, config, request.side, inputs.of_alarm, False)
                 found["consistent"] = now.version == state.version
-            head = _head(config, request.side.slice, state)
-            found = _with_next(found, head, config)
-            body = json.dumps(
-                {**head, "state_version": version, **found},
-                allow_nan=False,
-                separators=(",", ":"),
-            ).encode()
+            head = _head(config, request.side.slice, state) | {"state_version": version}
+            if kind.has_results:
+                of_others = found["results"].items()
+                found["results"] = {name: _document(head, each, config) for name, each in of_others}
+                found["work_ms"] = 1000 * (time.thread_time() - started_s)
+            document = _document(head, found, config)
+            body = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
             return Reply(OK, version, body, n_kept=n_kept)
         except RedisError:
             raise
@@ -283,21 +285,23 @@ def _head(config: ModelConfig, slice_: str, state: WindowState) -> Result:
     return head | _clock(config, slice_, state)
 
 
-def _with_next(found: Result, head: Result, config: ModelConfig) -> Result:
-    """Return a result whose recommendation names the request that carries it out.
+def _document(head: Result, found: Result, config: ModelConfig) -> Result:
+    """Return a result with its head. A recommendation names the request that carries it out.
 
     A map is fitted to the result's own window; after a change, to what followed it.
     """
     advice = found.get("recommendation")
     if not isinstance(advice, dict) or "next" in advice:
-        return found
+        return {**head, **found}
     change = found.get("effect_since")
     window = head["window"] if change is None else {"from": change}
     is_binary = config.task == "binary"
     following = next_request(
         advice["action"], config.model, is_binary, window, slice=head.get("slice")
     )
-    return found if following is None else found | {"recommendation": advice | {"next": following}}
+    if following is not None:
+        found = found | {"recommendation": advice | {"next": following}}
+    return {**head, **found}
 
 
 def _clock(config: ModelConfig, slice_: str, state: WindowState) -> Result:

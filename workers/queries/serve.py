@@ -43,9 +43,6 @@ log = logging.getLogger(__name__)
 _REPLY_TTL_S = 60
 _POP_S = 0.5
 _CLAIM_S = 30
-# Results are cached under the version of their state and never become wrong: the time only bounds the memory.
-_CACHE_TTL_S = 900
-MAX_CACHED_BYTES = 4 << 20
 _CACHED = (OK, REJECTED)
 
 
@@ -207,9 +204,9 @@ class QueryServer:
 
     def _keep(self, pipe: Any, request: QueryRequest, reply: Reply) -> None:
         """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
-        raw = replace(reply, n_kept=0).to_bytes()
-        if len(raw) <= MAX_CACHED_BYTES and reply.state_version:
+        raw, kind = replace(reply, n_kept=0).to_bytes(), self._compute.kinds[request.kind]
+        if len(raw) <= kind.cached_bytes and reply.state_version:
             digest = result_digest(
                 reply.state_version, request.kind, request.query, request.against
             )
-            pipe.set(self._keys.cached_result(digest), raw, ex=_CACHE_TTL_S)
+            pipe.set(self._keys.cached_result(digest), raw, ex=kind.cached_s)

@@ -16,7 +16,9 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from calibrant.core.content_digest import PART
 from calibrant.core.packing import PackingError
+from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.window_state import LruCache, Wanted, WindowPart
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 UNLIKE_SUMS = frozenset({"sample"})
 # A merge of fewer panes of a slice takes as long to write as they take to read. Those of all rows serve several queries of a report.
 MIN_PANES_OF_SLICE = 24
+# The same of complete panes, which an archived report reads: most of their accumulators are read only once.
+MIN_PANES_COMPLETE = 96
 # A merge whose panes change all the time is written this often.
 _PAUSE_S = 60.0
 
@@ -46,25 +50,28 @@ class StoredMerges:
 
     def supports(self, wanted: Wanted) -> bool:
         """Whether these accumulators are stored."""
-        return self._most_bytes > 0 and wanted is not None and not UNLIKE_SUMS & set(wanted)
+        if wanted is None:
+            return self._most_bytes > 0 and self._numerics.pane is Pane
+        return self._most_bytes > 0 and not UNLIKE_SUMS & set(wanted)
 
     def read(
         self,
         config: ModelConfig,
         slice_: str,
         from_s: int,
-        wanted: Sequence[str],
+        wanted: Wanted,
         parts: list[WindowPart],
     ) -> dict[WindowPart, Any]:
         """Return the merges that the store has of these parts."""
+        names = self._names(config, wanted)
         keys, node = self._place(config)
         with node.pipeline(transaction=False) as pipe:
             for part in parts:
-                pipe.hmget(keys.merge(_member(config, slice_, part, from_s)), wanted)
+                pipe.hmget(keys.merge(_member(config, slice_, part, from_s)), names)
             replies = pipe.execute()
         found = {}
         for part, values in zip(parts, replies, strict=True):
-            pane = self._pane(config, wanted, part.state, values)
+            pane = self._pane(config, wanted, part.state, dict(zip(names, values, strict=True)))
             if pane is not None:
                 found[part] = pane
         return found
@@ -74,13 +81,15 @@ class StoredMerges:
         config: ModelConfig,
         slice_: str,
         from_s: int,
-        wanted: Sequence[str],
+        wanted: Wanted,
         part: WindowPart,
         pane: Any,
     ) -> bool:
         """Store a merge of panes that have ended; return whether it is stored, and no other had to be dropped for it."""
-        is_small = slice_ != ALL_ROWS and len(part.panes) < MIN_PANES_OF_SLICE
-        if is_small or part.panes[-1][0] + config.pane_s > time.time():
+        if (
+            len(part.panes) < _min_panes(slice_, wanted)
+            or part.panes[-1][0] + config.pane_s > time.time()
+        ):
             return False
         keys, node = self._place(config)
         member = _member(config, slice_, part, from_s)
@@ -92,7 +101,11 @@ class StoredMerges:
         packed, state = pane.parts(), part.state
         span = b"%d|%d" % (part.panes[0][0], part.panes[-1][0])
         values = [SPAN, state + span]
-        values += [word for name in wanted for word in (name, state + packed.get(name, b""))]
+        values += [
+            word
+            for name in self._names(config, wanted)
+            for word in (name, state + packed.get(name, b""))
+        ]
         named = [keys.merge(member), keys.merge_times, keys.merge_bytes]
         try:
             total_bytes = run_script(
@@ -119,14 +132,25 @@ class StoredMerges:
             total_bytes = sum(int(each or 0) for each in pipe.execute())
         return min(above_part, total_bytes - self._most_bytes)
 
+    def _names(self, config: ModelConfig, wanted: Wanted) -> Sequence[str]:
+        """Return the fields of a merge: accumulators, and the digest of a complete pane."""
+        if wanted is not None:
+            return wanted
+        names = Pane(self._numerics.spec(config)).names
+        return [*(name for name in names if name not in UNLIKE_SUMS), PART]
+
     def _pane(
-        self, config: ModelConfig, wanted: Sequence[str], state: bytes, values: list[bytes | None]
+        self,
+        config: ModelConfig,
+        wanted: Wanted,
+        state: bytes,
+        values: dict[str, bytes | None],
     ) -> Any:
-        if any(value is None or value[:STATE_BYTES] != state for value in values):
+        if any(value is None or value[:STATE_BYTES] != state for value in values.values()):
             return None
         packed = {
             name: value[STATE_BYTES:]
-            for name, value in zip(wanted, values, strict=True)
+            for name, value in values.items()
             if value is not None and len(value) > STATE_BYTES
         }
         try:
@@ -138,6 +162,13 @@ class StoredMerges:
     def _place(self, config: ModelConfig) -> tuple[PartitionKeys, Any]:
         partition = self._store.keys.number_of(config)
         return self._store.keys.partition(partition), self._store.node(partition)
+
+
+def _min_panes(slice_: str, wanted: Wanted) -> int:
+    """Return the number of panes below which a merge is not stored."""
+    if wanted is None:
+        return MIN_PANES_COMPLETE
+    return 0 if slice_ == ALL_ROWS else MIN_PANES_OF_SLICE
 
 
 def _member(config: ModelConfig, slice_: str, part: WindowPart, from_s: int) -> str:

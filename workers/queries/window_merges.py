@@ -47,6 +47,7 @@ class Assembly:
     every_s : length of the parts of a series; None if all parts become one merge
     last_s : length of the last side; its panes and those before it are in parts of their own
     leaves_rows : whether the newest pane may keep rows that `WindowMerges.window` fills into the merge of all parts
+    stores : whether merges of its parts are stored, which takes as long as reading some of the panes
     n_read : panes read from the store
     n_stored : panes in merges that were stored
     """
@@ -59,6 +60,7 @@ class Assembly:
     every_s: int | None = None
     last_s: int = 0
     leaves_rows: bool = False
+    stores: bool = True
     n_read: int = 0
     n_stored: int = 0
 
@@ -145,7 +147,6 @@ class WindowMerges:
         place = assembly.place
         if not self._stored.supports(place.parts):
             return
-        assert place.parts is not None
         sought = assembly.parts
         while sought := [part for part in sought if self._is_sought(assembly, part)]:
             found = self._stored.read(
@@ -153,7 +154,7 @@ class WindowMerges:
             )
             for part, pane in found.items():
                 merge = assembly.merges[part] = LoadedPane.of(pane)
-                self._cached.put((*place.name, part.panes), merge)
+                self._keep(place, part, merge)
             sought = [each for part in sought if part not in found for each in part.smaller]
 
     def _is_sought(self, assembly: Assembly, part: WindowPart) -> bool:
@@ -172,8 +173,12 @@ class WindowMerges:
 
     @staticmethod
     def _is_inside(assembly: Assembly, part: WindowPart, within: WindowPart | None) -> bool:
-        """Whether a part is a day inside 8 days that are complete: their merge is read in its place."""
-        if within is None or part.level != DAYS:
+        """Whether a part is a day inside 8 days that are complete: their merge is read in its place.
+
+        Not of complete panes that are stored: a query reads so few of them that it may end before 8 days.
+        """
+        is_complete = assembly.place.wanted is None and assembly.stores
+        if within is None or part.level != DAYS or is_complete:
             return False
         return within.is_whole(assembly.place.window.from_s, assembly.newest_s)
 
@@ -235,12 +240,15 @@ class WindowMerges:
         merge = self.merge(place, loaded, fills=is_stored)
         for each in part.smaller:
             del assembly.merges[each]
-        if is_stored and self._stored.supports(place.parts):
-            assert place.parts is not None
-            if self._stored.write(
+        if (
+            is_stored
+            and assembly.stores
+            and self._stored.supports(place.parts)
+            and self._stored.write(
                 place.config, place.slice, place.window.from_s, place.parts, part, merge.pane
-            ):
-                assembly.n_stored += len(part.panes)
+            )
+        ):
+            assembly.n_stored += len(part.panes)
         return merge
 
     def _reused(

@@ -38,7 +38,6 @@ from calibrant_server.workers.queries.window_state import (
 )
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.windows import DatedPane, Window
 
 _TRIES = 20
@@ -50,7 +49,8 @@ _MAX_NEWEST = 1024
 _LOADED_BYTES = 16 << 20
 # Largest number of panes that one query reads, where the next one can continue: about half a second of CPU.
 MAX_KEPT = 4096
-# The same of complete panes, whose merges are not stored.
+MAX_KEPT_COMPLETE = 720  # of complete panes
+# Largest number of complete panes of a window of which no merge is stored.
 MAX_COMPLETE = 1344
 
 
@@ -78,8 +78,6 @@ class WindowPanes:
         self._windows: LruCache[Any, Any] = LruCache(_MAX_WINDOWS)
         # By state, the accumulators of the last window merged of it: a report begins with a query that has those of all others.
         self._accumulators: LruCache[str, Wanted] = LruCache(_MAX_WINDOWS)
-        # Complete panes take more memory than others. The last one serves the queries of the same window that follow.
-        self._complete: LruCache[Any, Any] = LruCache(1)
         self._newest: LruCache[Any, _Newest] = LruCache(_MAX_NEWEST)
         self._merges = WindowMerges(store, numerics, self._reader, self._cached)
 
@@ -129,7 +127,8 @@ class WindowPanes:
             The next query continues.
         """
         place = WindowPlace(config, slice_, window, wanted)
-        assembly = Assembly(place, leaves_rows=True)
+        # Complete panes are read once, unless the next query continues.
+        assembly = Assembly(place, leaves_rows=True, stores=wanted is not None)
         snapshot = self._look(place, assembly)
         for _ in range(_TRIES):
             version = snapshot.state(place, b"").version
@@ -137,6 +136,7 @@ class WindowPanes:
             missing = [] if merge is not None else self._merges.assemble(assembly, snapshot)
             if wanted is None:
                 _check_complete(len(missing))
+                assembly.stores = assembly.stores or len(missing) > MAX_KEPT_COMPLETE
             if not missing and merge is None:
                 parts = [assembly.merges[part] for part in assembly.parts]
                 merge = self._with_sample(place, snapshot, self._merges.window(place, parts))
@@ -148,31 +148,16 @@ class WindowPanes:
         raise RuntimeError("the window changed faster than it could be read")
 
     def _keep(self, version: str, wanted: Wanted, merge: Any) -> None:
-        """Cache the merge of a window."""
-        if wanted is None:
-            self._complete.put((version, None), merge)
-            return
-        self._windows.put((version, wanted), merge)
-        self._accumulators.put(version, wanted)
+        """Cache the merge of a window; not of complete panes, which take more memory than others and are read once."""
+        if wanted is not None:
+            self._windows.put((version, wanted), merge)
+            self._accumulators.put(version, wanted)
 
     def _merge_of(self, place: WindowPlace, snapshot: WindowSnapshot, version: str) -> Any:
         """Return the cached merge of a window, or what is wanted of a merge with more accumulators; None without either."""
         merge = self._windows.get((version, place.wanted))
         if merge is not None:
             return merge
-        complete = self._complete.get((version, None))
-        if complete is None:
-            return self._part_of_merge(place, snapshot, version)
-        if place.wanted is None or is_baseline(place.slice):
-            return complete
-        wanted = set(place.wanted)
-        has_sample = place.wants_sample and self._samples.are_stored(place.config)
-        if has_sample and not place.leaves_sample_out(complete.counts["n_labelled"]):
-            wanted.add(SAMPLE)
-        return complete.restricted(wanted)
-
-    def _part_of_merge(self, place: WindowPlace, snapshot: WindowSnapshot, version: str) -> Any:
-        """Return what is wanted of a cached merge of the same state that has all of it, with its own sample; None without one."""
         known = self._accumulators.get(version)
         if known is None or place.parts is None or SAMPLE in place.parts:
             return None
@@ -263,7 +248,8 @@ class WindowPanes:
             They are more than one query may read, and the merges of at least half as many are stored.
         """
         n_bytes, panes = assembly.loaded_bytes, assembly.panes
-        until_n = assembly.n_read + MAX_KEPT
+        most = MAX_KEPT if place.wanted is not None else MAX_KEPT_COMPLETE
+        until_n = assembly.n_read + most
         while len(missing) > PANES_A_RUN:
             some = _full_runs(missing, until_n - assembly.n_read)
             n = self._reader.read(place, some, snapshot.marks, panes)
@@ -272,8 +258,8 @@ class WindowPanes:
             n_bytes += sum(panes[start][1].n_bytes for start in run if start in panes)
             if n_bytes > _LOADED_BYTES or assembly.n_read >= until_n:
                 self._merges.assemble(assembly, snapshot)
-                n_bytes, until_n = assembly.loaded_bytes, assembly.n_read + MAX_KEPT
-                if assembly.n_kept >= MAX_KEPT // 2:
+                n_bytes, until_n = assembly.loaded_bytes, assembly.n_read + most
+                if assembly.n_kept >= most // 2:
                     raise WindowUnfinished
         assembly.n_read += len(missing)
         return self._reader.look(place, missing, panes)

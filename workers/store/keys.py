@@ -79,6 +79,7 @@ ns:w                  zset    live workers by time of their last heartbeat      
 ns:doing:<digest>     string  a worker computes that result; expires                   compute
 ns:ans:<inbox>        list    results on their way to one inbox; expires                compute
 ns:a:<digest>         string  a result cached under (state version, query); expires   compute
+ns:ur:<digest>        string  JSON: slice -> state of a report that is not finished; expires  service
 ====================  ======  ========================================================  ==========================
 
 Fields of T:mv:G: `n` number of the last version, `v<number>` a version (JSON), `s<number>` its summary, `f<identity>`
@@ -469,3 +470,6 @@ class Keys:
 
     def cached_result(self, digest: str) -> str:
         return f"{self.namespace}:a:{digest}"
+
+    def unfinished_report(self, digest: str) -> str:
+        return f"{self.namespace}:ur:{digest}"
