@@ -139,9 +139,20 @@ class PageRoute(APIRoute):
 
 
 def error_page(
-    request: Request, status: int, title: str, detail: str, reload_after: int | None = None
+    request: Request,
+    status: int,
+    title: str,
+    detail: str,
+    reload_after: int | None = None,
+    form: Mapping[str, str] | None = None,
 ) -> Response:
-    """Return the page of an error; with `reload_after`, it loads again by itself after so many seconds."""
+    """Return the page of an error.
+
+    Parameters
+    ----------
+    reload_after : it loads again by itself after so many seconds
+    form : the form that it then sends again
+    """
     request_id = request.scope.get("request_id")
     values = {
         "title": title,
@@ -149,6 +160,7 @@ def error_page(
         "status": status,
         "request_id": request_id,
         "reload_after": reload_after,
+        "form": form,
         "has_keys": not request.app.state.keyring.is_open,
     }
     found = page("error.html", None, values, status)

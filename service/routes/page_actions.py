@@ -8,15 +8,17 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
+from calibrant_server.service.http.errors import AnswerLate
 from calibrant_server.service.http.parameters import PATTERN, ModelId
 from calibrant_server.service.pages.api import ApiResponse
 from calibrant_server.service.pages.rendering import PageRoute, error_page, moved
-from calibrant_server.service.pages.visitors import Visitor, posted_form, visitor_of
+from calibrant_server.service.pages.visitors import TOKEN_FIELD, Visitor, posted_form, visitor_of
 from calibrant_server.service.reads.frozen_maps import MapNumber
 
 router = APIRouter(include_in_schema=False, default_response_class=Response, route_class=PageRoute)
 
 AlarmId = Annotated[str, Path(pattern=f"^{PATTERN}$")]
+UNFINISHED = "One request could not compute all of it. The next one continues; this page sends it in a moment."
 Anybody = Annotated[Visitor, Depends(visitor_of)]
 
 
@@ -59,10 +61,15 @@ async def post_promotion(
 
 @router.post("/models/{model}/reports")
 async def post_report(model: ModelId, request: Request, visitor: Anybody) -> Response:
-    """Archive the report of all data with its panes."""
+    """Archive the report of all data with its panes. Where one request cannot finish it, the page sends the next one."""
     form = await posted_form(request, visitor)
     body = {"note": form["note"]} if form.get("note") else {}
     done = await visitor.api.send("POST", f"/v1/models/{model}/reports", body)
+    is_late = done.document.get("title") == AnswerLate.title
+    if is_late and done.retry_after is not None:
+        again = form | {TOKEN_FIELD: visitor.token}
+        title = "The report is being computed"
+        return error_page(request, 503, title, UNFINISHED, done.retry_after, again)
     return _after(request, model, done, "reports")
 
 

@@ -402,6 +402,24 @@ async def test_commands_in_problems_are_shown_as_code(app):
     assert "<code>calibrant keys create</code>" in text and "`" not in text
 
 
+async def test_a_report_that_several_requests_archive_is_sent_again(keyed, registry, inbox):
+    await registry.put(ModelConfig("default", "a", "binary", 2), None)
+    async with people(keyed) as client:
+        await signed_in(client, "boss")
+        [token] = set(TOKEN.findall((await client.get("/")).text))
+        for error, again in ((ResultUnfinishedError, True), (ResultFailedError, False)):
+            inbox.failing = {"slice_report": error("late")}
+            form = {"note": 'for "all"', "token": token}
+            found = await client.post("/models/a/reports", data=form)
+            assert found.status_code == (503 if again else 500)
+            assert found.headers.get("Retry-After") == ("1" if again else None)
+            assert ('data-send-after="1"' in found.text) is again
+            if again:
+                assert "The report is being computed" in found.text
+                assert 'name="note" value="for &#34;all&#34;"' in found.text
+                assert TOKEN.findall(found.text) == [token]
+
+
 async def test_a_report_that_several_requests_read_loads_again(app, registry, inbox):
     await registry.put(ModelConfig("default", "a", "binary", 2), None)
     async with people(app) as client:

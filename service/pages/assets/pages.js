@@ -1,5 +1,5 @@
 // Pages work without this file. It adds: evidence as a chart that can be zoomed and read with a pointer, buttons that copy examples,
-// and reloading of a page that is not ready.
+// and reloading of a page that is not ready, or sending its form again.
 "use strict";
 
 (() => {
@@ -101,6 +101,9 @@
   document.querySelectorAll("[data-evidence]").forEach(evidence);
   document.querySelectorAll("[data-reload-after]").forEach((element) => {
     setTimeout(() => location.reload(), 1000 * Number(element.dataset.reloadAfter));
+  });
+  document.querySelectorAll("[data-send-after]").forEach((form) => {
+    setTimeout(() => form.submit(), 1000 * Number(form.dataset.sendAfter));
   });
   if (navigator.clipboard) document.querySelectorAll("[data-copy]").forEach(copies);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
