@@ -257,9 +257,11 @@ class WindowMerges:
         """Return which of the smaller parts to cache, so that next time only what has changed is read.
 
         All of them where the part changes and is not read for the first time: most windows are read once. Otherwise merges whose rows
-        are filled; none if the store has the part's merge.
+        are filled; none if the store has the part's merge, or of complete panes.
         """
         place = assembly.place
+        if place.wanted is None:
+            return []
         name = (*place.name, part.level, part.start_s)
         earlier = self._changing.get(name)
         self._changing.put(name, part.state)
