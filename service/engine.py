@@ -58,6 +58,7 @@ UNFINISHED = (
     "The window has more panes that are not merged yet than one request may read. The merges of those that were read are stored; "
     "send the same request again, and it continues with the others."
 )
+OTHER_VERSION = "The workers are of another version, which does not compute this result. Send the request again when the upgrade is complete."
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,8 @@ def _translated() -> Iterator[None]:
         raise AnswerLate(UNFINISHED, retry_after_s=error.retry_after_s) from error
     except ask.ResultTimeoutError as error:
         raise AnswerLate() from error
+    except ask.UnknownQueryError as error:
+        raise AnswerLate(OTHER_VERSION) from error
 
 
 def _unavailable(error: Exception) -> StoreUnavailable:

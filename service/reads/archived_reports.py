@@ -2,9 +2,9 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -44,7 +44,7 @@ from calibrant_server.workers.store.report_archive import (
     PaneSummary,
     ReportSummary,
 )
-from calibrant_server.workers.store.unfinished_reports import StateOfSlice
+from calibrant_server.workers.store.unfinished_reports import UnfinishedReport
 from calibrant_server.workers.store.windows import rfc3339
 
 Write = Callable[[ReportContents], tuple[bytes, bytes]]
@@ -54,10 +54,10 @@ MAX_NUMBER = 1_000_000
 # The query of a report that reads panes itself: it needs the last days of the window apart.
 DRIFT = "drift"
 CONTINUES = (
-    "The report reads more panes than one request may. What was computed is stored for some minutes; send the same request again, and it "
+    "The report takes more work than one request may do. What was computed is kept for five minutes; send the same request again, and it "
     "continues with the rest."
 )
-CHANGED = "The model's settings changed while its report was computed. Send the same request again."
+CHANGED = "The model's settings changed, or one of its predictions was deleted, while its report was computed. Send the same request again."
 ReportNumber = Annotated[int, Path(ge=1, le=MAX_NUMBER, description="Number of the report.")]
 
 
@@ -141,10 +141,25 @@ def reports_kept(config: ModelConfig) -> Iterator[None]:
         ) from error
 
 
+@dataclass(frozen=True)
+class MadeReport:
+    """A report to archive.
+
+    Attributes
+    ----------
+    config : the model that it describes
+    name : under which what is computed of it is kept until it is archived
+    """
+
+    config: ModelConfig
+    report: NewReport
+    name: str
+
+
 async def new_report(
     read: ReadAccess, wanted: ArchivedParameters, by: str, write: Write
-) -> tuple[ModelConfig, NewReport]:
-    """Return the report of the current state, with the panes of that state, and the model that it describes.
+) -> MadeReport:
+    """Return a report, with the pane that the results of each slice are computed from.
 
     Parameters
     ----------
@@ -159,88 +174,78 @@ async def new_report(
         A pane takes too many bytes.
     """
     report = await prepared(read, wanted)
-    slices, drift = await _computed(read, report, wanted)
-    made = await run_in_threadpool(_archived, report, wanted, slices, drift, by, write)
-    return report.config, made
-
-
-async def _computed(
-    read: ReadAccess, report: PreparedReport, wanted: ArchivedParameters
-) -> tuple[dict[str, Any], QueryResult]:
-    """Return what a report has of each slice, and its result `drift`; leave what is computed to the next request if that is not all.
-
-    Raises
-    ------
-    AnswerLate
-        A further request has to continue.
-    BodyTooLarge
-        The panes together take too many bytes.
-    """
-    unfinished, name = read.connection.inbox.unfinished_reports, _name(report, wanted)
-    slices = _Slices()
+    name, unfinished = _name(report, wanted, by), read.connection.inbox.unfinished_reports
     with engine_errors():
-        earlier = await unfinished.states(name)
+        window = await read.reads.window(report.queries["metrics"])
+        earlier = await unfinished.read(report.config, name, window)
+    slices = _Slices(report, wanted, earlier)
     try:
-        await slices.fill(read, report, wanted, earlier)
+        await slices.fill(read)
         with engine_errors():
-            drift = await read.reads.result(report.queries[DRIFT])
-    except AnswerLate:
+            drift = await read.reads.result(report.queries[DRIFT], window)
+            deleted = await unfinished.last_deletion(report.config) != earlier.erased
+    finally:
         with engine_errors():
-            await unfinished.leave(name, earlier | slices.states, continues=bool(earlier))
-        raise
-    if earlier:
-        with engine_errors():
-            await unfinished.end(name)
-    return slices.found, drift
+            await unfinished.leave(name, slices.left, continues=bool(earlier.versions))
+    if deleted or not slices.are_of(await read.config()):
+        raise AnswerLate(CHANGED, retry_after_s=ResultUnfinishedError.retry_after_s)
+    made = await run_in_threadpool(_archived, report, wanted, slices.found, drift, by, write)
+    return MadeReport(report.config, made, name)
 
 
-@dataclass
 class _Slices:
     """What is computed of the slices of a report: the window and its subgroups.
 
     Attributes
     ----------
     found : the result of each slice, parsed
-    states : that they are of
+    left : their states, and those of earlier requests
     """
 
-    found: dict[str, Any] = field(default_factory=dict)
-    states: dict[str, StateOfSlice] = field(default_factory=dict)
-    _n_bytes: int = 0
+    def __init__(
+        self, report: PreparedReport, wanted: ArchivedParameters, earlier: UnfinishedReport
+    ):
+        self._report, self._wanted = report, wanted
+        self.found: dict[str, Any] = {}
+        self._versions = dict(earlier.versions)
+        self.left = replace(earlier, versions=self._versions)
 
-    async def fill(
-        self,
-        read: ReadAccess,
-        report: PreparedReport,
-        wanted: ArchivedParameters,
-        earlier: Mapping[str, StateOfSlice],
-    ) -> None:
-        """Compute each slice, unless it has a cached result of an earlier state; errors as `_computed`."""
+    async def fill(self, read: ReadAccess) -> None:
+        """Compute each slice, unless it has a cached result of an earlier state; errors as `new_report`."""
         late = AnswerLate(CONTINUES, retry_after_s=ResultUnfinishedError.retry_after_s)
-        work, n_panes = ReportWork(), report.n_panes
-        for name, query in _slice_queries(report, wanted).items():
+        work, n_panes, n_bytes = ReportWork(), self._report.n_panes, 0
+        for name, query in _slice_queries(self._report, self._wanted).items():
             is_subgroup = bool(self.found)
             if is_subgroup and not work.has_room_for_a_subgroup(n_panes.get(name, 0)):
                 raise late
             with engine_errors():
-                result = await read.reads.result(query, earlier.get(name))
-            self._n_bytes += len(result.body)
-            if self._n_bytes > MAX_PANES_BYTES:
+                result = await read.reads.result(query, self.left.window, self._versions.get(name))
+            n_bytes += len(result.body)
+            if n_bytes > MAX_PANES_BYTES:
                 # One pane never exceeds the bound: those of the window and of some subgroups fit.
-                raise BodyTooLarge(_too_many_bytes(len(self.found) - 1, len(report.subgroups)))
+                raise BodyTooLarge(
+                    _too_many_bytes(len(self.found) - 1, len(self._report.subgroups))
+                )
             found = self.found[name] = await run_in_threadpool(orjson.loads, result.body)
-            self.states[name] = StateOfSlice(result.window, result.state_version)
+            if found["packed"] is None:
+                raise BodyTooLarge(_too_large(name, found["n_bytes"]))
+            self._versions[name] = result.state_version
             if result.is_new:
                 work.add(found["work_ms"], is_subgroup)
-        if not work.has_room(work_of_the_rest(n_panes.get(wanted.slice or "", 0))):
+        if not work.has_room(work_of_the_rest(n_panes.get(self._wanted.slice or "", 0))):
             raise late
 
+    def are_of(self, config: ModelConfig) -> bool:
+        """Whether all of them are of a model with these settings, and so is the report."""
+        of = [config.generation, config.revision]
+        own = self._report.config
+        return of == [own.generation, own.revision] and all(each["of"] == of for each in self.found.values())  # fmt: skip
 
-def _name(report: PreparedReport, wanted: ArchivedParameters) -> str:
-    """Return the name of a report: its model, with its settings, and what is requested."""
+
+def _name(report: PreparedReport, wanted: ArchivedParameters, by: str) -> str:
+    """Return the name of a report: its model, with its settings, who requests it, and what is requested."""
     config = report.config
-    sent = wanted.model_dump(mode="json", exclude={"note"})
-    made_of = [config.key, config.generation, config.revision, CODE_VERSION, sent]
+    made_of = [config.key, config.generation, config.revision, CODE_VERSION, by, wanted.model_dump(mode="json")]  # fmt: skip
     named = orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(named, digest_size=16).hexdigest()
 
@@ -249,6 +254,13 @@ def _too_many_bytes(n_fit: int, n_subgroups: int) -> str:
     return (
         f"The panes of the window and of {n_subgroups} subgroups take more than 12 MiB together, those of the window and {n_fit} do not. "
         "Name fewer in subgroups, or archive a shorter window."
+    )
+
+
+def _too_large(name: str, n_bytes: int) -> str:
+    return (
+        f"The pane of {name or 'all predictions'} takes {n_bytes} bytes; a report has panes of at most 8 MiB. Archive "
+        "a shorter window, or one slice."
     )
 
 
@@ -274,15 +286,16 @@ def _archived(
     write: Write,
 ) -> NewReport:
     panes = [_pane(name, each) for name, each in found.items()]
-    if any(each["of"] != [report.config.generation, report.config.revision] for each in found.values()):  # fmt: skip
-        raise AnswerLate(CHANGED, retry_after_s=ResultUnfinishedError.retry_after_s)
     results = {
         **found[wanted.slice or ""]["results"],
         DRIFT: orjson.loads(drift.body),
         **{f"{SUBGROUP}{name}": found[name]["results"]["metrics"] for name in report.subgroups},
     }
     contents = report.contents(results)
-    digests = [(f"Pane of {each.slice or 'all predictions'}", each.digest) for each in panes]
+    digests = [
+        (f"Pane of {each.slice or 'all predictions'}, {found[each.slice]['at']}", each.digest)
+        for each in panes
+    ]
     contents = replace(contents, versions=[*contents.versions, *digests])
     page, document = write(contents)
     parameters = wanted.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"note"})
@@ -315,11 +328,6 @@ def _summary(pane: ArchivedPane) -> PaneSummary:
 
 
 def _pane(name: str, found: dict[str, Any]) -> ArchivedPane:
-    if found["packed"] is None:
-        raise BodyTooLarge(
-            f"The pane of {name or 'all predictions'} takes {found['n_bytes']} bytes; a report has panes of at most 8 MiB. Archive "
-            "a shorter window, or one slice."
-        )
     packed = base64.b64decode(found["packed"])
     digest = hashlib.sha256(packed).hexdigest()
     return ArchivedPane(slice=name, digest=found["digest"], sha256=digest, bytes=len(packed))

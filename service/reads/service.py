@@ -31,7 +31,6 @@ from calibrant_server.workers.queries.versions import joined
 from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
-from calibrant_server.workers.store.unfinished_reports import StateOfSlice
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import Window
 
@@ -251,16 +250,17 @@ class ReadService:
         )
 
     async def result(
-        self, read_query: ReadQuery, earlier: StateOfSlice | None = None
+        self, read_query: ReadQuery, window: Window | None = None, version: str | None = None
     ) -> QueryResult:
-        """Return the workers' result for the current window.
+        """Return the workers' result.
 
         Parameters
         ----------
-        earlier : a state whose result is returned if it is still cached, and the window is the same
+        window : default: that of the query now
+        version : an earlier state of this window; its result is returned if it is still cached, else that of the current state
         """
-        window = await self.window(read_query)
-        version = earlier.version if earlier is not None and earlier.window == window else None
+        if window is None:
+            window = await self.window(read_query)
         other = await self._other(read_query, window)
         return await self._result(read_query, window, other, version)
 

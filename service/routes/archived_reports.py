@@ -81,11 +81,12 @@ async def create_report(
     """
     wanted = valid(ArchivedParameters, await document(request, ingest))
     read = ReadAccess(model, request, caller)
-    config, made = await new_report(read, wanted, who_is(caller), report_files)
+    made = await new_report(read, wanted, who_is(caller), report_files)
     archive = connection.inbox.reports
     with engine_errors(), report_errors():
-        number, is_new = await archive.add(config, made, settings.archive_bytes)
-        shown = await archive.summary(config, number)
+        number, is_new = await archive.add(made.config, made.report, settings.archive_bytes)
+        await connection.inbox.unfinished_reports.end(made.name)
+        shown = await archive.summary(made.config, number)
     location = {"Location": f"/v1/models/{model}/reports/{number}"}
     return Response(orjson.dumps(shown), 201 if is_new else 200, location, JSON)
 

@@ -18,7 +18,8 @@ from calibrant_server.service.reads.frozen_maps import MapNumber
 router = APIRouter(include_in_schema=False, default_response_class=Response, route_class=PageRoute)
 
 AlarmId = Annotated[str, Path(pattern=f"^{PATTERN}$")]
-UNFINISHED = "One request could not compute all of it. The next one continues; this page sends it in a moment."
+# A report takes some requests. After more, the page shows the last problem and sends no other.
+MOST_SENT = 60
 Anybody = Annotated[Visitor, Depends(visitor_of)]
 
 
@@ -65,11 +66,12 @@ async def post_report(model: ModelId, request: Request, visitor: Anybody) -> Res
     form = await posted_form(request, visitor)
     body = {"note": form["note"]} if form.get("note") else {}
     done = await visitor.api.send("POST", f"/v1/models/{model}/reports", body)
+    n_sent = int(form.get("sent", "0")) if form.get("sent", "0").isdecimal() else MOST_SENT
     is_late = done.document.get("title") == AnswerLate.title
-    if is_late and done.retry_after is not None:
-        again = form | {TOKEN_FIELD: visitor.token}
-        title = "The report is being computed"
-        return error_page(request, 503, title, UNFINISHED, done.retry_after, again)
+    if is_late and done.retry_after is not None and n_sent < MOST_SENT:
+        again = form | {TOKEN_FIELD: visitor.token, "sent": str(n_sent + 1)}
+        title = "The report is not complete yet"
+        return error_page(request, 503, title, done.problem, done.retry_after, again)
     return _after(request, model, done, "reports")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from base64 import b64decode
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import redis
 
 import calibrant as cal
 from calibrant_server.service.http.errors import AnswerLate
@@ -19,7 +19,8 @@ from calibrant_server.service.reads.report_work import MAX_WORK, OF_A_RESULT, Re
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.queries.compute import Compute
-from calibrant_server.workers.store import unfinished_reports
+from calibrant_server.workers.store.report_archive import ReportArchive
+from calibrant_server.workers.store.windows import Window
 from tests.tracing import one_process
 
 URL = "/v1/models/large"
@@ -151,24 +152,148 @@ async def test_what_was_computed_before_a_slice_was_late_is_not_computed_again(
         assert computed == [("slice_report", "site:B"), ("drift", "")]
 
 
+async def settled(client: httpx.AsyncClient) -> None:
+    """Create the model, fill it, and leave a report of it after its first slice."""
+    model = {"task": "binary", "slices": {"site": ["A", "B"]}}
+    assert (await client.put(URL, json=model)).status_code == 201
+    await fill(client, 1)
+    assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+
+
 @pytest.mark.anyio
-async def test_what_was_left_too_long_ago_is_computed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[tuple[str, str]]
+@pytest.mark.parametrize("change", ["note", "window", "parameters", "deletion", "moved on"])
+async def test_what_was_left_of_another_report_is_not_used(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    computed: list[tuple[str, str]],
+    change: str,
 ) -> None:
-    monkeypatch.setattr(unfinished_reports, "KEPT_S", 1)
+    """New data give the window a new state, which a report computes unless it continues."""
+    monkeypatch.setattr(report_work, "MAX_WORK", 1.0)
+    async with one_process(tmp_path) as client:
+        await settled(client)
+        wait = {"Prefer": "wait=60"}
+        rows = {"probabilities": [[0.3, 0.7]], "labels": [1], "ids": ["secret"], "slices": {"site": ["A"]}}  # fmt: skip
+        sent = await client.post(f"{URL}/predictions", json=rows, headers=wait)
+        assert sent.json()["status"] == "merged"
+        body = BODY | {
+            "note": {"note": "another"},
+            "window": {"window": "P2D"},
+            "parameters": {"bins": 10},
+        }.get(change, {})
+        if change == "deletion":
+            gone = await client.delete(f"{URL}/predictions/secret", headers=wait)
+            assert gone.status_code in (200, 202, 204), gone.text
+        if change == "moved on":
+            monkeypatch.setattr(ReadService, "window", later(ReadService.window))
+        computed.clear()
+        assert (await client.post(f"{URL}/reports", json=body)).status_code == 503
+        assert computed == [("slice_report", "")]
+
+
+def later(window: Any) -> Any:
+    """Return the method with its windows an hour later."""
+
+    async def moved(self: ReadService, query: ReadQuery) -> Window:
+        found = await window(self, query)
+        return Window(found.from_s + 3600, found.to_s + 3600)
+
+    return moved
+
+
+@pytest.mark.anyio
+async def test_a_deleted_prediction_is_in_no_report_that_is_archived_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with one_process(tmp_path) as client:
         model = {"task": "binary", "slices": {"site": ["A", "B"]}}
         assert (await client.put(URL, json=model)).status_code == 201
         await fill(client, 1)
+        wait = {"Prefer": "wait=60"}
+        rows = {"probabilities": [[0.3, 0.7]], "labels": [1], "ids": ["secret"], "slices": {"site": ["A"]}}  # fmt: skip
+        await client.post(f"{URL}/predictions", json=rows, headers=wait)
         monkeypatch.setattr(report_work, "MAX_WORK", 1.0)
         assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+        await client.delete(f"{URL}/predictions/secret", headers=wait)
+        monkeypatch.undo()
+        _, found = await archived(client)
+        stored = await client.get(f"{URL}/reports/{found['report']}", headers={"Accept": PANES})
+        panes = [cal.Pane.from_bytes(b64decode(each["pane"])) for each in stored.json()["panes"]]
+        assert [each.counts["n_labelled"] for each in panes] == [40, 20, 20]
+
+
+@pytest.mark.anyio
+async def test_a_prediction_that_is_deleted_while_its_report_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = ReadService.result
+    wait = {"Prefer": "wait=60"}
+    async with one_process(tmp_path) as client:
+        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
+        assert (await client.put(URL, json=model)).status_code == 201
+        rows = {"probabilities": [[0.3, 0.7]] * 2, "labels": [1, 0], "ids": ["secret", "other"], "slices": {"site": ["A", "B"]}}  # fmt: skip
+        await client.post(f"{URL}/predictions", json=rows, headers=wait)
+
+        async def deletes(self: ReadService, query: ReadQuery, *more: Any) -> QueryResult:
+            if query.slice == "site:B":
+                await client.delete(f"{URL}/predictions/secret", headers=wait)
+            return await result(self, query, *more)
+
+        monkeypatch.setattr(ReadService, "result", deletes)
+        late = await client.post(f"{URL}/reports", json=BODY)
+        assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+        assert "was deleted" in late.json()["detail"]
+        monkeypatch.setattr(ReadService, "result", result)
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 201
+
+
+@pytest.mark.anyio
+async def test_all_slices_have_the_window_of_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the hour ends while it is computed."""
+    result, asked = ReadService.result, []
+
+    async def noted(
+        self: ReadService,
+        query: ReadQuery,
+        window: Window | None = None,
+        version: str | None = None,
+    ) -> QueryResult:
+        found = await result(self, query, window, version)
+        asked.append(found.window)
+        monkeypatch.setattr(ReadService, "window", later(ReadService.window))
+        return found
+
+    async with one_process(tmp_path) as client:
+        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
+        assert (await client.put(URL, json=model)).status_code == 201
+        await fill(client, 1)
+        monkeypatch.setattr(ReadService, "result", noted)
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 201
+        assert len(asked) == 4 and len(set(asked)) == 1
+
+
+@pytest.mark.anyio
+async def test_what_is_computed_stays_until_the_report_is_archived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[tuple[str, str]]
+) -> None:
+    add = ReportArchive.add
+
+    async def fails(*given: Any) -> Any:
+        raise redis.ConnectionError("the store restarts")
+
+    async with one_process(tmp_path) as client:
+        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
+        assert (await client.put(URL, json=model)).status_code == 201
+        await fill(client, 1)
+        monkeypatch.setattr(ReportArchive, "add", fails)
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
+        monkeypatch.setattr(ReportArchive, "add", add)
         await fill(client, 2)
-        # The second request does not extend the time of the first.
-        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
-        assert computed == [("slice_report", ""), ("slice_report", "site:A")]
-        await asyncio.sleep(1.1)
-        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
-        assert computed[2:] == [("slice_report", "")]
+        computed.clear()
+        assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 201
+        assert computed == [("drift", "")]
 
 
 @pytest.mark.anyio

@@ -30,6 +30,7 @@ from calibrant_server.workers.store.rate_leases import Grant
 from calibrant_server.workers.store.registry import FIXED, FixedProperty, RevisionConflict
 from calibrant_server.workers.store.report_archive import NoSuchReport
 from calibrant_server.workers.store.tenant_usage import PartitionUsage
+from calibrant_server.workers.store.unfinished_reports import UnfinishedReport
 from calibrant_server.workers.store.watermarks import Watermarks
 
 
@@ -155,10 +156,16 @@ class FakeReports:
 class FakeUnfinishedReports:
     """No report is left."""
 
-    async def states(self, name):
-        return {}
+    async def read(self, config, name, window):
+        return UnfinishedReport(window)
 
-    async def leave(self, name, states, continues):
+    async def last_deletion(self, config):
+        return ""
+
+    async def leave(self, name, report, continues):
+        pass
+
+    async def end(self, name):
         pass
 
 

@@ -415,9 +415,14 @@ async def test_a_report_that_several_requests_archive_is_sent_again(keyed, regis
             assert found.headers.get("Retry-After") == ("1" if again else None)
             assert ('data-send-after="1"' in found.text) is again
             if again:
-                assert "The report is being computed" in found.text
+                assert "The report is not complete yet" in found.text
+                assert 'name="sent" value="1"' in found.text
                 assert 'name="note" value="for &#34;all&#34;"' in found.text
                 assert TOKEN.findall(found.text) == [token]
+                # It ends where no worker ever responds.
+                form["sent"] = "60"
+                last = await client.post("/models/a/reports", data=form)
+                assert last.status_code == 503 and "data-send-after" not in last.text
 
 
 async def test_a_report_that_several_requests_read_loads_again(app, registry, inbox):

@@ -11,6 +11,7 @@ import calibrant as cal
 from calibrant.raters.staple import staple
 from calibrant.segmentation.training_loss import l1_ace_loss
 from calibrant_server.service.reads.service import MAX_KEPT, MAX_KEPT_OF_FIGURE
+from calibrant_server.workers.queries.ask import UnknownQueryError
 from tests.service.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +69,15 @@ async def test_a_request_of_several_queries_leaves_some_to_the_next(client, inbo
         assert answer.headers["retry-after"] == "1" and len(merged) == n_merged
     answer = await client.get("/v1/models/sites/metrics", params={"by": "site"})
     assert answer.status_code == 200 and len(answer.json()["slices"]) == 7
+
+
+async def test_a_result_that_workers_of_another_version_do_not_compute_comes_after_the_upgrade(
+    digits, inbox
+):
+    inbox.failing["metrics"] = UnknownQueryError("there is no result kind metrics")
+    answer = await digits.get(f"{M}/metrics")
+    assert "another version" in problem(answer, 503, "answer-late")["detail"]
+    assert int(answer.headers["retry-after"]) > 0
 
 
 async def test_a_figure_leaves_more_to_the_next_request(client, inbox, monkeypatch):

@@ -220,6 +220,15 @@ def test_many_complete_panes_are_read_by_several_requests_also_while_data_arrive
     assert continued["results"] == at_once["results"]
 
 
+def test_a_window_that_changes_too_often_is_read_by_a_later_request(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_panes, "_TRIES", 0)
+    side = Side(MODEL.key, "", (0, 1 << 32))
+    reply = Reader(filled).compute.reply(QueryRequest("d", "counts", {}, side, "r", 1e6))
+    assert reply.status == UNFINISHED and b"changed faster" in reply.body
+
+
 def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
     filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from secrets import token_hex
 from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
@@ -14,7 +15,7 @@ from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import Keys, PartitionKeys, by_shard, with_tenant
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.watermarks import RATED, Watermarks, fields_of
+from calibrant_server.workers.store.watermarks import ERASED, RATED, Watermarks, fields_of
 
 _SEPARATOR = "\x1f"
 _A_SCAN = 500
@@ -138,6 +139,8 @@ def _write_model(
     }
     if members:
         commit.set_fields(keys.unit_members(key, generation), members)
+    if any(record.deleted and not _was_deleted(model.before[name]) for name, record in changed.items()):  # fmt: skip
+        commit.set_fields(keys.marks(key, generation), {ERASED: token_hex(8)})
     if model.config.label_horizon_s is not None:
         note(commit, keys, model.config, model.joined())
         if any(record.ratings for record in changed.values()):
@@ -145,6 +148,10 @@ def _write_model(
     commit.add_numbers(keys.tallies(key, generation), tallies)
     retained = {name: tallies[name] for name in ("records", "bytes")}
     commit.add_numbers(keys.retained, with_tenant(key, retained))
+
+
+def _was_deleted(before: RetainedRecord | None) -> bool:
+    return before is not None and before.deleted
 
 
 def count_record(

@@ -130,8 +130,9 @@ class Compute:
             raise
         except FilesUnavailable as error:
             return _failed(UNAVAILABLE, version, str(error))
-        except WindowUnfinished:
-            return _failed(UNFINISHED, version, "the window has more panes than one query reads")
+        except WindowUnfinished as error:
+            why = str(error) or "the window has more panes than one query reads"
+            return _failed(UNFINISHED, version, why)
         except PanesDamaged as error:
             body = json.dumps({"detail": str(error), "panes": error.panes}).encode()
             return Reply(DAMAGED, version, body)

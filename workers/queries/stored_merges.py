@@ -33,7 +33,7 @@ UNLIKE_SUMS = frozenset({"sample"})
 # A merge of fewer panes of a slice takes as long to write as they take to read. Those of all rows serve several queries of a report.
 MIN_PANES_OF_SLICE = 24
 # The same of complete panes, which an archived report reads: most of their accumulators are read only once.
-MIN_PANES_COMPLETE = 96
+MIN_PANES_COMPLETE = 48
 # A merge whose panes change all the time is written this often.
 _PAUSE_S = 60.0
 

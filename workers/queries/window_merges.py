@@ -47,7 +47,7 @@ class Assembly:
     every_s : length of the parts of a series; None if all parts become one merge
     last_s : length of the last side; its panes and those before it are in parts of their own
     leaves_rows : whether the newest pane may keep rows that `WindowMerges.window` fills into the merge of all parts
-    stores : whether merges of its parts are stored, which takes as long as reading some of the panes
+    stores : whether merges of its parts are stored; writing one takes as long as reading a few panes
     n_read : panes read from the store
     n_stored : panes in merges that were stored
     """
@@ -175,7 +175,7 @@ class WindowMerges:
     def _is_inside(assembly: Assembly, part: WindowPart, within: WindowPart | None) -> bool:
         """Whether a part is a day inside 8 days that are complete: their merge is read in its place.
 
-        Not of complete panes that are stored: a query reads so few of them that it may end before 8 days.
+        A query of complete panes may end before it has read 8 days: then it stores the merges of their days too.
         """
         is_complete = assembly.place.wanted is None and assembly.stores
         if within is None or part.level != DAYS or is_complete:

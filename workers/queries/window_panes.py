@@ -112,7 +112,7 @@ class WindowPanes:
                 n = self._reader.read(place, _full_runs(missing), snapshot.marks, loaded)
                 missing = missing[n:]
             snapshot = self._reader.look(place, missing, loaded)
-        raise RuntimeError("the window changed faster than it could be read")
+        raise WindowUnfinished("the window changed faster than it could be read")
 
     def merged(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
@@ -124,7 +124,7 @@ class WindowPanes:
         CalibrationInputError
             Of more panes than `MAX_COMPLETE`, everything is wanted.
         WindowUnfinished
-            The next query continues.
+            The next query continues, or the window changes too often to be read now.
         """
         place = WindowPlace(config, slice_, window, wanted)
         # Complete panes are read once, unless the next query continues.
@@ -145,7 +145,7 @@ class WindowPanes:
             if merge is not None:
                 return snapshot.state(place, alarm, merged=merge, **assembly.counts)
             snapshot = self._read(place, snapshot, missing, assembly)
-        raise RuntimeError("the window changed faster than it could be read")
+        raise WindowUnfinished("the window changed faster than it could be read")
 
     def _keep(self, version: str, wanted: Wanted, merge: Any) -> None:
         """Cache the merge of a window; not of complete panes, which take more memory than others and are read once."""
@@ -235,7 +235,7 @@ class WindowPanes:
                 if self._with_samples(place, snapshot, state, starts):
                     return state
             snapshot = self._read(place, snapshot, missing, assembly)
-        raise RuntimeError("the window changed faster than it could be read")
+        raise WindowUnfinished("the window changed faster than it could be read")
 
     def _read(
         self, place: WindowPlace, snapshot: WindowSnapshot, missing: list[int], assembly: Assembly

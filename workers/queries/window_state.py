@@ -76,7 +76,10 @@ class PanesDamaged(RuntimeError):
 
 
 class WindowUnfinished(RuntimeError):
-    """More panes must be read than one query may; merges of those that were read are stored, and the next query continues."""
+    """More panes must be read than one query may; merges of those that were read are stored, and the next query continues.
+
+    Or the window changes so often that the reads of its parts were never of one state.
+    """
 
 
 class LoadedPane(NamedTuple):

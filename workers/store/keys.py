@@ -79,7 +79,7 @@ ns:w                  zset    live workers by time of their last heartbeat      
 ns:doing:<digest>     string  a worker computes that result; expires                   compute
 ns:ans:<inbox>        list    results on their way to one inbox; expires                compute
 ns:a:<digest>         string  a result cached under (state version, query); expires   compute
-ns:ur:<digest>        string  JSON: slice -> state of a report that is not finished; expires  service
+ns:ur:<digest>        string  JSON: states of the computed slices of an unfinished report; expires  service
 ====================  ======  ========================================================  ==========================
 
 Fields of T:mv:G: `n` number of the last version, `v<number>` a version (JSON), `s<number>` its summary, `f<identity>`

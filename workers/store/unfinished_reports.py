@@ -1,26 +1,37 @@
 """Reports that one request could not finish: the states of the slices whose results are computed, for the request that continues.
 
-It uses these results although data have arrived since, so that a report of a model with steady traffic is finished too. Each slice is of one state;
-the states of two slices are at most `KEPT_S` apart.
+It uses these results although data have arrived since, so that a report of a model with steady traffic is finished too. Each slice is of
+one state; the states of two slices are at most `KEPT_S` apart. After the deletion of a prediction none is used: it would still be in them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.watermarks import ERASED
 from calibrant_server.workers.store.windows import Window
 
 KEPT_S = 300
 
 
-class StateOfSlice(NamedTuple):
-    """State of a slice that a result was computed from."""
+@dataclass(frozen=True)
+class UnfinishedReport:
+    """What earlier requests have computed of a report.
+
+    Attributes
+    ----------
+    erased : names the last deletion of a prediction of the model; none of these states is older
+    versions : states by slice, of windows that end where `window` ends
+    """
 
     window: Window
-    version: str
+    erased: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 class UnfinishedReports:
@@ -29,26 +40,33 @@ class UnfinishedReports:
     def __init__(self, client: Any, keys: Keys):
         self._client, self._keys = client, keys
 
-    async def states(self, name: str) -> dict[str, StateOfSlice]:
-        """Return the states by slice; none of a report that is new, or was left too long ago."""
+    async def read(self, config: ModelConfig, name: str, window: Window) -> UnfinishedReport:
+        """Return what is computed of a report; nothing if it is new, was left too long ago, or for another window."""
+        erased = await self.last_deletion(config)
         stored = await self._client.get(self._keys.unfinished_report(name))
-        found = json.loads(stored or "{}")
-        return {
-            slice_: StateOfSlice(Window(*window), version)
-            for slice_, (window, version) in found.items()
-        }
+        if stored is not None:
+            from_s, to_s, of_deletion, versions = json.loads(stored)
+            if (Window(from_s, to_s), of_deletion) == (window, erased):
+                return UnfinishedReport(window, erased, versions)
+        return UnfinishedReport(window, erased)
 
-    async def end(self, name: str) -> None:
-        """Drop the states of a report that is finished: the next one is of the state that the model has then."""
-        await self._client.delete(self._keys.unfinished_report(name))
+    async def last_deletion(self, config: ModelConfig) -> str:
+        """Return the name of the last deletion of a prediction of a model; empty without one."""
+        marks = self._keys.of(config).marks(config.key, config.generation)
+        return (await self._client.hget(marks, ERASED) or b"").decode()
 
-    async def leave(self, name: str, states: Mapping[str, StateOfSlice], continues: bool) -> None:
-        """Store the states that a request leaves.
+    async def leave(self, name: str, report: UnfinishedReport, continues: bool) -> None:
+        """Store what is computed.
 
         Parameters
         ----------
-        continues : whether it used states of an earlier request, so that the time since that one counts
+        continues : whether states of an earlier request are among it, so that the time since that one counts
         """
-        text = json.dumps({s: ((w.from_s, w.to_s), version) for s, (w, version) in states.items()})
+        window = report.window
+        text = json.dumps([window.from_s, window.to_s, report.erased, dict(report.versions)])
         lasts: dict[str, Any] = {"xx": True, "keepttl": True} if continues else {"ex": KEPT_S}
         await self._client.set(self._keys.unfinished_report(name), text, **lasts)
+
+    async def end(self, name: str) -> None:
+        """Forget a report that is archived: the next one is of the state that the model has then."""
+        await self._client.delete(self._keys.unfinished_report(name))

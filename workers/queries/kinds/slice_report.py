@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
@@ -22,6 +23,7 @@ from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 from calibrant_server.workers.queries.metric_work import metric_work
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.window_state import SAMPLE, SAMPLE_OF_FEW
+from calibrant_server.workers.store.windows import rfc3339
 
 MAX_BYTES = 8 << 20
 # Units of the metrics (`metric_work`), about 2 ms each.
@@ -55,7 +57,7 @@ def is_slow(query: SliceReportQuery) -> bool:
 
 
 def compute(query: SliceReportQuery, inputs: Inputs) -> Result:
-    """The pane as `calibrant.Pane.from_bytes` reads it, its digest, the model's generation and revision, and the results by kind.
+    """The pane as `calibrant.Pane.from_bytes` reads it, its digest, the model's generation and revision, the time, and the results by kind.
 
     A pane of more than `MAX_BYTES` has no results: it is null, with the reason and its size.
     """
@@ -69,6 +71,7 @@ def compute(query: SliceReportQuery, inputs: Inputs) -> Result:
         "packed": base64.b64encode(packed).decode(),
         "digest": pane.digest(),
         "of": [inputs.config.generation, inputs.config.revision],
+        "at": rfc3339(datetime.now(UTC).replace(microsecond=0)),
         "results": {
             kind.name: kind.compute(each, replace(inputs, merged=_restricted(pane, kind, each)))
             for kind, each in query.each()
