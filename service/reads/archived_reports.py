@@ -183,7 +183,7 @@ async def new_report(
         await slices.fill(read)
         with engine_errors():
             drift = await read.reads.result(report.queries[DRIFT], window)
-            deleted = await unfinished.last_deletion(report.config) != earlier.erased
+            deleted = await unfinished.n_erased(report.config) != earlier.n_erased
     finally:
         with engine_errors():
             await unfinished.leave(name, slices.left, continues=bool(earlier.versions))

@@ -159,8 +159,8 @@ class FakeUnfinishedReports:
     async def read(self, config, name, window):
         return UnfinishedReport(window)
 
-    async def last_deletion(self, config):
-        return ""
+    async def n_erased(self, config):
+        return 0
 
     async def leave(self, name, report, continues):
         pass

@@ -15,7 +15,7 @@ from tests.workers.driving import MODEL
 pytestmark = pytest.mark.one_server
 
 WINDOW = Window(0, 3600)
-LEFT = UnfinishedReport(WINDOW, "", {"": "v1", "site:A": "v2"})
+LEFT = UnfinishedReport(WINDOW, 0, {"": "v1", "site:A": "v2"})
 
 
 def read(bench: Any, window: Window = WINDOW) -> UnfinishedReport:
@@ -53,9 +53,9 @@ def test_the_time_since_the_first_request_counts(bench: Any) -> None:
 def test_after_a_deletion_nothing_older_is_read(bench: Any) -> None:
     leave(bench, LEFT, continues=False)
     marks = bench.store.keys.of_model(MODEL.key).marks(MODEL.key, MODEL.generation)
-    bench.client.hset(marks, ERASED, "one")
-    assert read(bench) == UnfinishedReport(WINDOW, "one")
-    leave(bench, replace(LEFT, erased="one"), continues=False)
+    bench.client.hset(marks, ERASED, 1)
+    assert read(bench) == UnfinishedReport(WINDOW, 1)
+    leave(bench, replace(LEFT, n_erased=1), continues=False)
     assert read(bench).versions == LEFT.versions
-    bench.client.hset(marks, ERASED, "another")
-    assert read(bench) == UnfinishedReport(WINDOW, "another")
+    bench.client.hset(marks, ERASED, 2)
+    assert read(bench) == UnfinishedReport(WINDOW, 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from secrets import token_hex
 from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
@@ -139,8 +138,10 @@ def _write_model(
     }
     if members:
         commit.set_fields(keys.unit_members(key, generation), members)
-    if any(record.deleted and not _was_deleted(model.before[name]) for name, record in changed.items()):  # fmt: skip
-        commit.set_fields(keys.marks(key, generation), {ERASED: token_hex(8)})
+    n_erased = sum(
+        record.deleted and not _was_deleted(model.before[name]) for name, record in changed.items()
+    )
+    commit.add_numbers(keys.marks(key, generation), {ERASED: n_erased})
     if model.config.label_horizon_s is not None:
         note(commit, keys, model.config, model.joined())
         if any(record.ratings for record in changed.values()):

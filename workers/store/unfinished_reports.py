@@ -25,12 +25,12 @@ class UnfinishedReport:
 
     Attributes
     ----------
-    erased : names the last deletion of a prediction of the model; none of these states is older
+    n_erased : deleted predictions of the model; none of these states is older than the last deletion
     versions : states by slice, of windows that end where `window` ends
     """
 
     window: Window
-    erased: str = ""
+    n_erased: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -42,18 +42,18 @@ class UnfinishedReports:
 
     async def read(self, config: ModelConfig, name: str, window: Window) -> UnfinishedReport:
         """Return what is computed of a report; nothing if it is new, was left too long ago, or for another window."""
-        erased = await self.last_deletion(config)
+        n_erased = await self.n_erased(config)
         stored = await self._client.get(self._keys.unfinished_report(name))
         if stored is not None:
-            from_s, to_s, of_deletion, versions = json.loads(stored)
-            if (Window(from_s, to_s), of_deletion) == (window, erased):
-                return UnfinishedReport(window, erased, versions)
-        return UnfinishedReport(window, erased)
+            from_s, to_s, n_then, versions = json.loads(stored)
+            if (Window(from_s, to_s), n_then) == (window, n_erased):
+                return UnfinishedReport(window, n_erased, versions)
+        return UnfinishedReport(window, n_erased)
 
-    async def last_deletion(self, config: ModelConfig) -> str:
-        """Return the name of the last deletion of a prediction of a model; empty without one."""
+    async def n_erased(self, config: ModelConfig) -> int:
+        """Return how many predictions of a model were deleted."""
         marks = self._keys.of(config).marks(config.key, config.generation)
-        return (await self._client.hget(marks, ERASED) or b"").decode()
+        return int(await self._client.hget(marks, ERASED) or 0)
 
     async def leave(self, name: str, report: UnfinishedReport, continues: bool) -> None:
         """Store what is computed.
@@ -63,7 +63,7 @@ class UnfinishedReports:
         continues : whether states of an earlier request are among it, so that the time since that one counts
         """
         window = report.window
-        text = json.dumps([window.from_s, window.to_s, report.erased, dict(report.versions)])
+        text = json.dumps([window.from_s, window.to_s, report.n_erased, dict(report.versions)])
         lasts: dict[str, Any] = {"xx": True, "keepttl": True} if continues else {"ex": KEPT_S}
         await self._client.set(self._keys.unfinished_report(name), text, **lasts)
 

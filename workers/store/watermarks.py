@@ -17,7 +17,7 @@ from calibrant_server.workers.store.windows import Window
 
 DAY_S = 86_400
 KEPT_FROM, SEALED_TO = "kept_from", "sealed_to"
-ERASED = "erased"  # names the last deletion of a prediction
+ERASED = "erased"  # number of predictions that were deleted
 RATED = "rated"  # 1 if named raters rated, in a model with a label horizon
 
 
