@@ -3,6 +3,7 @@
 Each form becomes one request to the API, with the scopes, preconditions and audit entries of that operation.
 """
 
+import re
 from typing import Annotated
 from urllib.parse import quote
 
@@ -66,7 +67,8 @@ async def post_report(model: ModelId, request: Request, visitor: Anybody) -> Res
     form = await posted_form(request, visitor)
     body = {"note": form["note"]} if form.get("note") else {}
     done = await visitor.api.send("POST", f"/v1/models/{model}/reports", body)
-    n_sent = int(form.get("sent", "0")) if form.get("sent", "0").isdecimal() else MOST_SENT
+    sent = form.get("sent", "0")
+    n_sent = int(sent) if re.fullmatch("[0-9]{1,3}", sent) else MOST_SENT
     is_late = done.document.get("title") == AnswerLate.title
     if is_late and done.retry_after is not None and n_sent < MOST_SENT:
         again = form | {TOKEN_FIELD: visitor.token, "sent": str(n_sent + 1)}

@@ -420,9 +420,10 @@ async def test_a_report_that_several_requests_archive_is_sent_again(keyed, regis
                 assert 'name="note" value="for &#34;all&#34;"' in found.text
                 assert TOKEN.findall(found.text) == [token]
                 # It ends where no worker ever responds.
-                form["sent"] = "60"
-                last = await client.post("/models/a/reports", data=form)
-                assert last.status_code == 503 and "data-send-after" not in last.text
+                for n_sent in ("60", "-1", "9" * 5000):
+                    form["sent"] = n_sent
+                    last = await client.post("/models/a/reports", data=form)
+                    assert last.status_code == 503 and "data-send-after" not in last.text
 
 
 async def test_a_report_that_several_requests_read_loads_again(app, registry, inbox):
