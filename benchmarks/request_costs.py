@@ -40,7 +40,7 @@ EVERY_METRIC = ",".join(METRICS)
 SLOW_METRICS = ",".join(("ece", *sorted(SLOW - {"skce", "canonical_ce"})[: MAX_WORK // 50 - 1]))
 DAYS, PER_BATCH, N_SITES = 40, 60, 40
 # By a part of a read's name, the longer ones first; others are of "two".
-MODEL_OF = {"subgroups": "many", "named, compared": "half-a", "named": "rated"}
+MODEL_OF = {"subgroups": "many", "named, compared": "third-a", "named": "rated"}
 START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=DAYS)
 
 
@@ -176,7 +176,7 @@ def reads() -> Iterator[Worst]:
         "calibration-map": {"method": "dirichlet"},
         "cases": {},
         "raters, named": {},
-        "raters, named, compared": {"against": "model:half-b"},
+        "raters, named, compared": {"against": "model:third-b"},
         "stability": {"metric": "ace"},
         "stability, tace": {"metric": "tace", "source": "sample"},
         "stability, kernel": {"metric": "kde_ece", "source": "sample"},
@@ -232,7 +232,7 @@ def prepare(client: httpx.Client, rng: np.random.Generator) -> None:
     """
     many_sites(client, rng)
     quarters(client, rng)
-    for model, share in (("rated", 1), ("half-a", 2), ("half-b", 2)):
+    for model, share in (("rated", 1), ("third-a", 3), ("third-b", 3)):
         named_raters(client, rng, model, MAX_ROWS // share)
     settings = {
         "task": "binary",

@@ -16,8 +16,8 @@ from calibrant_server.workers.store.model_config import ModelConfig
 MAX_SUBGROUPS = 40
 # Units of work of a report: its metrics, the panes of the window, and each subgroup with its panes. On a core that needs half a
 # millisecond for a pane, a unit is about a millisecond.
-MAX_WORK = 800
-OF_A_METRIC_UNIT, OF_A_SUBGROUP = 2, 15
+MAX_WORK = 720
+OF_A_METRIC_UNIT, OF_A_SUBGROUP = 2, 18
 # The panes of the window are read first. Those of a subgroup are of the same rows.
 PANES_OF_A_UNIT, SUBGROUP_PANES_OF_A_UNIT = 2.5, 4.0
 # A pane of a merged day has sums, which take longer to read than a few rows.

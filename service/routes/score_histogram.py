@@ -57,7 +57,7 @@ class ScoreHistogramQuery(BaseModel):
 
 
 # A surface computes the losses of every bin at many temperatures: these take most of a second.
-MAX_BINS_OF_SURFACE = 25_000
+MAX_BINS_OF_SURFACE = 16_000
 
 
 class ConfidenceBody(BaseModel):

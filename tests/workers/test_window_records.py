@@ -139,7 +139,7 @@ def test_too_many_records_are_rejected_and_a_narrower_window_answers(held, monke
         monkeypatch.setattr(window_records, most, 12)
         assert len(held(several if most == "MAX_RATINGS" else facts).read()) == 6
         with pytest.raises(CalibrationInputError, match=f"more than [46] {what}"):
-            held(several).read(n_sides=3 if most == "MAX_ROWS" else 2)
+            held(several).read(share=3 if most == "MAX_ROWS" else 2)
     monkeypatch.setattr(window_records, "MAX_STORED_RECORDS", 5)
     with pytest.raises(CalibrationInputError, match="retains 6 records; at most 5"):
         held(facts, Window(0, HOUR_S)).read()

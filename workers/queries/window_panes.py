@@ -230,7 +230,9 @@ class WindowPanes:
                 for part in assembly.parts:
                     first, last = part.panes[0][0], part.panes[-1][0]
                     pane = assembly.merges[part].pane
-                    state.panes.append(DatedPane(first, last + lengths[last] - first, pane))
+                    name = f"{place.config.key}|{place.config.generation}|{place.config.revision}|{place.slice}|"
+                    length_s = last + lengths[last] - first
+                    state.panes.append(DatedPane(first, length_s, pane, name.encode() + part.state))
                 starts = [[start for start, _ in part.panes] for part in assembly.parts]
                 if self._with_samples(place, snapshot, state, starts):
                     return state

@@ -23,12 +23,12 @@ from calibrant_server.workers.store.windows import Window
 # A scan of this many records takes about 10 s of a worker.
 MAX_STORED_RECORDS = 1_000_000
 # This many rows take some hundreds of megabytes while they are scored; fewer of them with many classes.
-MAX_ROWS = 32_000
+MAX_ROWS = 30_000
 MAX_SCORES = 3_200_000
 # Records of a scan of the store, most of which have less than 100 bytes: each scan takes a third of a millisecond beside them.
 _A_SCAN = 2000
 # Over all raters; each takes about 3 µs and a few hundred bytes.
-MAX_RATINGS = 80_000
+MAX_RATINGS = 75_000
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class WindowRecords:
         """Maximum number of rows scored at once."""
         return min(MAX_ROWS, MAX_SCORES // self.config.n_classes)
 
-    def read(self, n_sides: int = 1) -> LabelledRows:
+    def read(self, share: int = 1) -> LabelledRows:
         """Return the predictions of the window that have an id and a label, sorted by id.
 
         Parameters
         ----------
-        n_sides : how many windows the query reads; each may have this part of the rows and ratings
+        share : 3 for a third of the most rows and ratings; a comparison reads two windows and computes differences
 
         Raises
         ------
@@ -75,8 +75,8 @@ class WindowRecords:
                     len(each) for place, each in own.rated.items() if own.names[place] not in names
                 )
                 names.update(own.names)
-                _reject_more(len(names), self.max_rows // n_sides, "labelled records")
-                _reject_more(n_ratings, MAX_RATINGS // n_sides, "ratings by named raters")
+                _reject_more(len(names), self.max_rows // share, "labelled records")
+                _reject_more(n_ratings, MAX_RATINGS // share, "ratings by named raters")
                 found.append(own)
         return LabelledRows.of(found, self.config.task)
 

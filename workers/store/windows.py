@@ -43,11 +43,17 @@ class Window:
 
 
 class DatedPane(NamedTuple):
-    """A pane with its position in time, in seconds."""
+    """A pane with its position in time, in seconds.
+
+    Attributes
+    ----------
+    state : names the model, its settings, the slice and the versions of the panes that it is the merge of; empty if not known
+    """
 
     start_s: int
     length_s: int
     pane: Any
+    state: bytes = b""
 
 
 def rfc3339(at: datetime) -> str:

@@ -1,10 +1,18 @@
-"""Metrics over each of the consecutive parts of a window."""
+"""Metrics over each of the consecutive parts of a window.
+
+A query computes parts for about `MOST_S`. Results of parts are kept in memory, so the next query continues with the others. A query of a
+window to which data were added computes only the parts that they belong to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import blake2b
+from itertools import chain
 from typing import ClassVar
 
 from calibrant.core.documents import Result
@@ -14,8 +22,14 @@ from calibrant_server.workers.queries.kinds import metrics
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.metric_work import reject_costly_metrics
 from calibrant_server.workers.queries.query import Needs, SeriesQuery
+from calibrant_server.workers.queries.window_state import LruCache, WindowUnfinished
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
+
+# Seconds of CPU, of one thread.
+MOST_S = 0.5
+# Results of parts as JSON, of about 3 kB each.
+_known: LruCache[bytes, bytes] = LruCache(4096)
 
 
 class MetricsSeriesQuery(MetricsQuery, SeriesQuery):
@@ -49,7 +63,9 @@ def compute(query: MetricsSeriesQuery, inputs: Inputs) -> Result:
 
     Where panes have been merged into days, parts are no shorter than these, and their windows show it.
     """
-    return _series(query, inputs, lambda begin, part: metrics.compute(query, part))
+    return _series(
+        query, inputs, lambda begin, part: metrics.compute(query, part), lambda begin: []
+    )
 
 
 def compare(query: MetricsSeriesQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
@@ -57,21 +73,66 @@ def compare(query: MetricsSeriesQuery, inputs: Inputs, other: Inputs, against: A
     theirs = in_parts(other.panes, query.every_s)
     merged_other = None if against.by == "model" else merged(other.panes, other.config)
 
+    def others(begin: int) -> list[DatedPane]:
+        return other.panes if merged_other is not None else theirs.get(begin, [])
+
     def compared(begin: int, part: Inputs) -> Result:
         pane = merged(theirs.get(begin, []), other.config) if merged_other is None else merged_other
         return metrics.compare(query, part, replace(other, merged=pane), against)
 
-    return _series(query, inputs, compared)
+    return _series(query, inputs, compared, others, [str(against), other.window.to_dict()])
 
 
 def _series(
-    query: MetricsSeriesQuery, inputs: Inputs, make: Callable[[int, Inputs], Result]
+    query: MetricsSeriesQuery,
+    inputs: Inputs,
+    make: Callable[[int, Inputs], Result],
+    others: Callable[[int], list[DatedPane]],
+    against: object = None,
 ) -> Result:
-    parts, points = in_parts(inputs.panes, query.every_s), list[Result]()
+    """Return the result of each part.
+
+    Parameters
+    ----------
+    make : computes that of a part
+    others, against : the other panes that it depends on, and how they are named
+
+    Raises
+    ------
+    WindowUnfinished
+        The next query continues.
+    """
+    parts, points, started_s = (
+        in_parts(inputs.panes, query.every_s),
+        list[Result](),
+        time.thread_time(),
+    )
+    length_s = inputs.window.to_s - inputs.window.from_s
+    asked = json.dumps([query.to_dict(), against, inputs.seed, length_s], sort_keys=True).encode()
+    is_left = False  # once a part was computed that the next query finds
     for begin, some in parts.items():
-        part = replace(inputs, merged=merged(some, inputs.config))
-        points.append({"window": ends_of(begin, query.every_s, some), **make(begin, part)})
+        name = _name(asked, some, others(begin))
+        known = None if name is None else _known.get(name)
+        if known is not None:
+            found: Result = json.loads(known)
+        elif is_left and time.thread_time() - started_s > MOST_S:
+            raise WindowUnfinished("the parts of the window take longer than one query may")
+        else:
+            found = make(begin, replace(inputs, merged=merged(some, inputs.config)))
+            if name is not None:
+                _known.put(name, json.dumps(found, allow_nan=False).encode())
+                is_left = True
+        points.append({"window": ends_of(begin, query.every_s, some), **found})
     return {"every_s": query.every_s, "series": points}
+
+
+def _name(asked: bytes, some: Iterable[DatedPane], others: Iterable[DatedPane]) -> bytes | None:
+    """Return the name of the result of a part; None where the state of a pane is not known."""
+    states = [[each.state for each in panes] for panes in (some, others)]
+    if not all(chain.from_iterable(states)):
+        return None
+    of = b"".join(b"%d:%s" % (len(each), each) for each in (asked, *states[0], b"", *states[1]))
+    return blake2b(of, digest_size=16).digest()
 
 
 def in_parts(panes: list[DatedPane], every_s: int) -> dict[int, list[DatedPane]]:

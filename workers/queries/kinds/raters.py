@@ -68,7 +68,7 @@ def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against)
         detail = f"Received {against}; expected window:… or model:…: a {against.by} stores no records of raters."
         raise CalibrationInputError.at("/against", "not_comparable", detail)
     reject_other_classes(inputs.config, other.config)
-    rows, others = inputs.records.read(n_sides=2), other.records.read(n_sides=2)
+    rows, others = inputs.records.read(share=3), other.records.read(share=3)
     mine, theirs = _rated(rows), _rated(others)
     found = _result(query, inputs, rows, mine)
     if mine is not None:
