@@ -39,7 +39,7 @@ JSON = "application/json"
 POLL_INTERVAL_S = 0.25
 HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
 # Panes after whose merging a request of several queries leaves the other queries to the next request: about half a second of CPU.
-MAX_KEPT = 2304
+MAX_KEPT = 1536
 # The same of a report and of a figure of several models, which take as long to draw as many panes to read.
 MAX_KEPT_OF_FIGURE = 768
 

@@ -366,7 +366,9 @@ class PartsQuery(ByPaneQuery, SeriesQuery):
         pass
 
 
-@pytest.mark.parametrize("what", ["series", "comparison", "other side", "slow", "plain"])
+@pytest.mark.parametrize(
+    "what", ["series", "comparison", "other side", "both sides", "slow", "plain"]
+)
 def test_after_many_new_panes_a_series_a_comparison_or_a_slow_query_is_left_to_the_next_query(
     bench, monkeypatch, what
 ):
@@ -382,15 +384,17 @@ def test_after_many_new_panes_a_series_a_comparison_or_a_slow_query_is_left_to_t
     )
     bench.deliver(delivery("many", [1] * 100, event_times=np.arange(100) * HOUR_US))
     bench.merged("many")
-    other = Other(Against("window", "P9D"), MODEL, "", EVER)
-    query = PartsQuery() if what in ("series", "other side") else OnlySumsQuery()
-    window = Window(99 * 3600, 1 << 32) if what == "other side" else EVER
-    compared = {"against": other} if what in ("comparison", "other side") else {}
+    theirs = Window(0, 50 * 3600) if what == "both sides" else EVER
+    other = Other(Against("window", "P9D"), MODEL, "", theirs)
+    query = PartsQuery() if what in ("series", "other side", "both sides") else OnlySumsQuery()
+    first = {"other side": 99, "both sides": 50}.get(what)
+    window = EVER if first is None else Window(first * 3600, 1 << 32)
+    compared = {"against": other} if what in ("comparison", "other side", "both sides") else {}
 
     def answer():
         return bench.run(bench.inbox.ask(query, MODEL, window, **compared))
 
-    if what != "plain":
+    for _ in range({"plain": 0, "both sides": 2}.get(what, 1)):
         with pytest.raises(ResultUnfinishedError):
             answer()
     found = answer()

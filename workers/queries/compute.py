@@ -110,7 +110,7 @@ class Compute:
             else:
                 other = self._other(kind, query, request)
                 if is_series:
-                    self._leave_after(other.n_read, request)
+                    self._leave_after(other.n_read, request, "other")
                 n_kept += other.n_kept
                 version = joined(version, other.version)
                 found = _compared(kind, query, inputs, other.inputs, request.against)
@@ -144,8 +144,8 @@ class Compute:
             log.exception("query_not_computed kind=%s", request.kind)
             return _failed(FAILED, version, f"{type(error).__name__}: {error}")
 
-    def _leave_after(self, n_read: int, request: QueryRequest) -> None:
-        """Leave a query to the next request after so many panes were read for it, once.
+    def _leave_after(self, n_read: int, request: QueryRequest, of: str = "own") -> None:
+        """Leave a query to the next request after so many panes of a side were read for it, once.
 
         Raises
         ------
@@ -157,7 +157,7 @@ class Compute:
             None if side is None else (side.model, side.slice)
             for side in (request.side, request.other)
         ]
-        name = repr((request.kind, sorted(request.query.items()), sides)).encode()
+        name = repr((of, request.kind, sorted(request.query.items()), sides)).encode()
         if self._left.get(name) is None:
             self._left.put(name, True)
             raise WindowUnfinished
