@@ -41,6 +41,13 @@ async def fill(client: httpx.AsyncClient, seed: int) -> None:
     assert sent.status_code in (200, 201), sent.text
 
 
+async def created(client: httpx.AsyncClient) -> None:
+    """Create the model and fill it."""
+    model = {"task": "binary", "slices": {"site": ["A", "B"]}}
+    assert (await client.put(URL, json=model)).status_code == 201
+    await fill(client, 1)
+
+
 async def archived(client: httpx.AsyncClient, most: int = 10) -> tuple[int, dict[str, Any]]:
     """Send the request until the report is archived; return how often, and the report."""
     for n in range(1, most + 1):
@@ -73,9 +80,7 @@ async def test_each_request_does_a_part_and_computes_nothing_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[tuple[str, str]]
 ) -> None:
     async with one_process(tmp_path) as client:
-        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
-        assert (await client.put(URL, json=model)).status_code == 201
-        await fill(client, 1)
+        await created(client)
         monkeypatch.setattr(report_work, "MAX_WORK", 1.0)
         n, found = await archived(client)
         # The window, two subgroups, and what is left.
@@ -97,9 +102,7 @@ async def test_where_data_arrive_meanwhile_the_next_request_continues(
 ) -> None:
     """Each slice is of one state: pane and results. What was computed is not computed again."""
     async with one_process(tmp_path) as client:
-        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
-        assert (await client.put(URL, json=model)).status_code == 201
-        await fill(client, 1)
+        await created(client)
         _, before = await archived(client)
         await fill(client, 2)
         monkeypatch.setattr(report_work, "MAX_WORK", 1.0)
@@ -140,9 +143,7 @@ async def test_what_was_computed_before_a_slice_was_late_is_not_computed_again(
         return await result(self, query, *more)
 
     async with one_process(tmp_path) as client:
-        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
-        assert (await client.put(URL, json=model)).status_code == 201
-        await fill(client, 1)
+        await created(client)
         monkeypatch.setattr(ReadService, "result", late)
         assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
         monkeypatch.setattr(ReadService, "result", result)
@@ -154,9 +155,7 @@ async def test_what_was_computed_before_a_slice_was_late_is_not_computed_again(
 
 async def settled(client: httpx.AsyncClient) -> None:
     """Create the model, fill it, and leave a report of it after its first slice."""
-    model = {"task": "binary", "slices": {"site": ["A", "B"]}}
-    assert (await client.put(URL, json=model)).status_code == 201
-    await fill(client, 1)
+    await created(client)
     assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
 
 
@@ -206,9 +205,7 @@ async def test_a_deleted_prediction_is_in_no_report_that_is_archived_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with one_process(tmp_path) as client:
-        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
-        assert (await client.put(URL, json=model)).status_code == 201
-        await fill(client, 1)
+        await created(client)
         wait = {"Prefer": "wait=60"}
         rows = {"probabilities": [[0.3, 0.7]], "labels": [1], "ids": ["secret"], "slices": {"site": ["A"]}}  # fmt: skip
         await client.post(f"{URL}/predictions", json=rows, headers=wait)
@@ -266,9 +263,7 @@ async def test_all_slices_have_the_window_of_the_report(
         return found
 
     async with one_process(tmp_path) as client:
-        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
-        assert (await client.put(URL, json=model)).status_code == 201
-        await fill(client, 1)
+        await created(client)
         monkeypatch.setattr(ReadService, "result", noted)
         assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 201
         assert len(asked) == 4 and len(set(asked)) == 1
@@ -284,9 +279,7 @@ async def test_what_is_computed_stays_until_the_report_is_archived(
         raise redis.ConnectionError("the store restarts")
 
     async with one_process(tmp_path) as client:
-        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
-        assert (await client.put(URL, json=model)).status_code == 201
-        await fill(client, 1)
+        await created(client)
         monkeypatch.setattr(ReportArchive, "add", fails)
         assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
         monkeypatch.setattr(ReportArchive, "add", add)
@@ -301,9 +294,7 @@ async def test_a_report_of_other_settings_starts_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[tuple[str, str]]
 ) -> None:
     async with one_process(tmp_path) as client:
-        model = {"task": "binary", "slices": {"site": ["A", "B"]}}
-        assert (await client.put(URL, json=model)).status_code == 201
-        await fill(client, 1)
+        await created(client)
         monkeypatch.setattr(report_work, "MAX_WORK", 1.0)
         assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 503
         changed = await client.patch(URL, json={"retention": "P30D"}, headers={"If-Match": "*"})
