@@ -102,11 +102,8 @@ def _series(
     WindowUnfinished
         The next query continues.
     """
-    parts, points, started_s = (
-        in_parts(inputs.panes, query.every_s),
-        list[Result](),
-        time.thread_time(),
-    )
+    parts, points = in_parts(inputs.panes, query.every_s), list[Result]()
+    started_s = time.thread_time()
     length_s = inputs.window.to_s - inputs.window.from_s
     asked = json.dumps([query.to_dict(), against, inputs.seed, length_s], sort_keys=True).encode()
     is_left = False  # once a part was computed that the next query finds
