@@ -245,9 +245,13 @@ class _Slices:
 def _name(report: PreparedReport, wanted: ArchivedParameters, by: str) -> str:
     """Return the name of a report: its model, with its settings, who requests it, and what is requested."""
     config = report.config
-    made_of = [config.key, config.generation, config.revision, CODE_VERSION, by, wanted.model_dump(mode="json")]  # fmt: skip
-    named = orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2b(named, digest_size=16).hexdigest()
+    return _digest([config.key, config.generation, config.revision, CODE_VERSION, by, wanted.model_dump(mode="json")])  # fmt: skip
+
+
+def _digest(made_of: list[Any]) -> str:
+    """Return a digest of JSON values."""
+    text = orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def _too_many_bytes(n_fit: int, n_subgroups: int) -> str:
@@ -300,7 +304,7 @@ def _archived(
     page, document = write(contents)
     parameters = wanted.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"note"})
     made_of = [results, parameters, wanted.note, report.map_etag, [each.digest for each in panes]]
-    identity = hashlib.blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16)
+    identity = _digest(made_of)
     summary: ReportSummary = {
         "model": report.config.model,
         "created_at": rfc3339(datetime.now(UTC)),
@@ -315,7 +319,7 @@ def _archived(
         "panes": [_summary(each) for each in panes],
     }
     packed = [{**_summary(each), "pane": found[each.slice]["packed"]} for each in panes]
-    return NewReport(identity.hexdigest(), summary, page, orjson.dumps({"panes": packed}), document)
+    return NewReport(identity, summary, page, orjson.dumps({"panes": packed}), document)
 
 
 def _summary(pane: ArchivedPane) -> PaneSummary:

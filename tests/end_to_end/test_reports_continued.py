@@ -290,7 +290,7 @@ async def test_what_is_computed_stays_until_the_report_is_archived(
 
 
 @pytest.mark.anyio
-async def test_a_report_of_other_settings_starts_anew(
+async def test_a_report_of_other_settings_is_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[tuple[str, str]]
 ) -> None:
     async with one_process(tmp_path) as client:

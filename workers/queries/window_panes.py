@@ -50,7 +50,7 @@ _LOADED_BYTES = 16 << 20
 # Largest number of panes that one query reads, where the next one can continue: about half a second of CPU.
 MAX_KEPT = 4096
 MAX_KEPT_COMPLETE = 720  # of complete panes
-# Largest number of complete panes of a window of which no merge is stored.
+# Most complete panes of a window that are not in a stored merge.
 MAX_COMPLETE = 1344
 
 

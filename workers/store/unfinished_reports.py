@@ -26,7 +26,7 @@ class UnfinishedReport:
     Attributes
     ----------
     n_erased : deleted predictions of the model; none of these states is older than the last deletion
-    versions : states by slice, of windows that end where `window` ends
+    versions : states by slice, of this window
     """
 
     window: Window
