@@ -18,7 +18,7 @@ UNLOCKED_peers = $(TORCH)
 UNLOCKED_transformers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet bench-fleet-day bench-peers bench-scale guarantees openapi names dashboards notebooks page-image docs sbom bundle lock clean
+.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet bench-fleet-day bench-peers bench-scale guarantees openapi recorded names dashboards notebooks page-image docs sbom bundle lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -35,6 +35,7 @@ help:
 	@echo "make bench-scale  throughput and CPU with 1, 2 and 4 workers, of 16 models and of one hot model"
 	@echo "make bench-peers  CPU of related packages on the same arrays, from rows and from state"
 	@echo "make openapi    write openapi/openapi.json from the app"
+	@echo "make recorded   record the responses of tests/recorded again, with ARGS=labels only of scenarios so named"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make guarantees  simulate every promise of intervals and nulls; write docs/guarantees.md"
 	@echo "make kernel     build the kernel that fills panes, with the system's C compiler"
@@ -165,6 +166,9 @@ wheels: $(VENV)/wheels.stamp docs
 
 openapi: $(VENV)/dev.stamp
 	@$(BIN)/python -m service.openapi
+
+recorded: $(VENV)/dev.stamp $(KERNEL)
+	@$(BIN)/python -m tests.recorded $(ARGS)
 
 names: $(VENV)/dev.stamp
 	@$(BIN)/python -m scripts.library_names
