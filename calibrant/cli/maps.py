@@ -10,7 +10,8 @@ import numpy as np
 import typer
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, registered, service
-from calibrant.cli.input_files.columns import ColumnRoles, Files
+from calibrant.cli.input_files.column_roles import ColumnRoles
+from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.terminal import fail, output

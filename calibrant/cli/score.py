@@ -12,13 +12,15 @@ import typer
 from calibrant.cli.evaluation import EvaluationSettings, FileEvaluation, evaluated, n_steps
 from calibrant.cli.imaging import run
 from calibrant.cli.imaging.evaluation import ImageSettings
-from calibrant.cli.input_files.columns import ColumnRoles
+from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
+from calibrant.cli.input_files.text_format import TextFormat, na_texts
 from calibrant.cli.progress import Progress
 from calibrant.cli.pseudonyms import Salt, pseudonyms_of
 from calibrant.cli.score_report import contents_of
 from calibrant.cli.score_tables import show
+from calibrant.cli.table_options import Na
 from calibrant.cli.terminal import fail, output
 from calibrant.client import Pseudonyms
 from calibrant.core.errors import CalibrationInputError
@@ -137,6 +139,7 @@ def score(
             help=f"of images: end with exit code {EXIT_CASES_LEFT_OUT} if a case was left out",
         ),
     ] = False,
+    na: Na = None,
     salt: Salt = None,
 ) -> None:
     """Evaluate the calibration of predictions in files. No server is needed.
@@ -156,7 +159,7 @@ def score(
         fail(f"Received --roi {roi!r}; expected auto. Files of regions go into the column roi.", 2)
     roles = ColumnRoles(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
-        None if classes is None else tuple(classes.split(",")),
+        None if classes is None else tuple(classes.split(",")), TextFormat(na_texts(na)),
     )  # fmt: skip
     settings = EvaluationSettings(metrics, bins, policy, scope, ci, tolerance, days, compat)
     try:
@@ -165,7 +168,9 @@ def score(
             fail("Received --compat with --manifest; other libraries score rows: give FILE.", 2)
         if manifest is not None:
             images = ImageSettings(class_, roi == "auto")
-            contents = run.evaluated(manifest, settings, images, work, title, pseudonyms_of(salt))
+            contents = run.evaluated(
+                manifest, settings, images, work, title, pseudonyms_of(salt), roles.form
+            )
         else:
             assert file is not None
             contents = _evaluated(

@@ -7,7 +7,7 @@ their role: `columns=cat:probability,dog:probability,diagnosis:label`. Then labe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.class_texts import (
+    class_index,
+    class_places,
+    has_numbers,
+    names_of_numbers,
+    numbers_of,
+)
+from calibrant.input.missing_texts import BLANK, MISSING_TEXTS, OFTEN_MISSING, value_of
 from calibrant.input.number_text import number_of
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.http.problem import escaped
@@ -23,7 +31,6 @@ from calibrant_server.service.ingest.parsed_batch import PLURAL, ParsedBatch, qu
 RATING, IGNORE = "rating", "ignore"
 SCORES = ("probability", "logit")
 ROLES = (*PLURAL, RATING, IGNORE)
-MISSING = frozenset(("", "na", "nan", "null", "none"))
 _NUMBERED = re.compile(r"(p|prob|probability|logit|label_count)_?(\d{1,5})")
 _RATER = re.compile(r"(?:rater|reader)_[A-Za-z0-9._:@-]+")
 _SLICE = re.compile(r"slice[:_](.+)")
@@ -33,7 +40,10 @@ _OF_PREFIX = {"p": "probability", "prob": "probability", "probability": "probabi
 
 @dataclass(frozen=True)
 class _Columns:
-    """Names of columns by role, in the order of the table; `rest` maps a role with one column to it."""
+    """Names of columns by role, in the order of the table; `rest` maps a role with one column to it.
+
+    `classes` are the classes that labels may name, with their index; `are_names`: labels are never indices.
+    """
 
     scores: list[str]
     score_role: str
@@ -41,7 +51,8 @@ class _Columns:
     ratings: list[str]
     slices: dict[str, str]
     rest: dict[str, str]
-    classes: list[str]
+    classes: dict[str, int]
+    are_names: bool
 
 
 def from_flat(
@@ -73,7 +84,7 @@ def from_flat(
         if role in ("confidence", "weight"):
             found[PLURAL[role]] = _numbers(name, column, PLURAL[role], place)
         elif role == "label":
-            found["labels"] = _labels(name, column, roles.classes, place)
+            found["labels"] = _labels(name, column, roles, place)
         else:
             found[PLURAL[role]] = _names(name, column, PLURAL[role], place)
     if roles.counts:
@@ -87,10 +98,17 @@ def from_flat(
 
 
 class _Places:
-    """Pointers of cells: by line where there are lines, else by column and row."""
+    """Pointers of cells: by line where there are lines, else by column and row; and which cells have no value."""
 
     def __init__(self, lines: list[int]) -> None:
         self.lines = lines
+        # A table without lines has nulls of its own.
+        self.missing = MISSING_TEXTS if lines else BLANK
+
+    def is_missing(self, value: Any, declared: Collection[str] = ()) -> bool:
+        if isinstance(value, str):
+            return value_of(value, self.missing, declared) is None
+        return value is None or value != value
 
     def reject(self, name: str, plural: str, rows: Iterable[int], rule: str, detail: str) -> None:
         rows = list(rows)
@@ -119,7 +137,8 @@ def _roles(columns: Mapping[str, Any], written: str | None) -> _Columns:
             by_role.setdefault(role, []).append((place if order is None else order, name))
     if unknown:
         raise _unknown(unknown)
-    names = {role: [name for _, name in sorted(found)] for role, found in by_role.items()}
+    numbered = {role: sorted(found) for role, found in by_role.items()}
+    names = {role: [name for _, name in found] for role, found in numbered.items()}
     single = {
         role: found[0]
         for role, found in names.items()
@@ -128,12 +147,49 @@ def _roles(columns: Mapping[str, Any], written: str | None) -> _Columns:
     _reject_two(names)
     score_role = "logit" if "logit" in names else "probability"
     scores = names.get(score_role, [])
+    classes, are_names = _classes(scores, given)
+    _reject_other_numbers(scores, names.get("label_count", []), given)
     if score_role == "probability" and len(scores) == 1:
         single["confidence"], scores = scores[0], []
     return _Columns(
         scores, score_role, names.get("label_count", []), names.get(RATING, []), slices, single,
-        [each for each in scores if each in given],
+        classes, are_names,
     )  # fmt: skip
+
+
+def _classes(scores: list[str], given: Mapping[str, Any]) -> tuple[dict[str, int], bool]:
+    """Return the classes that labels may name, by the names and numbers of the columns, and whether labels are names only."""
+    names = [each for each in scores if each in given]
+    numbers = names_of_numbers(_numbers_in(scores, given) or []) if len(scores) > 1 else None
+    found = class_places(names) if len(names) == len(scores) else {}
+    if numbers is None:
+        return found, has_numbers(names)
+    return class_places(numbers) | found, True
+
+
+def _numbers_in(names: list[str], given: Mapping[str, Any]) -> list[int] | None:
+    """Return the numbers of columns: those of usual names, or the ends of names with a role that are otherwise equal."""
+    if any(name in given for name in names):
+        return numbers_of(names)
+    return [number for name in names if (number := _usual(name)[1]) is not None]
+
+
+def _reject_other_numbers(scores: list[str], counts: list[str], given: Mapping[str, Any]) -> None:
+    """Reject columns whose numbers name no class, the same class twice, or other classes than the scores' numbers."""
+    numbers = _numbers_in(scores, given)
+    if numbers is not None and len(set(numbers)) < len(numbers):
+        detail = f"Received the columns {some_of(scores)}, two of one number; expected one column per class."
+        raise CalibrationInputError.at(f"/{escaped(scores[-1])}", "one_of", detail)
+    if len(scores) == 1 and scores[0] not in given and numbers not in (None, [1]):
+        detail = (
+            f"Received one column of scores, {scores[0]!r}, whose number is not that of class 1. "
+            f"If it is the probability of class 1: `columns={scores[0]}:confidence`."
+        )
+        raise CalibrationInputError.at(f"/{escaped(scores[0])}", "class_number", detail)
+    expected = list(range(len(scores))) if numbers is None else numbers
+    if counts and len(scores) > 1 and _numbers_in(counts, given) not in (None, expected):
+        detail = f"Received {some_of(counts)} with the scores {some_of(scores)}; expected one count for each, with equal numbers."
+        raise CalibrationInputError.at(f"/{escaped(counts[0])}", "class_number", detail)
 
 
 def _reject_two(names: Mapping[str, list[str]]) -> None:
@@ -195,14 +251,6 @@ def _unknown(names: list[str]) -> CalibrationInputError:
     return CalibrationInputError(listed, len(names))
 
 
-def _is_missing(value: Any) -> bool:
-    return (
-        value is None
-        or value != value
-        or (isinstance(value, str) and value.strip().lower() in MISSING)
-    )
-
-
 def _numbers(name: str, column: Sequence[Any], plural: str, place: _Places) -> NDArray[np.float64]:
     """Return a column as float64; a text that is no number is a violation."""
     try:
@@ -233,7 +281,7 @@ def _whole(value: float) -> Any:
 
 def _names(name: str, column: Sequence[Any], plural: str, place: _Places) -> list[str]:
     """Return a column as texts, one in every row; whole numbers as such."""
-    missing = (row for row, each in enumerate(column) if _is_missing(each))
+    missing = (row for row, each in enumerate(column) if place.is_missing(each))
     place.reject(
         name, plural, missing, "missing", "Received no value; expected one, as other rows have."
     )
@@ -246,41 +294,47 @@ def _text(value: Any) -> str:
     return value.strip() if isinstance(value, str) else str(value)
 
 
-def _labels(
-    name: str, column: Sequence[Any], classes: list[str], place: _Places
-) -> list[int | None]:
+def _labels(name: str, column: Sequence[Any], roles: _Columns, place: _Places) -> list[int | None]:
     """Return class indices, None where there is no rating; a label may be the name of a column of scores."""
-    known: dict[Any, int | None] = {each: index for index, each in enumerate(classes)}
+    known: dict[Any, int | None] = {}
     found: list[int | None] = []
     others = []
     for row, value in enumerate(column):
-        text = value.strip() if isinstance(value, str) else value
+        is_missing = place.is_missing(value, roles.classes)
+        text = None if is_missing else _text(value)
         if text not in known:
-            known[text] = None if _is_missing(text) else _class_index(text)
-        index = known[text]
-        if index is None and not _is_missing(text):
+            known[text] = (
+                None if text is None else class_index(text, roles.classes, roles.are_names)
+            )
+        if known[text] is None and not is_missing:
             others.append(row)
-        found.append(index)
+        found.append(known[text])
     if others:
-        expected = f"one of {some_of(classes)} or an index" if classes else "the index of a class"
-        detail = f"Received {str(column[others[0]])[:60]!r}; expected {expected}. For names, use `columns=NAME:probability,…`."
-        place.reject(name, "labels", others, "class", detail)
+        place.reject(name, "labels", others, "class", _expected(column[others[0]], roles))
     return found
 
 
-def _class_index(text: Any) -> int | None:
-    try:
-        value = _float(text)
-    except (TypeError, ValueError):
-        return None
-    return int(value) if value.is_integer() else None
+def _expected(value: Any, roles: _Columns) -> str:
+    received = f"Received {str(value)[:60]!r}"
+    if roles.are_names:
+        known = some_of(list(roles.classes))
+        return f"{received}; expected one of {known}, the classes of the columns of scores. For others, rename the columns."
+    expected = (
+        f"one of {some_of(list(roles.classes))} or an index"
+        if roles.classes
+        else "the index of a class"
+    )
+    detail = f"{received}; expected {expected}. For names, use `columns=NAME:probability,…`."
+    if str(value).lower() in OFTEN_MISSING:
+        detail += " For no label, leave the cell blank."
+    return detail
 
 
 def _ratings(
     columns: Mapping[str, Sequence[Any]], roles: _Columns, place: _Places
 ) -> dict[str, Any]:
     """Return labels and raters: in each row those who rated, each by the name of its column."""
-    by_rater = {name: _labels(name, columns[name], roles.classes, place) for name in roles.ratings}
+    by_rater = {name: _labels(name, columns[name], roles, place) for name in roles.ratings}
     labels: list[Any] = []
     raters: list[Any] = []
     for row in zip(*by_rater.values(), strict=True):

@@ -317,3 +317,54 @@ async def test_tables_that_cannot_be_written_name_the_extra(client, monkeypatch)
         response = await client.get("/v1/models/digits/metrics", headers={"Accept": media_type})
         found = problem(response, 406, "not-acceptable")
         assert "calibrant[server,ipc]" in found["detail"]
+
+
+FROM_1 = ".8,.1,.1,1\n.1,.8,.1,2\n.7,.2,.1,1\n.2,.7,.1,2\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("p1,p2,p3,label", None),
+        ("prob_1,prob_2,prob_3,label", None),
+        ("s_1,s_2,s_3,y", "s_1:probability,s_2:probability,s_3:probability,y:label"),
+    ],
+)
+async def test_numbers_of_columns_are_classes(client, header, columns):
+    """Counted from 0, the labels 1 and 2 would be the second and third class: accuracy 0 and ECE .75."""
+    data = f"{header}\n{FROM_1}".encode()
+    params = {"metrics": "accuracy,ece"} | ({} if columns is None else {"columns": columns})
+    found = (await post(client, data, "text/csv", **params)).json()["metrics"]
+    assert found["accuracy"]["value"] == 1.0
+    assert found["ece"]["value"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("table", "pointer", "rule"),
+    [
+        ("p1,p2,label\n.9,.1,0\n", "/2/label", "class"),
+        ("p0,label\n.9,0\n", "/p0", "class_number"),
+        ("p1,prob_1,label\n.9,.1,0\n", "/prob_1", "one_of"),
+        ("p1,p2,label_count0,label_count1\n.9,.1,1,0\n", "/label_count0", "class_number"),
+        ("p0,p1,label\n.9,.1,nan\n", "/2/label", "class"),
+    ],
+)
+async def test_numbers_that_name_no_class_are_refused(client, table, pointer, rule):
+    error = problem(await post(client, table.encode(), "text/csv"), 422, "invalid-input")["errors"][
+        0
+    ]
+    assert (error["pointer"], error["rule"]) == (pointer, rule)
+
+
+async def test_only_blank_cells_and_null_are_missing(client):
+    """Of Arrow, every text is a value."""
+    columns = "NA:probability,None:probability"
+    data = b"NA,None,label,unit\n.9,.1,NA,NA\n.2,.8,None,None\n.5,.5,,nan\n.5,.5,null,nan\n"
+    params = {"columns": columns, "metrics": "accuracy"}
+    found = (await post(client, data, "text/csv", **params)).json()
+    assert found["n_predictions"] == 4 and found["n_ratings"] == 2
+    assert found["metrics"]["accuracy"]["value"] == 1.0
+    table = pa.table({"null": [0.9, 0.2], "b": [0.1, 0.8], "label": ["null", "b"]})
+    params["columns"] = "null:probability,b:probability"
+    found = (await post(client, arrow_of(table), bodies.ARROW, **params)).json()
+    assert found["metrics"]["accuracy"]["value"] == 1.0 and found["n_ratings"] == 2

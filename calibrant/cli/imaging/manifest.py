@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.cli.input_files.text_tables import TextTable
 from calibrant.client import Pseudonyms
 
@@ -61,12 +62,15 @@ class ManifestCase:
         return list(self.columns.values())
 
 
-def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[ManifestCase]:
+def read_manifest(
+    path: Path, pseudonyms: Pseudonyms | None = None, form: TextFormat = DEFAULT_FORMAT
+) -> list[ManifestCase]:
     """Return the cases of a CSV file; paths in it are relative to its folder.
 
     Parameters
     ----------
     pseudonyms : replaces the names of cases and patients, which then may have any characters; None to keep them
+    form : of the cells
 
     Raises
     ------
@@ -77,7 +81,7 @@ def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[Mani
         raise InputFileError(path, "Expected a manifest that ends in .csv or .tsv.", "format")
     if not path.is_file():
         raise InputFileError(path, "The file does not exist. Check the path.", "missing")
-    table = TextTable(path)
+    table = TextTable(path, form)
     names = {name.lower(): name for name in table.names}
     readers = [name for name in table.names if name.lower().startswith(READER)]
     for name in REQUIRED:

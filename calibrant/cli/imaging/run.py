@@ -15,6 +15,7 @@ from calibrant.cli.imaging.evaluation import (
 from calibrant.cli.imaging.manifest import read_manifest
 from calibrant.cli.imaging.report import contents_of, peak_bytes
 from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.cli.progress import Progress
 from calibrant.cli.terminal import output
 from calibrant.client import Pseudonyms
@@ -28,6 +29,7 @@ def evaluated(
     folder: Path | None,
     title: str | None,
     pseudonyms: Pseudonyms | None = None,
+    form: TextFormat = DEFAULT_FORMAT,
 ) -> ReportContents:
     """Evaluate a manifest and print time and peak memory; with `pseudonyms`, no name of a case, patient or file is in the results.
 
@@ -39,7 +41,7 @@ def evaluated(
         A setting is not allowed.
     """
     keys_of(settings.metrics)
-    cases = read_manifest(manifest, pseudonyms)
+    cases = read_manifest(manifest, pseudonyms, form)
     store = CaseStore(folder or default_folder(manifest), vars(images).copy())
     with Progress() as progress:
         progress.begin("reading cases", len(cases))

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.roles import (
     IDS,
+    classes_of,
     is_rater,
     label_of,
     listed,
     named,
     names_logits,
+    number_in,
     scores_of,
 )
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrays import LOGITS_ADVICE
-
-
-@dataclass(frozen=True)
-class ColumnRoles:
-    """What the options say about the columns; None for what the files say themselves.
-
-    Attributes
-    ----------
-    scores, label, raters, unit, case, id, weight, slice : names of columns; `scores` and `raters` several, separated by commas
-    logits : whether the scores are logits; None to go by names
-    classes : names of the classes
-    """
-
-    scores: str | None = None
-    label: str | None = None
-    raters: str | None = None
-    unit: str | None = None
-    case: str | None = None
-    id: str | None = None
-    weight: str | None = None
-    slice: str | None = None
-    logits: bool | None = None
-    classes: tuple[str, ...] | None = None
 
 
 class Files:
@@ -168,12 +148,15 @@ class Files:
         return len(self.label_table.texts(name) if columns is None else columns[name])
 
     def labels(
-        self, order: NDArray[np.int64] | None
+        self, order: NDArray[np.int64] | None, classes: Sequence[str]
     ) -> tuple[list[list[str | None]], str | None, list[str]]:
-        """Return one list of texts per rater, the column of the labels, and the columns of the raters."""
+        """Return one list of texts per rater, the column of the labels, and the columns of the raters.
+
+        A text that is the name of a class is a label, whatever else it may mean.
+        """
         table, roles = self.label_table, self.roles
         if roles.raters is not None:
-            return self._ratings(table, roles.raters, order)
+            return self._ratings(table, roles.raters, order, classes)
         if roles.label is not None:
             (name,) = named(table, roles.label, "--label")
         else:
@@ -184,10 +167,14 @@ class Files:
         if self.is_one and name in self._score_names():
             raise InputFileError(table.path, self._only_scores(table), "no_label")
         self._reject_wide(table, name)
-        return [self._in_order(table.texts(name), order)], name, []
+        return [self._in_order(table.texts(name, classes), order)], name, []
 
     def _ratings(
-        self, table: FileTable, raters: str, order: NDArray[np.int64] | None
+        self,
+        table: FileTable,
+        raters: str,
+        order: NDArray[np.int64] | None,
+        classes: Sequence[str],
     ) -> tuple[list[list[str | None]], str | None, list[str]]:
         if raters == "all" and len(table.names) == 1:
             matrix = table.numbers(table.names)
@@ -197,7 +184,7 @@ class Files:
             ]
         else:
             names = self._all_raters(table) if raters == "all" else named(table, raters, "--raters")
-            columns = [table.texts(name) for name in names]
+            columns = [table.texts(name, classes) for name in names]
         return [self._in_order(each, order) for each in columns], None, names
 
     def _all_raters(self, table: FileTable) -> list[str]:
@@ -239,18 +226,45 @@ class Files:
 
     def classes(self, score_names: list[str], n_classes: int) -> list[str] | None:
         """Return the names of the classes: the option's, or those of the columns of scores."""
+        found = self._classes(score_names, n_classes)
+        repeated = next((name for name, n in Counter(found).items() if n > 1), None)
+        if repeated is not None:
+            detail = (
+                f"Received the class {repeated!r:.60} more than once; expected each class once."
+            )
+            raise InputFileError(self.table.path, detail, "repeated_class")
+        return found
+
+    def _classes(self, score_names: list[str], n_classes: int) -> list[str] | None:
         if self.roles.classes is not None:
             given = list(self.roles.classes)
+            self._reject_missing_classes(given)
             if len(given) != max(n_classes, 2):
                 detail = f"Received {len(given)} names of classes; expected {max(n_classes, 2)}, one per column of scores."
                 raise InputFileError(self.table.path, detail, "n_classes")
             return given
-        has_names = self.table.is_named and len(score_names) == n_classes > 1
-        return (
-            score_names
-            if has_names and not any(name[-1:].isdigit() for name in score_names)
-            else None
-        )
+        if not self.table.is_named or len(score_names) != n_classes:
+            return None
+        if n_classes > 1:
+            return classes_of(score_names)
+        self._reject_other_class(score_names[0])
+        return None
+
+    def _reject_other_class(self, name: str) -> None:
+        """Reject a single column whose number is not that of class 1, whose probability it must be."""
+        if self.roles.scores is None and number_in(name) not in (None, 1):
+            detail = (
+                f"Received one column of scores, {name!r:.60}, whose number is not that of class 1. "
+                f"If it is the probability of class 1, pass --scores {name}."
+            )
+            raise InputFileError(self.table.path, detail, "class_number", name)
+
+    def _reject_missing_classes(self, classes: Sequence[str]) -> None:
+        """Reject a name of a class that `--na` also names: it would be a class and no value."""
+        both = self.roles.form.also_classes(classes)
+        if both:
+            detail = f"Received {both[0]!r:.60} as a class and in --na; expected one of them. Leave it out of --na."
+            raise InputFileError(self.label_table.path, detail, "missing_class")
 
     def names(self, option: str, order: NDArray[np.int64] | None) -> list[str] | None:
         """Return a column of names, None if the option is not given."""

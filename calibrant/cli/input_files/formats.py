@@ -12,11 +12,12 @@ import numpy as np
 from calibrant.cli.extras import needed_by
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.tables import ColumnTable, FileTable
+from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.cli.input_files.text_tables import TextTable
 
 
-def read_table(path: Path) -> FileTable:
-    """Return the table in a file.
+def read_table(path: Path, form: TextFormat = DEFAULT_FORMAT) -> FileTable:
+    """Return the table in a file, whose cells are written in this form.
 
     Raises
     ------
@@ -31,19 +32,20 @@ def read_table(path: Path) -> FileTable:
         raise InputFileError(path, detail, "format")
     if not path.is_file():
         raise InputFileError(path, "The file does not exist. Check the path.", "missing")
-    return reader(path)
+    return reader(path, form)
 
 
-def _npy(path: Path) -> FileTable:
+def _npy(path: Path, form: TextFormat) -> FileTable:
     with FormatErrors(path, "a NumPy array"):
         array = np.load(path, allow_pickle=False)
-    return ColumnTable(path, {array_name(path): _rows(path, array)}, is_named=False)
+    columns = {array_name(path): _rows(path, array)}
+    return ColumnTable(path, columns, form.missing_texts, is_named=False)
 
 
-def _npz(path: Path) -> FileTable:
+def _npz(path: Path, form: TextFormat) -> FileTable:
     with FormatErrors(path, "NumPy arrays"), np.load(path, allow_pickle=False) as found:
         columns = {name: _rows(path, found[name], name) for name in found.files}
-    return ColumnTable(path, columns)
+    return ColumnTable(path, columns, form.missing_texts)
 
 
 def array_name(path: Path) -> str:
@@ -58,18 +60,19 @@ def _rows(path: Path, array: Any, name: str | None = None) -> Any:
     return array
 
 
-def _json(path: Path) -> FileTable:
+def _json(path: Path, form: TextFormat) -> FileTable:
     with FormatErrors(path, "JSON"):
         found = json.loads(path.read_text("utf-8"))
     if isinstance(found, dict) and isinstance(found.get("predictions"), list):
         found = found["predictions"]
     if isinstance(found, dict):
-        return ColumnTable(path, found)
+        return ColumnTable(path, found, form.missing_beside_nulls)
     if not isinstance(found, list) or not found:
         raise InputFileError(path, "Expected a list of rows, or an object of columns.", "format")
     if isinstance(found[0], dict):
-        return ColumnTable(path, _columns_of(path, found))
-    return ColumnTable(path, {array_name(path): found}, is_named=False)
+        return ColumnTable(path, _columns_of(path, found), form.missing_beside_nulls)
+    columns = {array_name(path): found}
+    return ColumnTable(path, columns, form.missing_beside_nulls, is_named=False)
 
 
 def _columns_of(path: Path, records: list[Any]) -> dict[str, list[Any]]:
@@ -81,14 +84,14 @@ def _columns_of(path: Path, records: list[Any]) -> dict[str, list[Any]]:
     return {name: [each.get(name) for each in records] for name in names}
 
 
-def _parquet(path: Path) -> FileTable:
+def _parquet(path: Path, form: TextFormat) -> FileTable:
     with needed_by("Reading Parquet files", "parquet"):
         import pyarrow.parquet as parquet
     with FormatErrors(path, "Parquet"):
-        return _arrow_columns(path, parquet.read_table(path))
+        return _arrow_columns(path, parquet.read_table(path), form)
 
 
-def _arrow(path: Path) -> FileTable:
+def _arrow(path: Path, form: TextFormat) -> FileTable:
     with needed_by("Reading Arrow files", "parquet"):
         import pyarrow as pa
     with FormatErrors(path, "an Arrow file or stream"):
@@ -96,10 +99,10 @@ def _arrow(path: Path) -> FileTable:
             is_file = file.read(6) == b"ARROW1"
         source = pa.memory_map(str(path))
         reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
-        return _arrow_columns(path, reader.read_all())
+        return _arrow_columns(path, reader.read_all(), form)
 
 
-def _arrow_columns(path: Path, table: Any) -> FileTable:
+def _arrow_columns(path: Path, table: Any, form: TextFormat) -> FileTable:
     columns = {}
     for name in table.column_names:
         column = table.column(name)
@@ -111,7 +114,7 @@ def _arrow_columns(path: Path, table: Any) -> FileTable:
             columns[name] = _times(column)
         else:
             columns[name] = column.to_numpy() if plain else column.to_pylist()
-    return ColumnTable(path, columns)
+    return ColumnTable(path, columns, form.missing_beside_nulls)
 
 
 def _times(column: Any) -> list[str | None]:
@@ -149,7 +152,7 @@ class FormatErrors:
             raise InputFileError(self.path, detail, "format") from error
 
 
-READERS: dict[str, Callable[[Path], FileTable]] = {
+READERS: dict[str, Callable[[Path, TextFormat], FileTable]] = {
     ".npy": _npy,
     ".npz": _npz,
     ".csv": TextTable,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.roles import listed
 from calibrant.cli.input_files.tables import FileTable
-from calibrant.input.number_text import number_of
+from calibrant.input.class_texts import class_index, class_places, has_numbers
+from calibrant.input.missing_texts import OFTEN_MISSING
 
 
 def class_indices(
@@ -26,14 +28,14 @@ def class_indices(
     InputFileError
         A label is neither a class index nor the name of a class.
     """
-    places = {name: place for place, name in enumerate(classes or ())}
+    known_classes = KnownClasses(classes or ())
     found: list[list[int | None]] = []
     names: list[str | None] = [*raters] if raters else [label]
     for text_column, name in zip(columns, names, strict=True):
         known: dict[str | None, int | None] = {None: None}
         for row, text in enumerate(text_column):
             if text not in known:
-                known[text] = _class_index(str(text), places, table, name, row)
+                known[text] = _class_index(str(text), known_classes, table, name, row)
         found.append([known[text] for text in text_column])
     if len(found) == 1:
         (single,) = found
@@ -42,21 +44,40 @@ def class_indices(
     return [row or None for row in ratings]
 
 
+class KnownClasses:
+    """Names of classes, and whether a label must be one of them.
+
+    Parameters
+    ----------
+    names : of the classes; empty for indices
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self.places, self.are_names = class_places(names), has_numbers(names)
+
+    def expected(self, text: str) -> str:
+        """Return what was expected instead of a text, and what to do."""
+        if not self.names:
+            return "the index of a class, from 0. For names, pass --classes NAME,NAME,..."
+        if not self.are_names:
+            return f"one of {listed(self.names)} or an index."
+        advice = f"one of {listed(self.names)}."
+        if class_index(text, {}, False) is not None:
+            order = ",".join(map(str, range(len(self.names))))
+            advice += f" These are the classes of the columns of scores. If the columns are the classes 0, 1, … in this order, pass --classes {order}."
+        return advice
+
+
 def _class_index(
-    text: str, places: dict[str, int], table: FileTable, name: str | None, row: int
+    text: str, classes: KnownClasses, table: FileTable, name: str | None, row: int
 ) -> int:
-    if text in places:
-        return places[text]
-    try:
-        value = number_of(text)
-    except ValueError:
-        value = float("nan")
-    if value.is_integer():
-        return int(value)
-    expected = (
-        f"one of {listed(list(places))} or an index" if places else "the index of a class, from 0"
-    )
-    detail = f"Received {text[:60]!r}; expected {expected}."
-    if not places:
-        detail += " For names, pass --classes NAME,NAME,..."
+    found = class_index(text, classes.places, classes.are_names)
+    if found is not None:
+        return found
+    if text.lower() in OFTEN_MISSING:
+        expected = f"a class. If it means no label, pass --na {text}."
+    else:
+        expected = classes.expected(text)
+    detail = f"Received {text[:60]!r}; expected {expected}"
     raise InputFileError(table.path, detail, "class", name, row, table.line(row))

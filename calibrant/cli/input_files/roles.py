@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.tables import FileTable
+from calibrant.input.class_texts import names_of_numbers, numbers_of
 
 LABELS = ("label", "labels", "y", "y_true", "target", "targets", "class", "gt")
 SCORES = ("probabilities", "probability", "probs", "prob", "p", "scores", "softmax", "y_prob")
@@ -91,6 +92,28 @@ def scores_of(table: FileTable, taken: Sequence[str]) -> list[str]:
         )
         raise InputFileError(table.path, detail, "no_scores")
     return rest
+
+
+def classes_of(names: Sequence[str]) -> list[str] | None:
+    """Return the names of the classes that columns of scores have, None where labels are indices.
+
+    Numbers are the classes themselves: they are never counted again from 0.
+
+    >>> classes_of(["cat", "dog"]), classes_of(["p1", "p2"]), classes_of(["p0", "p1"])
+    (['cat', 'dog'], ['1', '2'], None)
+    """
+    numbers = numbers_of(names)
+    return list(names) if numbers is None else names_of_numbers(numbers)
+
+
+def number_in(name: str) -> int | None:
+    """Return the number of a column with a usual numbered name, None for another name.
+
+    >>> number_in("prob_3"), number_in("model_v2")
+    (3, None)
+    """
+    found = _NUMBERED.fullmatch(name)
+    return None if found is None else int(found[1])
 
 
 def label_of(table: FileTable) -> str | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrant.cli.input_files.columns import ColumnRoles, Files
+from calibrant.cli.input_files.column_roles import ColumnRoles
+from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.labels import class_indices
@@ -69,13 +70,13 @@ def read_scored(
     InputFileError
         A file, column or value is not allowed.
     """
-    table = read_table(scores_path)
-    other = table if labels_path is None else read_table(labels_path)
+    table = read_table(scores_path, roles.form)
+    other = table if labels_path is None else read_table(labels_path, roles.form)
     files = Files(table, other, roles, None if pseudonyms is None else pseudonyms.of)
     scores, score_names, is_logits, why = files.scores()
     order = files.order(len(scores))
-    labels, label_name, raters = files.labels(order)
     classes = files.classes(score_names, scores.shape[1])
+    labels, label_name, raters = files.labels(order, classes or ())
     columns: dict[str, Any] = {
         "logits" if is_logits else "probabilities": scores[:, 0]
         if scores.shape[1] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cli.input_files.errors import InputFileError
+from calibrant.input.missing_texts import value_of
 
 Floats = NDArray[np.float64]
-MISSING = ("", "na", "nan", "null", "none")
 
 
 class FileTable(Protocol):
@@ -23,11 +23,13 @@ class FileTable(Protocol):
     path : of the file
     names : of its columns, in their order
     is_named : whether the file names its columns; otherwise they are "0", "1", ...
+    missing : texts that mean no value
     """
 
     path: Path
     names: list[str]
     is_named: bool
+    missing: frozenset[str]
 
     def numbers(self, names: Sequence[str]) -> Floats:
         """Return columns as float64 (n, len(names)); a column of lists gives as many columns as its lists have.
@@ -38,8 +40,8 @@ class FileTable(Protocol):
             A value is missing or no number.
         """
 
-    def texts(self, name: str) -> list[str | None]:
-        """Return a column as texts, None where it has no value."""
+    def texts(self, name: str, declared: Collection[str] = ()) -> list[str | None]:
+        """Return a column as texts, None where it has no value; a `declared` text is always a value."""
 
     def line(self, row: int) -> int | None:
         """Return the line of a row in a text file, from 1; None for other formats."""
@@ -52,11 +54,18 @@ class ColumnTable:
     ----------
     path : of the file
     columns : arrays (n,) or (n, k), or lists, by name
-    is_named : as in `Table`
+    missing, is_named : as in `FileTable`
     """
 
-    def __init__(self, path: Path, columns: Mapping[str, Any], is_named: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        columns: Mapping[str, Any],
+        missing: frozenset[str],
+        is_named: bool = True,
+    ) -> None:
         self.path, self.columns, self.is_named = path, dict(columns), is_named
+        self.missing = missing
         self.names = list(self.columns)
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1:
@@ -65,7 +74,7 @@ class ColumnTable:
             raise InputFileError(path, detail, "length")
 
     def numbers(self, names: Sequence[str]) -> Floats:
-        """Return columns as numbers; see `Table`."""
+        """Return columns as numbers; see `FileTable`."""
         if not names:
             return np.zeros((0, 0))
         parts = [self._numbers(name) for name in names]
@@ -93,11 +102,12 @@ class ColumnTable:
                 return InputFileError(self.path, detail, "length", name, row)
         return InputFileError(self.path, "Received values that are no numbers.", "number", name)
 
-    def texts(self, name: str) -> list[str | None]:
-        """Return a column as texts; see `Table`."""
+    def texts(self, name: str, declared: Collection[str] = ()) -> list[str | None]:
+        """Return a column as texts; see `FileTable`."""
         column = self.columns[name]
         values = column.tolist() if hasattr(column, "tolist") else list(column)
-        return [_text(value) for value in values]
+        found = (_text(value) for value in values)
+        return [None if each is None else value_of(each, self.missing, declared) for each in found]
 
     def line(self, row: int) -> int | None:
         """Return None: these formats have no lines."""
@@ -105,10 +115,10 @@ class ColumnTable:
 
 
 def _text(value: Any) -> str | None:
-    """Return a value as text; a float that is a whole number as that number.
+    """Return a value as text, None for a null; a float that is a whole number as that number.
 
     >>> [_text(value) for value in ("cat", 3, 3.0, float("nan"), None, True, "")]
-    ['cat', '3', '3', None, None, '1', None]
+    ['cat', '3', '3', None, None, '1', '']
     """
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return None
@@ -116,5 +126,4 @@ def _text(value: Any) -> str | None:
         return str(int(value))
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    text = str(value).strip()
-    return None if text.lower() in MISSING else text
+    return str(value)

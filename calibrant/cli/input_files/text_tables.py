@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from calibrant.cli.input_files.errors import InputFileError
-from calibrant.cli.input_files.tables import MISSING, Floats
+from calibrant.cli.input_files.tables import Floats
+from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
+from calibrant.input.missing_texts import value_of
 from calibrant.input.number_text import number_of
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -25,6 +27,7 @@ class TextTable:
     Parameters
     ----------
     path : of the file
+    form : of its cells
 
     Raises
     ------
@@ -32,8 +35,8 @@ class TextTable:
         The file is empty, not UTF-8, separated by another character, or repeats a name.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, form: TextFormat = DEFAULT_FORMAT) -> None:
+        self.path, self.missing = path, form.missing_texts
         self._delimiter = DELIMITERS[path.suffix.lower()]
         first = next(self._lines(), None)
         if first is None:
@@ -59,7 +62,7 @@ class TextTable:
                 raise InputFileError(self.path, detail, "delimiter", None, None, 1)
 
     def numbers(self, names: Sequence[str]) -> Floats:
-        """Return columns as numbers; see `Table`."""
+        """Return columns as numbers; see `FileTable`."""
         places = [self.names.index(name) for name in names]
         parts: list[Floats] = []
         chunk: list[tuple[int, list[str]]] = []
@@ -91,11 +94,10 @@ class TextTable:
                     return InputFileError(self.path, detail, "number", name, row + later, line)
         raise AssertionError("every cell is a number")
 
-    def texts(self, name: str) -> list[str | None]:
-        """Return a column as texts; see `Table`."""
+    def texts(self, name: str, declared: Collection[str] = ()) -> list[str | None]:
+        """Return a column as texts; see `FileTable`."""
         place = self.names.index(name)
-        cells = (cells[place].strip() for _, cells in self._rows())
-        return [None if cell.lower() in MISSING else cell for cell in cells]
+        return [value_of(cells[place], self.missing, declared) for _, cells in self._rows()]
 
     def line(self, row: int) -> int | None:
         """Return the line of a row, from 1."""

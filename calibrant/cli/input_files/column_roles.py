@@ -1,0 +1,32 @@
+"""What the options of a command say about the columns of its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
+
+
+@dataclass(frozen=True)
+class ColumnRoles:
+    """What the options say about the columns; None for what the files say themselves.
+
+    Attributes
+    ----------
+    scores, label, raters, unit, case, id, weight, slice : names of columns; `scores` and `raters` several, separated by commas
+    logits : whether the scores are logits; None to go by names
+    classes : names of the classes
+    form : of the cells
+    """
+
+    scores: str | None = None
+    label: str | None = None
+    raters: str | None = None
+    unit: str | None = None
+    case: str | None = None
+    id: str | None = None
+    weight: str | None = None
+    slice: str | None = None
+    logits: bool | None = None
+    classes: tuple[str, ...] | None = None
+    form: TextFormat = DEFAULT_FORMAT
