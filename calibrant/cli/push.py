@@ -16,7 +16,7 @@ from calibrant.cli.input_files.scored_data import ScoredData, read_scored
 from calibrant.cli.input_files.text_format import TextFormat, na_texts
 from calibrant.cli.progress import Progress
 from calibrant.cli.pseudonyms import Salt, pseudonyms_of
-from calibrant.cli.table_options import Na
+from calibrant.cli.table_options import IgnoreLabel, Na, ignored_labels
 from calibrant.cli.terminal import fail, output
 from calibrant.core.errors import CalibrationInputError
 
@@ -45,12 +45,14 @@ def push(
     label: Annotated[Text, typer.Option(help="column of the labels")] = None,
     classes: Annotated[Text, typer.Option(help="names of the classes: cat,dog")] = None,
     na: Na = None,
+    ignore_label: IgnoreLabel = None,
     salt: Salt = None,
 ) -> None:
     """Send predictions with their labels to a service. The same files sent again count once."""
     roles = ColumnRoles(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
         None if classes is None else tuple(classes.split(",")), TextFormat(na_texts(na)),
+        ignored_labels(ignore_label),
     )  # fmt: skip
     try:
         data = read_scored(file, labels, roles, pseudonyms=pseudonyms_of(salt))

@@ -20,7 +20,7 @@ from calibrant.cli.progress import Progress
 from calibrant.cli.pseudonyms import Salt, pseudonyms_of
 from calibrant.cli.score_report import contents_of
 from calibrant.cli.score_tables import show
-from calibrant.cli.table_options import Na
+from calibrant.cli.table_options import IgnoreLabel, Na, ignored_labels
 from calibrant.cli.terminal import fail, output
 from calibrant.client import Pseudonyms
 from calibrant.core.errors import CalibrationInputError
@@ -140,6 +140,7 @@ def score(
         ),
     ] = False,
     na: Na = None,
+    ignore_label: IgnoreLabel = None,
     salt: Salt = None,
 ) -> None:
     """Evaluate the calibration of predictions in files. No server is needed.
@@ -160,6 +161,7 @@ def score(
     roles = ColumnRoles(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
         None if classes is None else tuple(classes.split(",")), TextFormat(na_texts(na)),
+        ignored_labels(ignore_label),
     )  # fmt: skip
     settings = EvaluationSettings(metrics, bins, policy, scope, ci, tolerance, days, compat)
     try:
@@ -167,7 +169,7 @@ def score(
         if manifest is not None and compat is not None:
             fail("Received --compat with --manifest; other libraries score rows: give FILE.", 2)
         if manifest is not None:
-            images = ImageSettings(class_, roi == "auto")
+            images = ImageSettings(class_, roi == "auto", roles.ignored)
             contents = run.evaluated(
                 manifest, settings, images, work, title, pseudonyms_of(salt), roles.form
             )

@@ -9,7 +9,7 @@ import nibabel
 import numpy as np
 import pytest
 
-from calibrant.cli.imaging.checked_case import on_grid
+from calibrant.cli.imaging.grids import on_grid
 from calibrant.cli.imaging.volumes import Volume, read_volume
 from calibrant.cli.input_files.errors import InputFileError
 from tests.cli.dicom_files import write_segmentation

@@ -295,7 +295,7 @@ def test_weighted_rows_are_the_voxels_to_rounding() -> None:
     rng = np.random.default_rng(4)
     p = np.concatenate([rng.beta(0.2, 2, 30_000), np.arange(3601) / 3600, [0.0] * 99, [1.0] * 9])
     y = (rng.random((3, len(p))) < p).sum(axis=0).astype(np.uint8)
-    rows = reduced(p, y)
+    rows = reduced(p, y, np.full(len(p), 3, np.uint8))
     assert rows.n_voxels == len(p) and len(rows.weight) < len(p) / 2
     assert rows.weight @ rows.probability == pytest.approx(p.sum(), rel=1e-12)
     for n_bins in (10, 15, 60):
@@ -326,7 +326,8 @@ def test_intervals_and_nulls_of_weighted_rows_are_those_of_voxels() -> None:
     voxels_pane = cal.Pane.fill(
         p, label_counts=np.stack([3 - y, y], 1).astype(int), units=names[case], cases=names[case]
     )
-    parts = [reduced(p[case == i], y[case == i]) for i in range(n_cases)]
+    three = np.full(n // n_cases, 3, np.uint8)
+    parts = [reduced(p[case == i], y[case == i], three) for i in range(n_cases)]
     positives = np.concatenate([each.positives for each in parts])
     of = np.repeat(names, [len(each.weight) for each in parts])
     rows_pane = cal.Pane.fill(

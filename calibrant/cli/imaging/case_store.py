@@ -16,16 +16,24 @@ from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.reduction import WeightedRows
 
 # Raised when the checks or the reduction change: cases of earlier formats are read again.
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
 class ReducedCase:
-    """Rows of a case: of the region of interest, and of the complete volume; and the SHA-256 of each file by its column."""
+    """A case that was read.
+
+    Attributes
+    ----------
+    region, complete : rows of the region of interest, and of the complete volume
+    n_readers, n_adjusted : as in `CaseArrays`
+    digests : SHA-256 of each file by its column
+    """
 
     region: WeightedRows
     complete: WeightedRows
     n_readers: int
+    n_adjusted: int = 0
     digests: dict[str, str] = field(default_factory=dict)
 
 
@@ -49,11 +57,12 @@ class CaseStore:
                 if str(found["key"]) != self._key(case):
                     return None
                 parts = [
-                    WeightedRows(*(found[f"{name}_{i}"] for i in range(3)))
+                    WeightedRows(*(found[f"{name}_{i}"] for i in range(4)))
                     for name in ("region", "complete")
                 ]
                 digests: dict[str, str] = json.loads(str(found["digests"]))
-                return ReducedCase(parts[0], parts[1], int(found["n_readers"]), digests)
+                n_readers, n_adjusted = int(found["n_readers"]), int(found["n_adjusted"])
+                return ReducedCase(parts[0], parts[1], n_readers, n_adjusted, digests)
         except (FileNotFoundError, BadZipFile, KeyError, ValueError, EOFError):
             return None
 
@@ -64,13 +73,14 @@ class CaseStore:
         columns: dict[str, Any] = {
             f"{name}_{i}": column
             for name, rows in (("region", reduced.region), ("complete", reduced.complete))
-            for i, column in enumerate((rows.probability, rows.positives, rows.weight))
+            for i, column in enumerate((rows.probability, rows.positives, rows.rated, rows.weight))
         }
         with draft.open("wb") as file:
             np.savez_compressed(
                 file,
                 key=np.array(self._key(case)),
                 n_readers=np.array(reduced.n_readers),
+                n_adjusted=np.array(reduced.n_adjusted),
                 digests=np.array(json.dumps(reduced.digests)),
                 **columns,
             )

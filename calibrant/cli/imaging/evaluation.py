@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.cli.imaging.case_store import CaseStore, ReducedCase
-from calibrant.cli.imaging.checked_case import read_case
+from calibrant.cli.imaging.checked_case import CaseArrays, read_case
 from calibrant.cli.imaging.manifest import ManifestCase
+from calibrant.cli.imaging.masks import MaskLabels
 from calibrant.cli.imaging.reduction import WeightedRows, reduced
 from calibrant.cli.imaging.region import automatic_region
+from calibrant.cli.imaging.voxel_pane import SPEC, VoxelPane
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import digest
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.pane import Pane
-from calibrant.core.spec import PaneSpec
 from calibrant.input.arrays import read_arrays
 from calibrant.metrics import requested
 
-SPEC = PaneSpec("binary", 2)
 # Metrics that weighted rows give exactly as the voxels do, with their intervals (tests compare them).
 METRICS = ("accuracy", "ece", "brier", "nll", "dice", "ml1_ece")
 DEFAULT_METRICS = ("ece", "brier", "nll", "accuracy", "dice", "ml1_ece")
@@ -36,10 +36,17 @@ class ImageSettings:
     ----------
     class_index : class that is scored against the rest, None for one probability per voxel
     is_automatic : whether regions are computed where the manifest names none
+    ignored : values of masks that are no label
     """
 
     class_index: int | None = None
     is_automatic: bool = False
+    ignored: tuple[int, ...] = ()
+
+    @property
+    def labels(self) -> MaskLabels:
+        """What the values of masks mean."""
+        return MaskLabels(self.class_index, self.ignored)
 
 
 @dataclass
@@ -49,24 +56,25 @@ class ImageResults:
     Attributes
     ----------
     region, complete : of the regions of interest, and of the complete volumes
-    scanners : region pane by scanner
+    scanners : of the regions, by scanner
     cases : with the number of voxels in the region and in the volume, and of readers
     digests : by case, the SHA-256 of each file by its column
     failed : cases that could not be read, with the reason
-    n_voxels, n_ratings : in the regions
+    n_positives : positive ratings in the complete volumes
+    n_adjusted : voxels whose probability was set to 0 or 1
     n_compared, differing : voxels in the regions with two or more ratings, and the sum of their shares of differing pairs
     n_resumed : cases that an earlier run had finished
     seconds : of this run
     """
 
-    region: Pane = field(default_factory=lambda: Pane(SPEC))
-    complete: Pane = field(default_factory=lambda: Pane(SPEC))
-    scanners: dict[str, Pane] = field(default_factory=dict)
+    region: VoxelPane = field(default_factory=VoxelPane)
+    complete: VoxelPane = field(default_factory=VoxelPane)
+    scanners: dict[str, VoxelPane] = field(default_factory=dict)
     cases: list[tuple[ManifestCase, int, int, int]] = field(default_factory=list)
     digests: dict[str, dict[str, str]] = field(default_factory=dict)
     failed: list[tuple[ManifestCase, str]] = field(default_factory=list)
-    n_voxels: int = 0
-    n_ratings: int = 0
+    n_positives: int = 0
+    n_adjusted: int = 0
     n_compared: int = 0
     differing: float = 0.0
     n_resumed: int = 0
@@ -146,66 +154,76 @@ def reduce_case(case: ManifestCase, settings: ImageSettings) -> ReducedCase:
             "background makes every error small."
         )
         raise InputFileError(case.probability, detail, "no_roi")
-    arrays = read_case(case, settings.class_index)
-    region = arrays.roi
-    if region is None:
-        if arrays.spacing_mm is None:
-            detail = "The file does not state the distance of voxels, which --roi auto needs. Name a region in the column roi."
-            raise InputFileError(case.probability, detail, "no_spacing")
-        region = automatic_region(arrays.probability, arrays.positives, arrays.spacing_mm)
-        if not region.any():
-            detail = (
-                "No reader marked a voxel and no probability is above 0.01: the region is empty."
-            )
-            raise InputFileError(case.probability, detail, "empty_roi")
+    arrays = read_case(case, settings.labels)
+    region = _automatic(case, arrays) if arrays.roi is None else arrays.roi
+    rows = reduced(arrays.probability, arrays.positives, arrays.rated, region)
+    if not len(rows.weight):
+        detail = "No reader gave a label in the region of interest: every value there is ignored."
+        raise InputFileError(case.probability, detail, "empty_roi")
     return ReducedCase(
-        reduced(arrays.probability, arrays.positives, region),
-        reduced(arrays.probability, arrays.positives),
+        rows,
+        reduced(arrays.probability, arrays.positives, arrays.rated),
         arrays.n_readers,
+        arrays.n_adjusted,
         {name: digest(path) for name, path in case.columns.items()},
     )
+
+
+def _automatic(case: ManifestCase, arrays: CaseArrays) -> NDArray[np.bool_]:
+    """Return the region around the voxels that readers marked or that have a probability, void ones left out."""
+    if arrays.spacing_mm is None:
+        detail = "The file does not state the distance of voxels, which --roi auto needs. Name a region in the column roi."
+        raise InputFileError(case.probability, detail, "no_spacing")
+    scores = arrays.probability
+    if not arrays.rated.all():
+        scores = np.where(arrays.rated > 0, scores, 0.0)
+    region = automatic_region(scores, arrays.positives, arrays.spacing_mm)
+    if not region.any():
+        detail = "No reader marked a voxel and no probability is above 0.01: the region is empty."
+        raise InputFileError(case.probability, detail, "empty_roi")
+    return region
 
 
 def _add(found: ImageResults, read: list[tuple[ManifestCase, ReducedCase]]) -> None:
     """Add the cases of one patient, who is complete in one fill."""
     if not read:
         return
-    _fill(found.region, ((case, each.region, each.n_readers) for case, each in read))
-    _fill(found.complete, ((case, each.complete, each.n_readers) for case, each in read))
+    _fill(found.region, [(case, each.region) for case, each in read])
+    _fill(found.complete, [(case, each.complete) for case, each in read])
     for scanner in {case.scanner for case, _ in read} - {None}:
-        pane = found.scanners.setdefault(str(scanner), Pane(SPEC))
-        part = [(case, each) for case, each in read if case.scanner == scanner]
-        _fill(pane, ((case, each.region, each.n_readers) for case, each in part))
+        part = [(case, each.region) for case, each in read if case.scanner == scanner]
+        _fill(found.scanners.setdefault(str(scanner), VoxelPane()), part)
     for case, each in read:
-        n = each.region.n_voxels
         found.digests[case.name] = each.digests
-        found.cases.append((case, n, each.complete.n_voxels, each.n_readers))
-        found.n_voxels += n
-        found.n_ratings += n * each.n_readers
-        if each.n_readers > 1:
-            pairs = each.n_readers * (each.n_readers - 1) / 2
-            differ = each.region.positives * (each.n_readers - each.region.positives) / pairs
-            found.n_compared += n
-            found.differing += float(each.region.weight @ differ)
+        sizes = each.region.n_voxels, each.complete.n_voxels
+        found.cases.append((case, *sizes, each.n_readers))
+        found.n_positives += each.complete.n_of(each.complete.positives)
+        found.n_adjusted += each.n_adjusted
+        _compare(found, each.region)
 
 
-def _fill(pane: Pane, parts: Iterable[tuple[ManifestCase, WeightedRows, int]]) -> None:
-    listed = list(parts)
-    counts = [
-        np.column_stack([n_readers - rows.positives, rows.positives])
-        for _, rows, n_readers in listed
-    ]
-    names = [np.full(len(rows.weight), case.name, object) for case, rows, _ in listed]
-    patient = np.full(sum(map(len, names)), listed[0][0].patient, object)
+def _compare(found: ImageResults, rows: WeightedRows) -> None:
+    """Add the pairs of ratings of one voxel, and those that differ."""
+    several = rows.rated > 1
+    weight, n, y = rows.weight[several], rows.rated[several], rows.positives[several]
+    found.n_compared += rows.n_of(several)
+    found.differing += float(weight @ (y * (n - y) / (n * (n - 1) / 2)))
+
+
+def _fill(target: VoxelPane, parts: Sequence[tuple[ManifestCase, WeightedRows]]) -> None:
+    names = [np.full(len(rows.weight), case.name, object) for case, rows in parts]
+    patient = np.full(sum(map(len, names)), parts[0][0].patient, object)
     batch = read_arrays(
-        np.concatenate([rows.probability for _, rows, _ in listed]),
-        label_counts=np.concatenate(counts),
-        weights=np.concatenate([rows.weight for _, rows, _ in listed]),
+        np.concatenate([rows.probability for _, rows in parts]),
+        label_counts=np.concatenate([rows.label_counts for _, rows in parts]),
+        weights=np.concatenate([rows.weight for _, rows in parts]),
         units=patient,
         cases=np.concatenate(names),
         spec=SPEC,
     )
-    pane.fill_batch(batch)
+    target.pane.fill_batch(batch)
+    for _, rows in parts:
+        target.count(rows)
 
 
 def default_folder(manifest: Path) -> Path:

@@ -34,8 +34,7 @@ def contents_of(
 ) -> ReportContents:
     """Return the contents of the report; results are those of the regions of interest. `shown` names the manifest."""
     keys = keys_of(settings.metrics)
-    metrics = _report(found.region, keys, settings)
-    metrics["n_ratings"] = found.n_ratings
+    metrics = found.region.evaluate(keys, settings)
     readers = Counter(n for _, _, _, n in found.cases)
     n_received = len(found.cases) + len(found.failed)
     return ReportContents(
@@ -43,12 +42,10 @@ def contents_of(
         metrics=metrics,
         subject=_subject(found, shown, images),
         generated_at=now(),
-        reliability=found.region.reliability(
-            bins=settings.bins, raters=settings.raters, ci=settings.ci
-        ).to_dict(),
-        temperature=found.region.temperature(raters=settings.raters, ci=settings.ci).to_dict(),
+        reliability=found.region.reliability(settings),
+        temperature=found.region.temperature(settings),
         tolerance=settings.tolerance,
-        detectable=_detectable(found.region, settings),
+        detectable=_detectable(found.region.pane, settings),
         n_cases=len(found.cases),
         n_cases_received=n_received,
         left_out=[
@@ -56,13 +53,13 @@ def contents_of(
             for case, reason in found.failed
         ],
         subgroups=[
-            Subgroup(f"scanner {name}", _report(pane, ["ece"], settings))
+            Subgroup(f"scanner {name}", pane.evaluate(["ece"], settings))
             for name, pane in sorted(found.scanners.items())
         ],
         rater_disagreement=found.differing / found.n_compared if found.n_compared else None,
         extra_tables=[
             _readers(readers),
-            _compared(metrics, _report(found.complete, keys, settings)),
+            _compared(metrics, found.complete.evaluate(keys, settings)),
             _cases(found),
         ],
         versions=[*software(), (shown, f"SHA-256 {digest(manifest)}")],
@@ -70,17 +67,8 @@ def contents_of(
     )
 
 
-def _report(pane: Pane, keys: list[str], settings: EvaluationSettings) -> Result:
-    """Return the metrics; counts are of voxels, each of which has the weight one."""
-    found = pane.evaluate(
-        keys, bins=settings.bins, raters=settings.raters, ci=settings.ci, scope=settings.scope
-    ).to_dict()
-    n = round(pane.weight)
-    return found | {"n_predictions": n, "n_labelled": n}
-
-
 def _subject(found: ImageResults, shown: str, images: ImageSettings) -> list[tuple[str, str]]:
-    share = found.n_voxels / max(sum(n for _, _, n, _ in found.cases), 1)
+    share = found.region.n_voxels / max(sum(n for _, _, n, _ in found.cases), 1)
     return [
         ("Manifest", shown),
         ("Class", "1" if images.class_index is None else f"{images.class_index} against the rest"),
@@ -88,8 +76,27 @@ def _subject(found: ImageResults, shown: str, images: ImageSettings) -> list[tup
         ("Region of interest", _region(found)),
         ("Share of the voxels in it", percent(share)),
         ("Prediction", "one voxel in the region of interest"),
+        *_not_as_sent(found, images),
         *_same_scores(found),
     ]
+
+
+def _not_as_sent(found: ImageResults, images: ImageSettings) -> list[tuple[str, str]]:
+    """Return which values of masks are no label, and how many probabilities were adjusted."""
+    rows = []
+    if images.ignored:
+        listed = ", ".join(map(str, images.ignored))
+        rows.append(
+            ("Ignored values of masks", f"{listed}: no label, neither the class nor the rest")
+        )
+    if found.n_adjusted:
+        rows.append(
+            (
+                "Adjusted",
+                f"{found.n_adjusted:,} probabilities outside [0, 1] by rounding were set to 0 or 1",
+            )
+        )
+    return rows
 
 
 def _region(found: ImageResults) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from calibrant.cli.evaluation import EvaluationSettings
 from calibrant.cli.imaging.case_store import CaseStore
 from calibrant.cli.imaging.evaluation import (
+    ImageResults,
     ImageSettings,
     default_folder,
     evaluate_cases,
@@ -42,6 +43,7 @@ def evaluated(
     """
     keys_of(settings.metrics)
     cases = read_manifest(manifest, pseudonyms, form)
+    _reject_ignored_class(manifest, images)
     store = CaseStore(folder or default_folder(manifest), vars(images).copy())
     with Progress() as progress:
         progress.begin("reading cases", len(cases))
@@ -57,6 +59,7 @@ def evaluated(
         raise InputFileError(
             manifest, f"No case could be read. The first, {case.name}: {reason}", "no_case"
         )
+    _reject_unmarked(manifest, found, images)
     peak = peak_bytes()
     text = f"{len(found.cases)} of {len(cases)} cases in {found.seconds:.1f} s"
     text += f" ({found.n_resumed} from an earlier run)" if found.n_resumed else ""
@@ -65,3 +68,21 @@ def evaluated(
     return contents_of(
         found, manifest, settings, images, title or f"Calibration of {shown.stem}", shown.name
     )
+
+
+def _reject_ignored_class(manifest: Path, images: ImageSettings) -> None:
+    wanted = 1 if images.class_index is None else images.class_index
+    if wanted in images.ignored:
+        detail = f"Received --ignore-label {wanted}, which is the class that is scored."
+        raise InputFileError(manifest, detail, "ignored_class")
+
+
+def _reject_unmarked(manifest: Path, found: ImageResults, images: ImageSettings) -> None:
+    """Reject a class that no reader marked in any case: it is probably another one than meant."""
+    if images.class_index is None or found.n_positives:
+        return
+    detail = (
+        f"No reader marked class {images.class_index} in any of the {len(found.cases)} cases; expected masks with this value. "
+        "Correct --class."
+    )
+    raise InputFileError(manifest, detail, "unmarked_class")

@@ -82,7 +82,13 @@ def _nifti(path: Path) -> Volume:
     if not abs(np.linalg.det(affine)) > 0:
         detail = "Received an affine without a volume per voxel; expected distances above 0. Export the file again."
         raise InputFileError(path, detail, "affine")
-    return Volume(path, np.asarray(array), affine)
+    return Volume(path, _without_unit_axes(np.asarray(array)), affine)
+
+
+def _without_unit_axes(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an image without axes of length 1 after the three of space, such as one time or one channel."""
+    unit = tuple(axis for axis in range(3, array.ndim) if array.shape[axis] == 1)
+    return np.squeeze(array, unit)
 
 
 def _dicom(path: Path) -> Volume:

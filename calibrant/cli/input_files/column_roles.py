@@ -17,6 +17,7 @@ class ColumnRoles:
     logits : whether the scores are logits; None to go by names
     classes : names of the classes
     form : of the cells
+    ignored : labels that mean no label
     """
 
     scores: str | None = None
@@ -30,3 +31,4 @@ class ColumnRoles:
     logits: bool | None = None
     classes: tuple[str, ...] | None = None
     form: TextFormat = DEFAULT_FORMAT
+    ignored: tuple[int, ...] = ()

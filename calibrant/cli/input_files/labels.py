@@ -16,7 +16,7 @@ from calibrant.input.missing_texts import OFTEN_MISSING
 
 def class_indices(
     columns: list[list[str | None]],
-    classes: list[str] | None,
+    classes: KnownClasses,
     table: FileTable,
     label: str | None,
     raters: list[str],
@@ -28,14 +28,13 @@ def class_indices(
     InputFileError
         A label is neither a class index nor the name of a class.
     """
-    known_classes = KnownClasses(classes or ())
     found: list[list[int | None]] = []
     names: list[str | None] = [*raters] if raters else [label]
     for text_column, name in zip(columns, names, strict=True):
         known: dict[str | None, int | None] = {None: None}
         for row, text in enumerate(text_column):
             if text not in known:
-                known[text] = _class_index(str(text), known_classes, table, name, row)
+                known[text] = _class_index(str(text), classes, table, name, row)
         found.append([known[text] for text in text_column])
     if len(found) == 1:
         (single,) = found
@@ -50,11 +49,16 @@ class KnownClasses:
     Parameters
     ----------
     names : of the classes; empty for indices
+    ignored : numbers that mean no label
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = list(names)
+    def __init__(self, names: Sequence[str], ignored: Sequence[int] = ()) -> None:
+        self.names, self._ignored = list(names), frozenset(ignored)
         self.places, self.are_names = class_places(names), has_numbers(names)
+
+    def is_ignored(self, text: str) -> bool:
+        """Return whether a text means no label."""
+        return bool(self._ignored) and class_index(text, {}, False) in self._ignored
 
     def expected(self, text: str) -> str:
         """Return what was expected instead of a text, and what to do."""
@@ -71,7 +75,9 @@ class KnownClasses:
 
 def _class_index(
     text: str, classes: KnownClasses, table: FileTable, name: str | None, row: int
-) -> int:
+) -> int | None:
+    if classes.is_ignored(text):
+        return None
     found = class_index(text, classes.places, classes.are_names)
     if found is not None:
         return found

@@ -11,7 +11,7 @@ from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
-from calibrant.cli.input_files.labels import class_indices
+from calibrant.cli.input_files.labels import KnownClasses, class_indices
 from calibrant.client import Pseudonyms
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
@@ -81,7 +81,13 @@ def read_scored(
         "logits" if is_logits else "probabilities": scores[:, 0]
         if scores.shape[1] == 1
         else scores,
-        "labels": class_indices(labels, classes, files.label_table, label_name, raters),
+        "labels": class_indices(
+            labels,
+            KnownClasses(classes or (), roles.ignored),
+            files.label_table,
+            label_name,
+            raters,
+        ),
     }
     for argument, option in (("units", "unit"), ("cases", "case"), ("ids", "id")):
         found = files.names(option, order)

@@ -1,0 +1,95 @@
+"""The probability of one class in an image of probabilities."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.cli.imaging.grids import squeezed, without_channel
+from calibrant.cli.imaging.volumes import Volume
+from calibrant.cli.input_files.errors import InputFileError
+
+# Values that differ from 0 or 1 by less are set to it.
+MAX_ROUNDING = 1e-5
+Floats = NDArray[np.floating]
+
+
+def scores_of(volume: Volume, shape: tuple[int, ...], class_index: int | None) -> Floats:
+    """Return the values of the class; of several channels, the last axis, and in NumPy files the first or last one.
+
+    `shape` is that of a reader's mask; files that state their place in space do not need it. Axes of length 1 count as
+    none.
+
+    Raises
+    ------
+    InputFileError
+        Another shape or type, or several classes of which none is named.
+    """
+    array = volume.array
+    shape = array.shape[:3] if volume.affine is not None else without_channel(shape)
+    if squeezed(array.shape) != squeezed(shape):
+        array = _of_class(volume, shape, class_index)
+    if not np.issubdtype(array.dtype, np.floating):
+        detail = f"Received values of type {array.dtype}; expected probabilities from 0 to 1."
+        raise InputFileError(volume.path, detail, "range")
+    return array.reshape(shape)
+
+
+def _of_class(volume: Volume, shape: tuple[int, ...], class_index: int | None) -> Floats:
+    array = volume.array
+    last = array.ndim - 1
+    either = (0, last) if volume.affine is None else (last,)
+    fitting = [axis for axis in either if _without(array.shape, axis) == squeezed(shape)]
+    # With as many axes as the mask, another length is a lost slice, not a class.
+    axes = fitting if array.ndim > len(shape) else []
+    if len(axes) != 1:
+        detail = f"Received shape {array.shape}; expected {shape} as of the readers, or one more axis of classes."
+        raise InputFileError(volume.path, detail, "shape")
+    n_classes = array.shape[axes[0]]
+    if class_index is None:
+        detail = f"Received probabilities of {n_classes} classes; name the one to score: --class."
+        raise InputFileError(volume.path, detail, "class")
+    if class_index >= n_classes:
+        detail = f"Received {n_classes} classes; expected more than --class {class_index}."
+        raise InputFileError(volume.path, detail, "class")
+    return np.asarray(np.take(array, class_index, axes[0]))
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return squeezed(shape[:axis] + shape[axis + 1 :])
+
+
+def counted_scores(
+    path: Path, scores: Floats, rated: NDArray[np.uint8], roi: NDArray[np.bool_] | None
+) -> tuple[Floats, int]:
+    """Return the scores with values that differ from 0 or 1 by rounding set to it, and how many these are.
+
+    Voxels outside the region without a probability are unrated from now on: `rated` is changed.
+
+    Raises
+    ------
+    InputFileError
+        A value outside [0, 1] of a voxel that counts.
+    """
+    low, high = float(scores.min()), float(scores.max())
+    if low >= 0.0 and high <= 1.0:
+        return scores, 0
+    near = (scores >= -MAX_ROUNDING) & (scores <= 1.0 + MAX_ROUNDING)
+    counts = rated > 0 if roi is None else (rated > 0) & roi
+    if (counts & ~near).any():
+        raise InputFileError(path, _out_of_range(scores[counts]), "range")
+    rated[~near] = 0
+    n_adjusted = int(((scores < 0.0) | (scores > 1.0))[near & counts].sum())
+    return np.clip(np.where(near, scores, 0.0), 0.0, 1.0).astype(scores.dtype), n_adjusted
+
+
+def _out_of_range(scores: Floats) -> str:
+    if np.isnan(scores).any():
+        return "Received NaN in voxels that count; expected probabilities from 0 to 1. Leave these voxels out of the region: column roi."
+    low, high = float(scores.min()), float(scores.max())
+    detail = f"Received values from {low:g} to {high:g}; expected probabilities from 0 to 1. Nothing is clipped."
+    if low >= 0.0 and 1.5 < high <= 100.0:
+        return f"{detail} If these are percent, divide them by 100."
+    return f"{detail} If these are logits, export them after a sigmoid or softmax."
