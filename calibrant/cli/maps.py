@@ -14,6 +14,7 @@ from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
+from calibrant.cli.table_options import Decimal, Delimiter, text_format
 from calibrant.cli.terminal import fail, output
 from calibrant.core.errors import CalibrationInputError
 from calibrant.results import CalibrationMap
@@ -57,11 +58,13 @@ def apply(
         bool | None, typer.Option("--logits/--probabilities", help="what FILE holds")
     ] = None,
     scores: Annotated[str | None, typer.Option(help="columns of FILE with the scores")] = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = ".",
 ) -> None:
     """Recalibrate the scores of a file with a map. No server is needed."""
     try:
         fitted = CalibrationMap.from_dict(_read_json(map_file))
-        table = read_table(file)
+        table = read_table(file, text_format(None, delimiter, decimal))
         values, _, is_logits, why = Files(table, table, ColumnRoles(scores, logits=logits)).scores()
         found = fitted(probabilities(values, is_logits))
     except (InputFileError, CalibrationInputError, ValueError, KeyError) as error:

@@ -13,10 +13,16 @@ from calibrant.cli.connection import DEFAULT_URL, Key, Url, service
 from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
-from calibrant.cli.input_files.text_format import TextFormat, na_texts
 from calibrant.cli.progress import Progress
 from calibrant.cli.pseudonyms import Salt, pseudonyms_of
-from calibrant.cli.table_options import IgnoreLabel, Na, ignored_labels
+from calibrant.cli.table_options import (
+    Decimal,
+    Delimiter,
+    IgnoreLabel,
+    Na,
+    ignored_labels,
+    text_format,
+)
 from calibrant.cli.terminal import fail, output
 from calibrant.core.errors import CalibrationInputError
 
@@ -45,13 +51,15 @@ def push(
     label: Annotated[Text, typer.Option(help="column of the labels")] = None,
     classes: Annotated[Text, typer.Option(help="names of the classes: cat,dog")] = None,
     na: Na = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = ".",
     ignore_label: IgnoreLabel = None,
     salt: Salt = None,
 ) -> None:
     """Send predictions with their labels to a service. The same files sent again count once."""
     roles = ColumnRoles(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
-        None if classes is None else tuple(classes.split(",")), TextFormat(na_texts(na)),
+        None if classes is None else tuple(classes.split(",")), text_format(na, delimiter, decimal),
         ignored_labels(ignore_label),
     )  # fmt: skip
     try:

@@ -15,12 +15,18 @@ from calibrant.cli.imaging.evaluation import ImageSettings
 from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
-from calibrant.cli.input_files.text_format import TextFormat, na_texts
 from calibrant.cli.progress import Progress
 from calibrant.cli.pseudonyms import Salt, pseudonyms_of
 from calibrant.cli.score_report import contents_of
 from calibrant.cli.score_tables import show
-from calibrant.cli.table_options import IgnoreLabel, Na, ignored_labels
+from calibrant.cli.table_options import (
+    Decimal,
+    Delimiter,
+    IgnoreLabel,
+    Na,
+    ignored_labels,
+    text_format,
+)
 from calibrant.cli.terminal import fail, output
 from calibrant.client import Pseudonyms
 from calibrant.core.errors import CalibrationInputError
@@ -140,6 +146,8 @@ def score(
         ),
     ] = False,
     na: Na = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = ".",
     ignore_label: IgnoreLabel = None,
     salt: Salt = None,
 ) -> None:
@@ -160,7 +168,7 @@ def score(
         fail(f"Received --roi {roi!r}; expected auto. Files of regions go into the column roi.", 2)
     roles = ColumnRoles(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
-        None if classes is None else tuple(classes.split(",")), TextFormat(na_texts(na)),
+        None if classes is None else tuple(classes.split(",")), text_format(na, delimiter, decimal),
         ignored_labels(ignore_label),
     )  # fmt: skip
     settings = EvaluationSettings(metrics, bins, policy, scope, ci, tolerance, days, compat)

@@ -7,14 +7,17 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.cli.evaluation import FileEvaluation
 from calibrant.cli.input_files.scored_data import ScoredData
 from calibrant.core.documents import Result
+from calibrant.input.columns import SUM_LENIENT
 from calibrant.kernel import status
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
 from calibrant.quality_report.numbers import plain_number
 
+LOOKS_LIKE_PROBABILITIES = "the scores were read as logits, but every row is in [0, 1] and sums to 1, as probabilities do. If they are: --probabilities"
 SUMS = {"kernel": "the compiled kernel of calibrant", "numpy": "NumPy, without the compiled kernel"}
 
 
@@ -74,9 +77,22 @@ def subject(data: ScoredData) -> list[tuple[str, str]]:
         file, column = data.unused_id
         text = f"matched by order; the column {column} of {file} was not used. To match by it: --id {column}, a column of both files"
         rows.append(("Rows", text))
+    if data.is_logits and look_like_probabilities(data.batch.scores):
+        rows.append(("Warning", LOOKS_LIKE_PROBABILITIES))
     if data.classes:
         rows.append(("Classes", ", ".join(data.classes)))
     return rows
+
+
+def look_like_probabilities(scores: NDArray[np.float64]) -> bool:
+    """Return whether all rows of logits are in [0, 1] and sum to 1.
+
+    >>> look_like_probabilities(np.array([[0.25, 0.75]])), look_like_probabilities(np.array([[0.0, 1.2]]))
+    (True, False)
+    """
+    if scores.min() < 0.0 or scores.max() > 1.0:
+        return False
+    return bool((np.abs(scores.sum(axis=1) - 1.0) <= SUM_LENIENT).all())
 
 
 def left_out(found: FileEvaluation) -> list[LeftOut]:

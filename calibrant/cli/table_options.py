@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from calibrant.cli.input_files.text_format import TextFormat, na_texts
 from calibrant.cli.terminal import fail
 
 Na = Annotated[
@@ -17,6 +18,18 @@ Na = Annotated[
     ),
 ]
 
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        "--delimiter",
+        metavar="CHARACTER",
+        help="between the cells of text files, or tab. Default: comma, in .tsv tab",
+    ),
+]
+Decimal = Annotated[
+    str,
+    typer.Option("--decimal", metavar="CHARACTER", help="of numbers in text files: . or ,"),
+]
 IgnoreLabel = Annotated[
     str | None,
     typer.Option(
@@ -37,3 +50,19 @@ def ignored_labels(option: str | None) -> tuple[int, ...]:
         return tuple(int(each) for each in option.split(",")) if option is not None else ()
     except ValueError:
         fail(f"Received --ignore-label {option!r}; expected whole numbers separated by commas.", 2)
+
+
+def text_format(na: str | None, delimiter: str | None, decimal: str) -> TextFormat:
+    """Return the form of cells; end the command if an option is not allowed."""
+    if delimiter in ("tab", r"\t"):
+        delimiter = "\t"
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '\r\n"'):
+        fail(f"Received --delimiter {delimiter!r}; expected one character, or tab.", 2)
+    if decimal not in (".", ","):
+        fail(f"Received --decimal {decimal!r}; expected . or ,", 2)
+    if decimal == "," and delimiter in (None, ","):
+        fail(
+            "Received --decimal , without --delimiter; expected another delimiter: --delimiter ';'",
+            2,
+        )
+    return TextFormat(na_texts(na), delimiter, decimal == ",")

@@ -134,4 +134,4 @@ def test_another_separator_is_named(text: str, expected: str, tmp_path: Path, ru
     path = tmp_path / "scores.csv"
     path.write_text(text)
     error = run("score", path).error
-    assert f"Received {expected} between the columns" in error and "with commas. (delim" in error
+    assert f"Received {expected} between the columns" in error and "Pass --delimiter " in error

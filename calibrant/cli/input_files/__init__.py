@@ -1,1 +1,1 @@
-"""Files of predictions and labels: .npy, .npz, .csv, .tsv, .parquet, .arrow and .json."""
+"""Files of predictions and labels: .npy, .npz, .csv, .tsv, .parquet, .arrow, .json and .jsonl."""

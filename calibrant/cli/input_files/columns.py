@@ -323,5 +323,7 @@ class Files:
         detail = first.detail.removesuffix(LOGITS_ADVICE)
         if detail != first.detail:
             detail += " If the file holds logits, pass --logits."
+        if first.rule in ("row_sum", "range") and self.roles.scores is None and len(scores) > 1:
+            detail += f" Columns read as scores: {listed(scores)}. Others: --scores."
         line = None if first.row is None else table.line(first.row)
         return InputFileError(table.path, detail, first.rule, column, first.row, line)

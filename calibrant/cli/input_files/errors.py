@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 
 class InputFileError(ValueError):
@@ -39,3 +41,28 @@ class InputFileError(ValueError):
         if row is not None:
             place += f", row {row}" + ("" if line is None else f" (line {line})")
         super().__init__(f"{place}: {detail} ({rule})")
+
+
+class FormatErrors:
+    """Turn what a reader of a format raises into an error that names the file."""
+
+    def __init__(self, path: Path, expected: str) -> None:
+        self.path, self.expected = path, expected
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, InputFileError | OSError):
+            return
+        if isinstance(error, RecursionError):
+            detail = f"Expected {self.expected} of few levels; it is nested too deeply."
+            raise InputFileError(self.path, detail, "format") from error
+        if isinstance(error, MemoryError):
+            detail = f"Expected {self.expected} that fits in memory; its head states {error}"
+            raise InputFileError(self.path, detail, "memory") from error
+        if isinstance(error, ValueError | EOFError | BadZipFile):
+            # numpy advises to load pickles unsafely.
+            reason = "it holds Python objects" if "pickle" in str(error) else str(error)
+            detail = f"Expected {self.expected}; reading failed: {reason}"
+            raise InputFileError(self.path, detail, "format") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from calibrant.cli.extras import needed_by
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.compressed import GZIP, ending_of
+from calibrant.cli.input_files.errors import FormatErrors, InputFileError
+from calibrant.cli.input_files.json_files import read_json, read_json_lines
 from calibrant.cli.input_files.tables import ColumnTable, FileTable
 from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.cli.input_files.text_tables import TextTable
@@ -26,9 +27,13 @@ def read_table(path: Path, form: TextFormat = DEFAULT_FORMAT) -> FileTable:
     MissingExtraError
         Its format needs an extra.
     """
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        detail = f"Received the ending {path.suffix!r}; expected one of {', '.join(READERS)}."
+    ending = ending_of(path)
+    reader = READERS.get(ending)
+    if reader is None or (path.suffix.lower() == GZIP and ending not in COMPRESSED):
+        detail = (
+            f"Received the ending {''.join(path.suffixes[-2:])!r}; expected one of {', '.join(READERS)}, "
+            f"or one of {', '.join(COMPRESSED)} with {GZIP}."
+        )
         raise InputFileError(path, detail, "format")
     if not path.is_file():
         raise InputFileError(path, "The file does not exist. Check the path.", "missing")
@@ -38,7 +43,7 @@ def read_table(path: Path, form: TextFormat = DEFAULT_FORMAT) -> FileTable:
 def _npy(path: Path, form: TextFormat) -> FileTable:
     with FormatErrors(path, "a NumPy array"):
         array = np.load(path, allow_pickle=False)
-    columns = {array_name(path): _rows(path, array)}
+    columns = {path.stem: _rows(path, array)}
     return ColumnTable(path, columns, form.missing_texts, is_named=False)
 
 
@@ -48,40 +53,11 @@ def _npz(path: Path, form: TextFormat) -> FileTable:
     return ColumnTable(path, columns, form.missing_texts)
 
 
-def array_name(path: Path) -> str:
-    """Return the name of the only array of a file: the file's own."""
-    return path.stem
-
-
 def _rows(path: Path, array: Any, name: str | None = None) -> Any:
     if getattr(array, "ndim", 0) not in (1, 2):
         detail = f"Received an array of shape {np.shape(array)}; expected (n,) or (n, columns)."
         raise InputFileError(path, detail, "shape", name)
     return array
-
-
-def _json(path: Path, form: TextFormat) -> FileTable:
-    with FormatErrors(path, "JSON"):
-        found = json.loads(path.read_text("utf-8"))
-    if isinstance(found, dict) and isinstance(found.get("predictions"), list):
-        found = found["predictions"]
-    if isinstance(found, dict):
-        return ColumnTable(path, found, form.missing_beside_nulls)
-    if not isinstance(found, list) or not found:
-        raise InputFileError(path, "Expected a list of rows, or an object of columns.", "format")
-    if isinstance(found[0], dict):
-        return ColumnTable(path, _columns_of(path, found), form.missing_beside_nulls)
-    columns = {array_name(path): found}
-    return ColumnTable(path, columns, form.missing_beside_nulls, is_named=False)
-
-
-def _columns_of(path: Path, records: list[Any]) -> dict[str, list[Any]]:
-    names = list(dict.fromkeys(name for each in records if isinstance(each, dict) for name in each))
-    for row, each in enumerate(records):
-        if not isinstance(each, dict):
-            detail = f"Received {each!r:.60}; expected an object as in row 0."
-            raise InputFileError(path, detail, "record", None, row)
-    return {name: [each.get(name) for each in records] for name in names}
 
 
 def _parquet(path: Path, form: TextFormat) -> FileTable:
@@ -125,33 +101,6 @@ def _times(column: Any) -> list[str | None]:
     return [None if each is None else each.isoformat() for each in cut.to_pylist()]
 
 
-class FormatErrors:
-    """Turn what a reader of a format raises into an error that names the file."""
-
-    def __init__(self, path: Path, expected: str) -> None:
-        self.path, self.expected = path, expected
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        from zipfile import BadZipFile
-
-        if isinstance(error, InputFileError | OSError):
-            return
-        if isinstance(error, RecursionError):
-            detail = f"Expected {self.expected} of few levels; it is nested too deeply."
-            raise InputFileError(self.path, detail, "format") from error
-        if isinstance(error, MemoryError):
-            detail = f"Expected {self.expected} that fits in memory; its head states {error}"
-            raise InputFileError(self.path, detail, "memory") from error
-        if isinstance(error, ValueError | EOFError | BadZipFile):
-            # numpy advises to load pickles unsafely.
-            reason = "it holds Python objects" if "pickle" in str(error) else str(error)
-            detail = f"Expected {self.expected}; reading failed: {reason}"
-            raise InputFileError(self.path, detail, "format") from error
-
-
 READERS: dict[str, Callable[[Path, TextFormat], FileTable]] = {
     ".npy": _npy,
     ".npz": _npz,
@@ -160,5 +109,8 @@ READERS: dict[str, Callable[[Path, TextFormat], FileTable]] = {
     ".parquet": _parquet,
     ".arrow": _arrow,
     ".feather": _arrow,
-    ".json": _json,
+    ".json": read_json,
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
 }
+COMPRESSED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")

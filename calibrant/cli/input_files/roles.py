@@ -11,7 +11,10 @@ from calibrant.cli.input_files.tables import FileTable
 from calibrant.input.class_texts import names_of_numbers, numbers_of
 
 LABELS = ("label", "labels", "y", "y_true", "target", "targets", "class", "gt")
-SCORES = ("probabilities", "probability", "probs", "prob", "p", "scores", "softmax", "y_prob")
+SCORES = (
+    *("probabilities", "probability", "probs", "prob", "p", "scores", "softmax", "y_prob"),
+    *("score", "proba", "y_proba", "y_score", "y_pred_proba", "predicted_probability"),
+)
 LOGITS = ("logits", "logit")
 IDS = ("id", "ids")
 OTHERS = (
@@ -26,6 +29,8 @@ OTHERS = (
         "weights",
         "label_counts",
     ),
+    # Classes that a model chose, by a threshold on the score.
+    *("y_pred", "y_hat", "pred", "preds", "prediction", "predictions", "predicted", "threshold"),
     # pandas writes its index under an empty name.
     *("event_time", "timestamp", "index", "", "unnamed: 0"),
 )
@@ -74,7 +79,10 @@ def scores_of(table: FileTable, taken: Sequence[str]) -> list[str]:
         return free
     for usual in (SCORES, LOGITS):
         fitting = [name for name in free if name.lower() in usual]
-        if len(fitting) == 1:
+        if len(fitting) > 1:
+            detail = f"Received the columns {listed(fitting)}, each of which could hold the scores. Name one: --scores."
+            raise InputFileError(table.path, detail, "ambiguous_column")
+        if fitting:
             return fitting
     numbered = [(int(found[1]), name) for name in free if (found := _NUMBERED.fullmatch(name))]
     if numbered:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from calibrant.input.missing_texts import BLANK, MISSING_TEXTS
+from calibrant.input.number_text import number_of
 
 
 @dataclass(frozen=True)
@@ -15,9 +16,32 @@ class TextFormat:
     Attributes
     ----------
     na : texts that mean no value, besides those of the kind of file
+    delimiter : between the cells of text files; None for that of the ending
+    has_decimal_comma : whether numbers in text files are written with a comma
     """
 
     na: frozenset[str] = frozenset()
+    delimiter: str | None = None
+    has_decimal_comma: bool = False
+
+    def number(self, cell: str) -> float:
+        """Return the number in a cell of a text file.
+
+        Raises
+        ------
+        ValueError
+            It is no number.
+
+        Examples
+        --------
+        >>> TextFormat(has_decimal_comma=True).number("0,25")
+        0.25
+        """
+        if not self.has_decimal_comma:
+            return number_of(cell)
+        if "." in cell:
+            raise ValueError(f"no decimal comma: {cell!r}")
+        return number_of(cell.replace(",", "."))
 
     @property
     def missing_texts(self) -> frozenset[str]:

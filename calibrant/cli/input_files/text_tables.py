@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from calibrant.cli.input_files.compressed import ending_of, opened_text
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.tables import Floats
 from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.input.missing_texts import value_of
-from calibrant.input.number_text import number_of
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 # Rows that are converted at once.
 ROWS = 4096
 
@@ -36,15 +38,15 @@ class TextTable:
     """
 
     def __init__(self, path: Path, form: TextFormat = DEFAULT_FORMAT) -> None:
-        self.path, self.missing = path, form.missing_texts
-        self._delimiter = DELIMITERS[path.suffix.lower()]
+        self.path, self.missing, self._form = path, form.missing_texts, form
+        self._delimiter = form.delimiter or DELIMITERS[ending_of(path)]
         first = next(self._lines(), None)
         if first is None:
             detail = "Received an empty file; expected rows. Check the path."
             raise InputFileError(path, detail, "empty")
         cells = [cell.strip() for cell in first[1]]
         self._reject_delimiter(cells)
-        self.is_named = not all(_is_number(cell) for cell in cells)
+        self.is_named = not all(map(self._is_number, cells))
         self.names = cells if self.is_named else [str(place) for place in range(len(cells))]
         repeated = next((name for name, n in Counter(self.names).items() if n > 1), None)
         if repeated is not None:
@@ -57,8 +59,12 @@ class TextTable:
             return
         for separator, name in SEPARATORS.items():
             if separator in cells[0] and separator != self._delimiter:
-                expected = SEPARATORS[self._delimiter]
-                detail = f"Received {name} between the columns of the first line; expected {expected}. Save the file with {expected}."
+                expected = SEPARATORS.get(self._delimiter, repr(self._delimiter))
+                written = "tab" if separator == "\t" else f"'{separator}'"
+                detail = (
+                    f"Received {name} between the columns of the first line; expected {expected}. "
+                    f"Pass --delimiter {written}, and --decimal , if numbers have a decimal comma."
+                )
                 raise InputFileError(self.path, detail, "delimiter", None, None, 1)
 
     def numbers(self, names: Sequence[str]) -> Floats:
@@ -76,7 +82,7 @@ class TextTable:
 
     def _converted(self, chunk: list[tuple[int, list[str]]], places: list[int], row: int) -> Floats:
         try:
-            found = [[number_of(cells[place]) for place in places] for _, cells in chunk]
+            found = [[self._form.number(cells[place]) for place in places] for _, cells in chunk]
         except ValueError:
             raise self._first_error(chunk, places, row) from None
         return np.array(found, np.float64).reshape(len(chunk), len(places))
@@ -86,13 +92,26 @@ class TextTable:
     ) -> InputFileError:
         for later, (line, cells) in enumerate(chunk):
             for place in places:
-                if not _is_number(cells[place]):
-                    detail = (
-                        f"Received {cells[place][:60]!r}; expected a number. Correct the value."
-                    )
+                if not self._is_number(cells[place]):
+                    detail = f"Received {cells[place][:60]!r}; expected a number. {self._advice(cells[place])}"
                     name = self.names[place]
                     return InputFileError(self.path, detail, "number", name, row + later, line)
         raise AssertionError("every cell is a number")
+
+    def _is_number(self, cell: str) -> bool:
+        try:
+            self._form.number(cell)
+        except ValueError:
+            return False
+        return True
+
+    def _advice(self, cell: str) -> str:
+        """Return what to do about a cell that is no number."""
+        if self._form.has_decimal_comma and "." in cell:
+            return "With --decimal , a number has no point."
+        if DECIMAL_COMMA.fullmatch(cell.strip()):
+            return "For decimal commas, pass --decimal , and --delimiter."
+        return "Correct the value."
 
     def texts(self, name: str, declared: Collection[str] = ()) -> list[str | None]:
         """Return a column as texts; see `FileTable`."""
@@ -119,7 +138,7 @@ class TextTable:
 
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         try:
-            with self.path.open(newline="", encoding="utf-8-sig") as file:
+            with opened_text(self.path, "utf-8-sig") as file:
                 reader = csv.reader(file, delimiter=self._delimiter)
                 for cells in reader:
                     if cells:
@@ -129,11 +148,3 @@ class TextTable:
             raise InputFileError(self.path, detail, "utf8") from error
         except csv.Error as error:
             raise InputFileError(self.path, f"The file is no table: {error}.", "csv") from error
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        number_of(cell)
-    except ValueError:
-        return False
-    return True
