@@ -9,9 +9,9 @@ import pytest
 from pydantic_core import PydanticUndefined
 
 from calibrant import kernel
+from calibrant.core.durations import parse_duration
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.settings import EngineSettings, parse_size, variables
-from calibrant_server.workers.store.durations import parse_duration
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
 TABLE = PAGE.read_text().split("## Settings\n")[1].split("\n## ")[0]

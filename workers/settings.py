@@ -29,8 +29,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from calibrant.core.durations import parse_duration
 from calibrant_server.workers.store.addresses import parse_address
-from calibrant_server.workers.store.durations import parse_duration
 
 PREFIX = "CALIBRANT_"
 _SIZE = re.compile(r"(\d+)\s*(|k|m|g)(i?b)?\Z", re.IGNORECASE)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from calibrant.core.batch import Batch
+from calibrant.core.durations import parse_duration
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.routing import MICROSECONDS, Rows, rows_by_pane, split_batch
@@ -25,9 +27,6 @@ from calibrant.core.table_columns import (
     table_columns,
 )
 
-_SHORT = re.compile(r"(\d+)(s|min|m|h|d)", re.ASCII)
-_ISO = re.compile(r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.ASCII)
-_UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _MAX_S = 366 * 86_400
 
 
@@ -255,16 +254,12 @@ def duration_seconds(every: str | timedelta) -> int:
     >>> duration_seconds("15m"), duration_seconds("1d"), duration_seconds("PT1H")
     (900, 86400, 3600)
     """
-    total = 0.0
+    total: Fraction | float = 0
     if isinstance(every, timedelta):
         total = every.total_seconds()
-    elif (short := _SHORT.fullmatch(every)) is not None:
-        total = int(short[1]) * _UNIT_S[short[2]]
-    elif (iso := _ISO.fullmatch(every)) is not None:
-        total = sum(
-            int(number or 0) * _UNIT_S[unit]
-            for number, unit in zip(iso.groups(), "dhms", strict=True)
-        )
+    elif isinstance(every, str):
+        with suppress(ValueError):
+            total = parse_duration(every)
     if not 1 <= total <= _MAX_S or total != int(total):
         detail = f"Received {every!r}; expected whole seconds up to 366 days, for example '15m', '1h', '1d' or 'PT1H'."
         raise CalibrationInputError.at("/every", "duration", detail)

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from calibrant.core.durations import parse_duration
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.query import PaneQuery
@@ -30,7 +31,6 @@ from calibrant_server.workers.alarm.url_guard import (
     check_declared,
     check_url,
 )
-from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.model_config import ModelConfig
 
 HIDDEN_SECRET = f"{SECRET_PREFIX}…"

@@ -9,16 +9,15 @@ from typing import Any
 
 import orjson
 
+from calibrant.core.durations import duration_of, parse_duration
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.errors import ModelConflict
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.reads.alarms import hidden, newly_made, stored_alarm
-from calibrant_server.service.reads.durations import duration_of
 from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.url_guard import Network
-from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.side_partitions import TooManyPartitions
 from calibrant_server.workers.store.windows import rfc3339

@@ -15,6 +15,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from calibrant.core.durations import parse_duration
 from calibrant.core.spec import MAX_COMPOSITES
 from calibrant.input.name_columns import NAME, NAME_RULE
 from calibrant_server.service.http.parameters import Name
@@ -23,7 +24,6 @@ from calibrant_server.service.ingest.event_settings import CloudEventSettings
 from calibrant_server.service.ingest.parsed_batch import reject_unknown
 from calibrant_server.service.reads.alarms import AlarmBody
 from calibrant_server.service.reads.queries import duration
-from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.model_config import SERVE, Mode
 
 SHORTEST_PANE_S = 60
@@ -33,8 +33,9 @@ MAX_S = 36_525 * DAY_S  # a century: longer spans exceed the range of timestamps
 
 
 def check_duration(text: str) -> str:
-    """Return a duration unchanged; reject all but whole seconds, a century at most."""
-    seconds = parse_duration(duration(text))
+    """Return a duration as ISO 8601; reject all but whole seconds, a century at most."""
+    text = duration(text)
+    seconds = parse_duration(text)
     if seconds != int(seconds) or seconds > MAX_S:
         raise PydanticCustomError(
             "whole_seconds", "expected a duration of whole seconds, at most P36525D"
@@ -43,8 +44,9 @@ def check_duration(text: str) -> str:
 
 
 def check_pane_length(text: str) -> str:
-    """Return the length of a pane unchanged; reject an invalid one."""
-    seconds = parse_duration(check_duration(text))
+    """Return the length of a pane as ISO 8601; reject an invalid one."""
+    text = check_duration(text)
+    seconds = parse_duration(text)
     fits = DAY_S % seconds == 0 if seconds < DAY_S else seconds % DAY_S == 0
     if seconds < SHORTEST_PANE_S or not fits:
         raise PydanticCustomError(
@@ -126,7 +128,9 @@ def check_slices(slices: dict[str, list[str] | None]) -> dict[str, list[str] | N
 
 
 Lasting = Annotated[
-    str, AfterValidator(check_duration), WithJsonSchema({"type": "string", "format": "duration"})
+    str,
+    AfterValidator(check_duration),
+    WithJsonSchema({"type": "string", "examples": ["P7D", "7d"]}),
 ]
 Classes = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=200)]] | int | None,

@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from calibrant.core.durations import iso_duration, parse_duration
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.metrics import METRICS, OPTIONS
 from calibrant.metrics.requests import options_of
@@ -26,7 +27,6 @@ from calibrant_server.service.http.parameters import PATTERN
 from calibrant_server.service.http.problem import escaped
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
-from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.model_config import ModelConfig
 
 RFC3339 = re.compile(
@@ -36,7 +36,7 @@ LOST_PLUS = re.compile(r".*\d \d\d:\d\d")
 LEAP_SECOND = re.compile(r".*:60(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
 
-AGAINST = f"^(window:P[0-9A-Z.,]{{1,40}}|baseline:{PATTERN}|model:{PATTERN}|reference)$"
+AGAINST = f"^(window:[0-9A-Za-z.,]{{2,41}}|baseline:{PATTERN}|model:{PATTERN}|reference)$"
 Clock = Literal["event", "sealed"]
 # Replacements of parameters of the first edition. Brackets replace options of metrics, see `replacement`.
 REMOVED: dict[str, str] = {
@@ -86,13 +86,13 @@ def _hint(text: str) -> str:
 
 
 def duration(text: str) -> str:
-    """Return an ISO 8601 duration unchanged; reject an invalid one."""
+    """Return a duration as ISO 8601; reject an invalid one."""
     try:
         if parse_duration(text) > 0:
-            return text
+            return iso_duration(text)
     except ValueError:
         pass
-    raise PydanticCustomError("iso_8601", "expected an ISO 8601 duration such as P7D or PT12H")
+    raise PydanticCustomError("iso_8601", "expected a duration such as P7D, PT12H, 7d, 24h or 30m")
 
 
 def slice_name(text: str) -> str:
@@ -104,7 +104,7 @@ def slice_name(text: str) -> str:
 
 Timestamp = Annotated[datetime, BeforeValidator(timestamp)]
 Duration = Annotated[
-    str, AfterValidator(duration), WithJsonSchema({"type": "string", "format": "duration"})
+    str, AfterValidator(duration), WithJsonSchema({"type": "string", "examples": ["P7D", "7d"]})
 ]
 SliceName = Annotated[
     str,
@@ -123,7 +123,7 @@ class WindowQuery(BaseModel):
     )
     to: Timestamp | None = Field(None, description="End of the window, excluded. Default: now.")
     window: Duration | None = Field(
-        None, description="Length back from `to`, as an ISO 8601 duration (P7D), instead of `from`."
+        None, description="Length back from `to` (P7D or 7d), instead of `from`."
     )
     slice: SliceName | None = Field(None, description="One slice, as name:value.")
 

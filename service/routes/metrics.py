@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from calibrant.core.durations import parse_duration
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
@@ -16,7 +17,6 @@ from calibrant_server.service.reads.tables import METRICS, metric_rows, rendered
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.query import Query as AnyQuery
-from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["metrics"], default_response_class=Response)

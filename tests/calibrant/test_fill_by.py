@@ -283,7 +283,7 @@ def test_violations_name_the_table_s_own_columns_and_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "every", ["0h", "1w", "P", "PT", "h", "400d", "", timedelta(milliseconds=1500), timedelta(0)]
+    "every", ["0h", "1y", "P", "PT", "h", "400d", "", timedelta(milliseconds=1500), timedelta(0)]
 )
 def test_lengths_that_are_none(every: Any) -> None:
     assert rejected(table(6), every=every) == [("/every", "duration")]

@@ -187,7 +187,7 @@ BAD_QUERIES = {
     "metrics?from=2026-01-01T00:00:00": ("/from", "offset"),
     "metrics?from=2026-01-01T00:00:00+01:00": ("/from", "%2B"),
     "metrics?from=2026-13-01T00:00:00Z": ("/from", "RFC 3339"),
-    "metrics?window=7d": ("/window", "P7D"),
+    "metrics?window=7y": ("/window", "P7D"),
     "metrics?window=P1M": ("/window", "P7D"),
     "metrics?window=PT0S": ("/window", ""),
     "metrics?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z": ("/from", "before"),

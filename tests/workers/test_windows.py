@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from calibrant.core.batch import Batch
+from calibrant.core.durations import parse_duration
 from calibrant.core.routing import Place, rows_by_pane
-from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.windows import WindowError, resolve
 from tests.workers.driving import MODEL
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from calibrant.core.durations import parse_duration
 from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.multiple_testing import threshold_of
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
-from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.model_config import OBSERVE
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from calibrant.core.durations import parse_duration
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.routing import MICROSECONDS, pane_start
-from calibrant_server.workers.store.durations import parse_duration
 
 # The largest second of a four-digit year, so that every resolved window can be written as RFC 3339.
 LAST_SECOND = 253_402_300_799
