@@ -22,6 +22,7 @@ from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.direct import DirectRoutes
 from calibrant_server.service.ingest.service import IngestService
+from calibrant_server.service.observation import observe
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages import unknown_paths
 from calibrant_server.service.process_board import Board
@@ -136,6 +137,7 @@ def set_up_state(app: FastAPI, settings: Settings, connection: Connection) -> No
     path = None if settings.keys else settings.keys_file
     limits = settings.tenant_rate, settings.key_rate
     app.state.rates = Rates(connection.inbox.rates, *limits, n_processes=settings.processes)
+    observe(app, connection)
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
     app.state.connection = connection  # last: the app serves from now on
 

@@ -1,23 +1,19 @@
 """Routes for operators: liveness, readiness and version."""
 
-import asyncio
 import platform
 from dataclasses import asdict
 from typing import Literal
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from calibrant import kernel
-from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.http.dependencies import TheConnection
-from calibrant_server.service.http.errors import StoreUnavailable
+from calibrant_server.service.observation import Readiness
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operations"], default_response_class=Response)
-READY_TIMEOUT_S = 2.0
 JSON = "application/json"
 READY_COUNTS = (
     "parked_entries",
@@ -94,18 +90,12 @@ async def get_live() -> Response:
     operation_id="getReady",
     responses={200: success(ReadyResponse, "The store accepts writes"), **problems()},
 )
-async def get_ready(connection: TheConnection) -> Response:
-    """Return whether the store accepts writes, so that requests can be served."""
-    try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            is_full = await connection.check()
-            with engine_errors():
-                troubles = await connection.inbox.troubles()
-    except TimeoutError as error:
-        raise StoreUnavailable() from error
+async def get_ready(request: Request) -> Response:
+    """Return whether the store accepts writes, so that requests can be served; found out at most once per second."""
+    readiness: Readiness = await request.app.state.readiness.get()
     # Not a reason to turn requests away: every other request is served.
-    body = {name: getattr(troubles, name) for name in READY_COUNTS}
-    body = {"status": "ready", **body, "store_full": is_full}
+    body = {name: getattr(readiness.troubles, name) for name in READY_COUNTS}
+    body = {"status": "ready", **body, "store_full": readiness.is_store_full}
     return Response(orjson.dumps(body), media_type=JSON)
 
 

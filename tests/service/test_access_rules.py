@@ -21,6 +21,7 @@ from tests.service.fakes import FakeInbox, FakeRegistry
 pytestmark = pytest.mark.anyio
 
 OWNER, OTHER, MODEL, NOBODYS = "tenant-a", "tenant-b", "digits-of-a", "digits-of-0"
+ALLOWED = "allowed-model"
 SECRET = "class-known-to-a-only"
 # Operations that need no key. Everything else needs one of the scopes that the document lists.
 PUBLIC = {"getLive", "getReady", "getVersion", "getServiceMetrics", "listProblems", "getProblem"}
@@ -129,10 +130,15 @@ def guarded(tmp_path, noted):
     inbox = FakeInbox(registry)
     inbox.merges_at_once = True
     connection = Connection(Watched(inbox, noted), Watched(registry, noted))
+    entries += [{**entry("limited", OWNER, *SCOPES), "models": [ALLOWED]}]
     settings = Settings(data_dir=tmp_path, keys=json.dumps({"keys": entries}), log_requests=False)
     app = create_app(settings, connection)
     app.openapi_schema = CONFORMING.document
     return app
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
 
 
 def client_of(app) -> httpx.AsyncClient:
@@ -222,3 +228,22 @@ async def test_another_tenant_meets_nothing_of_the_owner(guarded, noted):
                 assert theirs.status_code in (200, 404, 422), (each.id, theirs.text)
         after = await client.get(f"/v1/models/{MODEL}", headers={"Authorization": "Bearer a"})
         assert (after.json(), after.headers["etag"]) == (before.json(), before.headers["etag"])
+
+
+async def test_a_key_limited_to_a_model_reads_no_name_of_another(guarded):
+    """Every GET of the document, so that no listing forgets the limit; what a full key reads shows that there is something to hide."""
+    async with client_of(guarded) as client:
+        await declare(client)
+        await client.put(f"/v1/models/{ALLOWED}", headers=bearer("a"), json={"classes": 3})
+        shows_it = set()
+        for each in operations(guarded.openapi()):
+            if each.method != "GET" or not each.scopes:
+                continue
+            path = each.url(ALLOWED)
+            limited, full = [
+                await client.get(path, headers=bearer(key)) for key in ("limited", "a")
+            ]
+            assert MODEL not in limited.text, each.id
+            if MODEL in full.text:
+                shows_it.add(each.id)
+        assert {"listModels", "getModelSeries"} <= shows_it

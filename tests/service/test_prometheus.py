@@ -1,5 +1,6 @@
 """Series for Prometheus, and the names that rules, dashboards and documents use."""
 
+import asyncio
 import hashlib
 import json
 import re
@@ -10,8 +11,10 @@ import pytest
 import yaml
 
 import calibrant as cal
+from calibrant_server.service.http import recent
 from calibrant_server.service.reads import model_statuses
 from calibrant_server.service.security.keys import ApiKey, Keyring
+from calibrant_server.workers.ingest.inbox import StoreUnavailableError
 from calibrant_server.workers.queries.ask import ResultTimeoutError
 from scripts.grafana_dashboards import FOLDER, dashboards, written
 from tests.service.conftest import PREDICTIONS, problem
@@ -146,6 +149,49 @@ async def test_accepted_rows_and_durations_are_counted_once(client, inbox):
     assert found['calibrant_accepted_rows_total{kind="predictions"}'] == 2.0
     assert found["calibrant_ingest_seconds_count"] == 2.0
     assert found["calibrant_query_seconds_count"] == 1.0
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/readyz"])
+async def test_requests_of_one_second_share_one_computation(client, inbox, monkeypatch, path):
+    """Nobody needs a key for these: without a bound, a few connections would take the time of all tenants."""
+    monkeypatch.setattr(recent, "RECENT_S", 60.0)
+    n_computed, troubles = 0, inbox.troubles
+
+    async def counted():
+        nonlocal n_computed
+        n_computed += 1
+        await asyncio.sleep(0.01)
+        return await troubles()
+
+    monkeypatch.setattr(inbox, "troubles", counted)
+    for _ in range(3):
+        answers = await asyncio.gather(*(client.get(path) for _ in range(20)))
+        assert {each.status_code for each in answers} == {200}
+        assert len({each.content for each in answers}) == 1
+    assert n_computed == 1
+
+
+async def test_an_error_is_shared_for_a_second_and_then_computed_again(client, inbox, monkeypatch):
+    monkeypatch.setattr(recent, "RECENT_S", 60.0)
+    troubles, n_asked = inbox.troubles, 0
+
+    async def away():
+        nonlocal n_asked
+        n_asked += 1
+        raise StoreUnavailableError("away")
+
+    monkeypatch.setattr(inbox, "troubles", away)
+    for _ in range(5):
+        problem(await client.get("/readyz"), 503, "store-unavailable")
+    assert n_asked == 1
+    monkeypatch.setattr(inbox, "troubles", troubles)
+    monkeypatch.setattr(recent, "RECENT_S", 0.0)
+    assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_no_series_has_the_time_of_its_beginning(client):
+    await client.get("/livez")
+    assert "_created" not in (await client.get("/metrics")).text
 
 
 async def test_every_series_that_is_used_is_exposed(watched, inbox):

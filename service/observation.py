@@ -1,0 +1,67 @@
+"""What this instance reports about itself without a key: whether it is ready, and its series for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+from fastapi import FastAPI
+from prometheus_client import generate_latest
+
+from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.http.errors import StoreUnavailable
+from calibrant_server.service.http.prometheus import registry_of_operation, registry_of_processes
+from calibrant_server.service.http.recent import Recent
+from calibrant_server.service.process_board import ProcessMetrics
+from calibrant_server.workers.ingest.troubles import Troubles
+
+STORE_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether it is full, and what waits for an operator."""
+
+    is_store_full: bool
+    troubles: Troubles
+
+
+def observe(app: FastAPI, connection: Connection) -> None:
+    """Give the app its reports; requests of the same second share each."""
+    troubles = Recent(partial(_troubles, connection))
+    app.state.readiness = Recent(partial(_readiness, connection, troubles))
+    app.state.service_series = Recent(partial(_series, app, troubles))
+
+
+async def _troubles(connection: Connection) -> Troubles:
+    async with _in_time():
+        return await connection.inbox.troubles()
+
+
+async def _readiness(connection: Connection, troubles: Recent[Troubles]) -> Readiness:
+    async with _in_time():
+        is_full = await connection.check()
+    return Readiness(is_full, await troubles.get())
+
+
+async def _series(app: FastAPI, troubles: Recent[Troubles]) -> bytes:
+    """Return the text; without the store there are no series of its queues, because a zero would be believed."""
+    processes = registry_of_processes(ProcessMetrics(app.state.board))
+    registries = [app.state.metrics.collected(), processes]
+    with suppress(StoreUnavailable):
+        registries.append(registry_of_operation(await troubles.get()))
+    return b"".join(map(generate_latest, registries))
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    """Raise StoreUnavailable if the store fails, or does not reply in time."""
+    try:
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            with engine_errors():
+                yield
+    except TimeoutError as error:
+        raise StoreUnavailable() from error
