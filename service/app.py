@@ -22,20 +22,19 @@ from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.direct import DirectRoutes
 from calibrant_server.service.ingest.service import IngestService
-from calibrant_server.service.observation import observe
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages import unknown_paths
 from calibrant_server.service.process_board import Board
 from calibrant_server.service.reads.fleet import Fleet
 from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.model_statuses import StatusCache
+from calibrant_server.service.reads.observation import observe
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.routes import direct, routers
 from calibrant_server.service.security.admission import Admission, ServedRequests
 from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.security.keys import Keyring
-from calibrant_server.service.security.oidc import issuer_keys, oidc_sign_in
 from calibrant_server.service.security.proxy_sign_in import proxy_sign_in
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
@@ -65,7 +64,6 @@ def create_app(
             stack.push_async_callback(app.state.rates.close)
 
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(issuer_keys(app.state.oidc))
             if connection is None:
                 await stack.enter_async_context(
                     joined(app, lambda: connected(settings, board), join)
@@ -92,7 +90,6 @@ def create_app(
     app.state.announce = lambda: None  # called once, when the service has the store
     app.state.keyring = load_keyring(settings)
     app.state.proxy = proxy_sign_in(settings)
-    app.state.oidc = oidc_sign_in(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
     app.state.served = ServedRequests(
         max(1, int(SERVED_SHARE * connection_limit(settings.processes)))

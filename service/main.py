@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -35,7 +36,6 @@ from calibrant_server.service.process_board import Board
 from calibrant_server.service.processes import Processes, divides_connections, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
-from calibrant_server.service.security.oidc import oidc_sign_in
 from calibrant_server.service.security.proxy_sign_in import PEER, proxy_sign_in
 from calibrant_server.service.security.roles import RoleSettingsError
 from calibrant_server.service.settings import Settings
@@ -44,6 +44,7 @@ from calibrant_server.service.startup import (
     bound_to,
     copies_of,
     print_addresses,
+    reject_removed,
     report_start,
     sentence,
     unread,
@@ -62,18 +63,17 @@ def main() -> None:
     """Serve until stopped. Without keys, listen to this machine only."""
     configure_logs()
     try:
+        reject_removed()
         settings = Settings()
         engine_settings(settings)
         is_open = load_keyring(settings).is_open
-        takes_two = settings.second_person or settings.second_person_alarms
-        names_people = bool(proxy_sign_in(settings) or oidc_sign_in(settings))
+        names_people = proxy_sign_in(settings) is not None
     except (ValidationError, SettingsError, KeysUnreadable, RoleSettingsError) as error:
         sys.exit(f"calibrant: {sentence(error)}")
-    if is_open and (names_people or takes_two):
+    if is_open and names_people:
         sys.exit(
-            "calibrant: CALIBRANT_PROXY_ADDRESSES, CALIBRANT_OIDC_ISSUER, CALIBRANT_SECOND_PERSON and CALIBRANT_SECOND_PERSON_ALARMS need keys, "
-            "but no keys are configured: every request is accepted. Set CALIBRANT_KEYS_FILE (with CALIBRANT_CREATE_KEY=true a first key is "
-            "made) or CALIBRANT_KEYS."
+            "calibrant: CALIBRANT_ROLES needs keys, but no keys are configured: every request is accepted. Set CALIBRANT_KEYS_FILE (with "
+            "CALIBRANT_CREATE_KEY=true a first key is made) or CALIBRANT_KEYS."
         )
     open_to_others = is_open and not is_loopback(settings.host)
     if open_to_others:
@@ -121,7 +121,7 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
             server.should_exit |= os.getppid() != parent
 
     config = uvicorn.Config(
-        with_peer(app),
+        with_peer(app, settings.trusted_proxies),
         proxy_headers=False,
         http=protocol_in(ConnectionSlots(connection_limit(settings.processes))),
         ws="none",
@@ -158,12 +158,16 @@ class AnnouncedServer(uvicorn.Server):
             self._app.state.announce()
 
 
-def with_peer(app: ASGIApp) -> ASGIApp:
+def with_peer(app: ASGIApp, trusted: Sequence[str]) -> ASGIApp:
     """Return the app with uvicorn's forwarded addresses, which remembers the address of the connection itself.
 
     The addresses of headers are for the log; only the connection's own shows that a request comes from a trusted proxy.
+
+    Parameters
+    ----------
+    trusted : addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` count
     """
-    forwarded = ProxyHeadersMiddleware(app, os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"))  # type: ignore[arg-type]
+    forwarded = ProxyHeadersMiddleware(app, list(trusted))  # type: ignore[arg-type]
 
     async def outermost(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

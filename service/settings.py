@@ -5,6 +5,7 @@ process managers set them so. The store has settings of its own, read by the eng
 """
 
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from calibrant_server.workers.settings import EnvironmentSettings, Fixed
 from calibrant_server.workers.store.model_config import SERVE, Mode
 
 MIB = 1024 * 1024
+MIN_PROXY_SECRET = 16
 HEADER = r"^[A-Za-z0-9-]{1,100}$"
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
@@ -46,8 +48,15 @@ class Settings(EnvironmentSettings):
     keys_file: Path | None = Field(None, description="File that holds the keys document.")
     create_key: bool = Field(False, description="Make a first key if the file is not there yet.")
 
-    proxy_addresses: Annotated[tuple[str, ...] | None, NoDecode] = Field(
-        None, description="Addresses of proxies that sign people in, separated by commas."
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("127.0.0.1", "::1"),
+        description="Addresses or networks of proxies whose headers count, separated by commas.",
+    )
+    proxy_secret: str | None = Field(
+        None,
+        min_length=MIN_PROXY_SECRET,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Secret that the proxy sends with the name of a person.",
     )
     proxy_user_header: str = Field(
         "X-Forwarded-User",
@@ -59,21 +68,10 @@ class Settings(EnvironmentSettings):
         pattern=HEADER,
         description="Header with the person's roles, separated by commas.",
     )
-    oidc_issuer: str | None = Field(None, description="Address of an OpenID Connect issuer.")
-    oidc_audience: str | None = Field(None, description="`aud` of its tokens for this service.")
-    oidc_name_claim: str = Field("preferred_username", description="Claim with the person's name.")
-    oidc_roles_claim: str = Field("groups", description="Claim with the person's roles.")
     roles: str | None = Field(
-        None, description="Scopes by role of people whom a proxy or an issuer names, as JSON."
+        None, description="Scopes by role of people whom a proxy names, as JSON."
     )
     people_tenant: str = Field("default", description="Tenant of these people.")
-    second_person: bool = Field(
-        False, description="A promotion takes effect once another person requests it too."
-    )
-    second_person_alarms: bool = Field(
-        False, description="An alarm is acknowledged once another person acknowledges it too."
-    )
-
     create_models: bool = Field(True, description="A first batch creates an unknown model.")
     mode: Mode = Field(
         SERVE,
@@ -129,11 +127,14 @@ class Settings(EnvironmentSettings):
         }
         return self.model_copy(update=parts)
 
-    @field_validator("proxy_addresses", mode="before")
+    @field_validator("trusted_proxies", mode="before")
     @classmethod
-    def _listed(cls, value: Any) -> Any:
+    def _proxies(cls, value: Any) -> Any:
         found = value.split(",") if isinstance(value, str) else value or ()
-        return tuple(filter(None, (str(each).strip() for each in found)))
+        listed = tuple(filter(None, (str(each).strip() for each in found)))
+        for each in listed:
+            ip_network(each)  # its message names the text, and what was expected
+        return listed
 
     @field_validator("allowed_origins", mode="before")
     @classmethod

@@ -28,6 +28,18 @@ from calibrant_server.workers.store.server_files import EmbeddedServerError
 
 log = logging.getLogger("service")
 
+_TOKENS = "let a proxy such as oauth2-proxy sign people in, and remove the variable."
+_ONE_PERSON = (
+    "one person promotes and acknowledges, with a reason in the audit log. Remove the variable."
+)
+# Settings of earlier versions, and what to do instead.
+REMOVED = {
+    "CALIBRANT_PROXY_ADDRESSES": "set CALIBRANT_TRUSTED_PROXIES and CALIBRANT_PROXY_SECRET.",
+    "CALIBRANT_OIDC_ISSUER": _TOKENS,
+    "CALIBRANT_OIDC_AUDIENCE": _TOKENS,
+    "CALIBRANT_SECOND_PERSON": _ONE_PERSON,
+    "CALIBRANT_SECOND_PERSON_ALARMS": _ONE_PERSON,
+}
 FORESEEN = (EmbeddedServerError, StoreMismatch, StoreUnavailableError, SettingsError, RedisError)
 
 
@@ -109,6 +121,20 @@ def unread() -> list[str]:
     """Return the variables with the prefix that no setting reads: most likely misspelt."""
     read = variables(Settings).keys() | variables(EngineSettings).keys() | {kernel.VARIABLE}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in read)
+
+
+def reject_removed() -> None:
+    """Reject settings of earlier versions that protected something: a warning could be overlooked.
+
+    Raises
+    ------
+    SettingsError
+    """
+    found = [
+        f"{name} is removed: {instead}" for name, instead in REMOVED.items() if os.environ.get(name)
+    ]
+    if found:
+        raise SettingsError(" ".join(found))
 
 
 def print_addresses(sockets: Sequence[socket.socket]) -> None:

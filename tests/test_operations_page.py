@@ -45,7 +45,8 @@ def test_defaults_are_those_of_the_code(names: str, documented: str) -> None:
 
 def agrees(default: object, documented: str) -> bool:
     if isinstance(default, bool) or not isinstance(default, int | float):
-        return str(default).lower() == documented
+        text = ",".join(default) if isinstance(default, tuple) else str(default)
+        return text.lower() == documented
     text = documented.removesuffix(" s")
     if text.startswith("P"):
         return default == parse_duration(text)

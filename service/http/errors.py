@@ -21,7 +21,7 @@
         401  KeyRequired, KeyUnknown
       RetryLater
         429  BacklogFull, IdsFull, RecordsFull, QuotaFull, RateExceeded
-        503  Saturated, StoreUnavailable, AnswerLate, IssuerUnavailable
+        503  Saturated, StoreUnavailable, AnswerLate
 
 The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems are raised
 where they are detected. `service/http/problem_responses.py` is the one place that turns them into
@@ -356,10 +356,6 @@ class Saturated(RetryLater):
 
 class StoreUnavailable(RetryLater):
     """The store is unavailable; a batch can be sent again safely under the same id."""
-
-
-class IssuerUnavailable(RetryLater):
-    """The keys of the issuer of tokens have not been read yet; send the same token again later, or use a key."""
 
 
 class AnswerLate(RetryLater):

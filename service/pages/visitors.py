@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import secrets
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote
 
@@ -24,19 +23,20 @@ from calibrant_server.service.security.keys import (
     Caller,
     Keyring,
     caller_of,
+    is_loopback,
     named_by_proxy,
     spend_request,
 )
 from calibrant_server.workers.store.page_sessions import SESSION_S
 
 COOKIE = "calibrant_session"
+# Browsers accept a cookie of this name only over https, from this host, for all of its paths.
+SECURE_COOKIE = f"__Host-{COOKIE}"
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES, MAX_FIELDS = 16 * 1024, 40
 TOKEN_FIELD = "token"
 # What a path with a query may have besides letters and digits; a header has ASCII only.
 _IN_PATHS = "/?#[]@!$&'()*+,;=:%"
-# Without keys there is no session: forms then carry a token of this process, which pages of other sites cannot read.
-_PROCESS_SECRET = secrets.token_urlsafe(32)
 
 
 class SignInNeeded(Exception):
@@ -53,12 +53,14 @@ class Visitor:
 
     Attributes
     ----------
-    session : the cookie; empty if the service runs without keys
+    session : the cookie; empty if the service runs without keys, or a proxy names the visitor
+    form_secret : what tokens of forms are made with: the session, else a secret of the store, which pages of other sites cannot read
     """
 
     request: Request
     caller: Caller
-    session: str = ""
+    session: str
+    form_secret: str
 
     @property
     def api(self) -> Api:
@@ -78,9 +80,8 @@ class Visitor:
     @property
     def token(self) -> str:
         """Return the token that forms of this visitor carry."""
-        secret = self.session or _PROCESS_SECRET
         about = f"form{self.caller.key_id}".encode()
-        return hmac.new(secret.encode(), about, hashlib.sha256).hexdigest()
+        return hmac.new(self.form_secret.encode(), about, hashlib.sha256).hexdigest()
 
 
 async def visitor_of(request: Request) -> Visitor:
@@ -92,18 +93,24 @@ async def visitor_of(request: Request) -> Visitor:
         There are keys, and the request has no session of one that is still valid.
     """
     keyring: Keyring = request.app.state.keyring
+    session = request.cookies.get(_cookie(request), "")
     if keyring.is_open:
-        visitor = Visitor(request, caller_of(request))
-    elif COOKIE not in request.cookies and (person := named_by_proxy(request)) is not None:
+        visitor = await _without_session(request, caller_of(request))
+    elif not session and (person := named_by_proxy(request)) is not None:
         spend_request(request, person)
-        visitor = Visitor(request, person)
+        visitor = await _without_session(request, person)
     else:
-        session = request.cookies.get(COOKIE, "")
-        visitor = Visitor(request, await _caller(request, keyring, session), session)
+        visitor = Visitor(request, await _caller(request, keyring, session), session, session)
     request.scope["caller"] = visitor.caller
     if keyring.has_tenants:
         await begin(visitor.caller.tenant)
     return visitor
+
+
+async def _without_session(request: Request, caller: Caller) -> Visitor:
+    with engine_errors():
+        secret = await request.app.state.connection.inbox.page_sessions.form_secret()
+    return Visitor(request, caller, "", secret)
 
 
 async def _caller(request: Request, keyring: Keyring, session: str) -> Caller:
@@ -137,14 +144,28 @@ async def begin_session(request: Request, key: str) -> str:
         return token
 
 
+def is_private(request: Request) -> bool:
+    """Return whether nobody between browser and service can read along: they are on one machine, or the request came over https."""
+    return request.url.scheme == "https" or is_loopback(request.url.hostname or "")
+
+
+def _cookie(request: Request) -> str:
+    is_secure = request.url.scheme == "https" or not is_loopback(request.url.hostname or "")
+    return SECURE_COOKIE if is_secure else COOKIE
+
+
 def with_cookie(response: Response, request: Request, session: str | None) -> Response:
-    """Return the response with the cookie of a session; with None it removes the cookie."""
+    """Return the response with the cookie of a session; with None it removes the cookie.
+
+    A browser sends it over https only, except on its own machine, whatever the service knows of the proxy in front.
+    """
+    name = _cookie(request)
     response.set_cookie(
-        COOKIE,
+        name,
         session or "",
         max_age=SESSION_S if session else 0,
         path="/",
-        secure=request.url.scheme == "https",
+        secure=name == SECURE_COOKIE,
         httponly=True,
         samesite="strict",
     )

@@ -57,12 +57,6 @@ class PromotionRecord(BaseModel):
     promoted_by: str
     promoted_role: str | None = Field(None, description="Role of that person, if known.")
     reason: str
-    requested_by: str | None = Field(
-        None, description="The first person, where the service requires two."
-    )
-    requested_role: str | None = None
-    requested_at: str | None = None
-    requested_reason: str | None = None
     override: bool
     evidence: dict[str, Any] | None
     warnings: list[ProblemError] = Field([], description="Side effects of the promotion.")

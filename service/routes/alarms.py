@@ -40,16 +40,14 @@ from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.acknowledgements import (
     Acknowledgement,
-    PendingAcknowledgement,
     is_awaited,
     order_of,
     parsed,
-    shown,
 )
 from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.alarm_reader import AlarmReader
-from calibrant_server.workers.alarm.episodes import CLOSED, Episode
+from calibrant_server.workers.alarm.episodes import CLOSED, Episode, shown
 
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 
@@ -93,15 +91,6 @@ class AlarmResponse(BaseModel):
     acknowledged_by: str | None
     acknowledged_role: str | None = Field(None, description="Role of that person, if known.")
     note: str | None
-    pending: PendingAcknowledgement | None = Field(
-        None, description="Acknowledgement that waits for another person."
-    )
-    requested_by: str | None = Field(
-        None, description="The first person, where the service requires two to acknowledge."
-    )
-    requested_role: str | None = None
-    requested_at: str | None = None
-    requested_reason: str | None = None
     closed_because: str | None
 
 
@@ -246,7 +235,7 @@ async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -
         200: success(AlarmResponse, "The alarm as it is now"),
         202: success(
             AlarmResponse,
-            "Accepted, not yet in effect; with `pending`, another person must acknowledge it too",
+            "Accepted, not yet in effect",
         ),
         **problems(408, 409, 413, 415, 422),
     },
@@ -258,14 +247,9 @@ async def acknowledge_alarm(
     caller: Admin,
     connection: TheConnection,
     ingest: TheIngestService,
-    settings: AppSettings,
     prefer: Prefer = None,
 ) -> Response:
-    """Acknowledge an alarm: monitoring for change restarts; evidence since the baseline stays.
-
-    Where the service requires a second person, the first request is 202 with `pending`. The alarm is acknowledged once
-    another person acknowledges it too, within seven days.
-    """
+    """Acknowledge an alarm: monitoring for change restarts; evidence since the baseline stays."""
     with ingest.admission.hold() as hold:
         body = await read_body(request, ingest.settings, hold, (JSON,))
         said = parsed(object_of(read_json(body.data, MAX_OBJECTS)), caller)
@@ -274,15 +258,13 @@ async def acknowledge_alarm(
         raise AlarmClosed()
     wait_s = preferred_wait(request)
     deadline = time.monotonic() + (ACKNOWLEDGE_WAIT_S if wait_s is None else wait_s)
-    order = None
     if not episode.is_acknowledged:
         with engine_errors():
             config = await connection.registry.get(caller.tenant, episode.model)
             if config is None or config.generation != episode.generation:
                 raise AlarmClosed()
-            order = order_of(episode, said, caller, settings.second_person_alarms)
-            await connection.inbox.order(config, order)
-    while is_awaited(episode, order) and time.monotonic() < deadline:
+            await connection.inbox.order(config, order_of(episode, said, caller))
+    while is_awaited(episode) and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
         episode = await _alarm(connection, caller, alarm)
     is_done = episode.is_acknowledged or episode.state == CLOSED

@@ -33,7 +33,7 @@ Auditor = Annotated[Caller, Depends(needs("admin", every_model=True))]
 
 
 class AuditKey(BaseModel):
-    """The key that made a change, or the person whom a proxy or an issuer named."""
+    """The key that made a change, or the person whom a proxy named."""
 
     id: str
     name: str

@@ -49,18 +49,7 @@ from calibrant_server.service.reads.frozen_maps import (
 )
 from calibrant_server.service.reads.observe_mode import reject_observed
 from calibrant_server.service.reads.queries import ClockQuery
-from calibrant_server.service.reads.second_person import (
-    WaitingPromotion,
-    first_person,
-    is_other_person,
-    is_same_promotion,
-    pending_promotion,
-    promotion_request,
-    shown,
-)
 from calibrant_server.service.reads.service import ReadQuery, ReadService
-from calibrant_server.service.security.keys import Caller
-from calibrant_server.workers.alarm.episodes import FirstPerson
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery
@@ -151,7 +140,6 @@ async def get_current_map(
     operation_id="promoteMap",
     responses={
         200: success(CurrentMapResponse, "The current map", ETag="Changes with each promotion."),
-        202: success(WaitingPromotion, "Requested; another person must request it too"),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("The version and the reason", json=Promotion),
@@ -167,11 +155,7 @@ async def promote_map(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Make a version the current map; the same call returns to an earlier one.
-
-    Where the service requires a second person, the first request is 202. The same request by another person within seven
-    days makes it effective.
-    """
+    """Make a version the current map; the same call returns to an earlier one."""
     wanted = valid(Promotion, await document(request, ingest))
     config = await model_of(connection, caller, model)
     reject_observed(settings, config)
@@ -186,17 +170,6 @@ async def promote_map(
         if not evidence["beats"] and not wanted.override:
             raise _not_better(wanted, before, evidence)
         follows = 0 if now is None else now.promotion
-        first: FirstPerson | None = None
-        if settings.second_person:
-            stored = await connection.inbox.maps.pending(config)
-            pending = pending_promotion(stored, follows)
-            if (
-                pending is None
-                or not is_same_promotion(pending, wanted.version, wanted.override)
-                or not is_other_person(pending, caller)
-            ):
-                return await _requested(connection, config, caller, wanted, follows)
-            first = first_person(pending)
         record = {
             "version": wanted.version,
             "previous": None if before is None else before["version"],
@@ -207,25 +180,12 @@ async def promote_map(
             "override": wanted.override,
             "evidence": evidence,
             "warnings": await _warnings(connection, config, version),
-            **(first or {}),
         }
         promotion = follows + 1
         body = {**version, "promotion": {"promotion": promotion, **record}}
         new = PromotedMap(config.generation, promotion, orjson.dumps(body))
         await connection.inbox.maps.promote(config, wanted.version, new, orjson.dumps(record))
     return _current(new)
-
-
-async def _requested(
-    connection: Connection, config: ModelConfig, caller: Caller, wanted: Promotion, follows: int
-) -> Response:
-    """Store the request of the first person."""
-    made = promotion_request(
-        caller, who_is(caller), wanted.version, follows, wanted.reason, wanted.override
-    )
-    await connection.inbox.maps.request(config, orjson.dumps(made))
-    body = {"model": config.model, "pending": shown(made)}
-    return Response(orjson.dumps(body), 202, {"Cache-Control": "no-store"}, JSON)
 
 
 def _current(current: PromotedMap) -> Response:

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from calibrant import kernel
-from calibrant_server.service.observation import Readiness
 from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.reads.observation import Readiness
 from calibrant_server.service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operations"], default_response_class=Response)

@@ -68,7 +68,19 @@ class NewKey(BaseModel):
         "", max_length=200, description="Role of the person who has the key; recorded with changes."
     )
     expires_at: AwareDatetime | None = Field(
-        None, description="Time from which the key is rejected. Default: never."
+        None,
+        description="Time from which the key is rejected, at most that of your key. Default: that of your key.",
+    )
+
+
+class RevocationQuery(BaseModel):
+    """Which keys."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    descendants: bool = Field(
+        False,
+        description="Also revoke the keys that this key created, those that these created, and so on.",
     )
 
 
@@ -157,14 +169,11 @@ async def create_key(
     connection: TheConnection,
     ingest: TheIngestService,
 ) -> Response:
-    """Create a key of your tenant; the secret is returned once."""
+    """Create a key of your tenant, with at most your own scopes and until your own expiry; the secret is returned once."""
     wanted = valid(NewKey, await document(request, ingest))
     now = datetime.now(UTC)
-    if wanted.expires_at is not None and wanted.expires_at <= now:
-        detail = (
-            f"Received {wanted.expires_at.isoformat()}; expected a time after {now.isoformat()}."
-        )
-        raise InvalidInput(detail, errors=[Violation("/expires_at", "future", detail)])
+    _reject_more_scopes(wanted, caller)
+    expires_at = _expiry(wanted, caller, now)
     secret = new_secret()
     key = ApiKey(
         sha256=hash_of(secret),
@@ -172,7 +181,7 @@ async def create_key(
         tenant=caller.tenant,
         scopes=tuple(each for each in SCOPES if each in wanted.scopes),
         models=None if wanted.models is None else tuple(dict.fromkeys(wanted.models)),
-        expires_at=wanted.expires_at,
+        expires_at=expires_at,
         created_at=now,
         created_by=caller.key_id,
         role=wanted.role,
@@ -196,7 +205,7 @@ async def create_key(
     "/v1/keys/{key}",
     operation_id="revokeKey",
     status_code=204,
-    responses={204: {"description": "The key is revoked"}, **problems(409, 422)},
+    responses={204: {"description": "The keys are revoked"}, **problems(409, 422)},
 )
 async def revoke_key(
     key: KeyId,
@@ -204,15 +213,52 @@ async def revoke_key(
     caller: KeyAdmin,
     keyring: TheKeyring,
     connection: TheConnection,
+    query: Annotated[RevocationQuery, Query()],
 ) -> Response:
-    """Revoke a key: every process rejects it within 5 s."""
+    """Revoke a key, and the keys that it created if requested: every process rejects them within 5 s."""
     if any(each.id == key and each.tenant == caller.tenant for each in keyring.configured):
         raise KeyConfigured()
     with engine_errors():
-        if not await connection.inbox.access_keys.revoke(caller.tenant, key):
-            raise KeyIdUnknown()
         await request.app.state.key_refresh.read_store()
+        if not any(each.id == key and each.tenant == caller.tenant for each in keyring.created):
+            raise KeyIdUnknown()
+        below = keyring.descendants(key) if query.descendants else []
+        # The key itself first: it creates no others meanwhile.
+        revoked = [key, *(each.id for each in below)]
+        for each in revoked:
+            await connection.inbox.access_keys.revoke(caller.tenant, each)
+        await request.app.state.key_refresh.read_store()
+    audit_of(request).details = {"revoked": revoked}
     return Response(status_code=204)
+
+
+def _reject_more_scopes(wanted: NewKey, caller: Caller) -> None:
+    """Reject scopes that the caller lacks: else every key with the scope `admin` could have all of them."""
+    errors = [
+        Violation(f"/scopes/{i}", "scope_of_key", f"Your key lacks the scope {scope}.")
+        for i, scope in enumerate(wanted.scopes)
+        if scope not in caller.scopes
+    ]
+    if errors:
+        own = ", ".join(each for each in SCOPES if each in caller.scopes)
+        raise InvalidInput(
+            f"Received scopes that your key lacks; expected some of {own}. Use a key that has them.",
+            errors=errors,
+        )
+
+
+def _expiry(wanted: NewKey, caller: Caller, now: datetime) -> datetime | None:
+    """Return when the key expires: as requested, not after the key that creates it, and by default with it."""
+    asked, own = wanted.expires_at, caller.expires_at
+    if asked is None:
+        return own
+    if asked <= now:
+        detail = f"Received {asked.isoformat()}; expected a time after {now.isoformat()}."
+        raise InvalidInput(detail, errors=[Violation("/expires_at", "future", detail)])
+    if own is not None and asked > own:
+        detail = f"Received {asked.isoformat()}; expected at most {own.isoformat()}, when your key expires."
+        raise InvalidInput(detail, errors=[Violation("/expires_at", "expiry_of_key", detail)])
+    return asked
 
 
 def _shown(key: ApiKey, source: str) -> dict[str, Any]:

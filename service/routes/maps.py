@@ -29,7 +29,6 @@ from calibrant_server.service.http.lists import (
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId, entity_tags, names
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads import second_person
 from calibrant_server.service.reads.frozen_maps import (
     MapNumber,
     MapVersion,
@@ -40,7 +39,6 @@ from calibrant_server.service.reads.frozen_maps import (
     who_is,
 )
 from calibrant_server.service.reads.map_queries import MapParameters, map_read_query
-from calibrant_server.service.reads.second_person import PendingPromotion
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
 from calibrant_server.workers.store.windows import rfc3339
@@ -70,9 +68,6 @@ class MapsResponse(ListPage):
     versions: list[dict[str, Any]]
     promotions: list[PromotionRecord] = Field(
         description="The last promotions. Only the first page has them; on later pages the list is empty."
-    )
-    pending: PendingPromotion | None = Field(
-        None, description="A requested promotion that waits for a second person."
     )
 
 
@@ -142,13 +137,10 @@ async def list_maps(
     config = await model_of(connection, caller, model)
     with engine_errors():
         versions, promotions = await connection.inbox.maps.listed(config)
-        waiting = await connection.inbox.maps.pending(config)
     current = promotions[-1]["version"] if promotions else None
     page, following = page_of(versions, lambda each: [each["version"]], query)
     body = {"model": model, "current": current, "versions": page}
     body["promotions"] = promotions if query.cursor is None else []
-    follows = promotions[-1]["promotion"] if promotions else 0
-    body["pending"] = second_person.shown(second_person.pending_promotion(waiting, follows))
     return list_response(request, body, following)
 
 

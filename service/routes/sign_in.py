@@ -12,6 +12,7 @@ from calibrant_server.service.pages.visitors import (
     Visitor,
     begin_session,
     form_of,
+    is_private,
     local_path,
     posted_form,
     reject_other_sites,
@@ -37,7 +38,7 @@ async def get_sign_in_page(request: Request, query: Annotated[SignInQuery, Query
     """Show the form for a key."""
     if request.app.state.keyring.is_open:
         return moved("/")
-    return page("sign_in.html", None, {"next": local_path(query.next), "problem": ""})
+    return _sign_in_page(request, local_path(query.next))
 
 
 @router.post("/sign-in")
@@ -49,7 +50,7 @@ async def post_sign_in(request: Request) -> Response:
     try:
         session = await begin_session(request, form.get("key", "").strip())
     except KeyUnknown:
-        return page("sign_in.html", None, {"next": then, "problem": WRONG}, 401)
+        return _sign_in_page(request, then, WRONG, 401)
     return with_cookie(moved(then), request, session)
 
 
@@ -63,3 +64,8 @@ async def post_sign_out(
         with engine_errors():
             await request.app.state.connection.inbox.page_sessions.end(visitor.session)
     return with_cookie(moved("/sign-in"), request, None)
+
+
+def _sign_in_page(request: Request, then: str, problem: str = "", status: int = 200) -> Response:
+    values = {"next": then, "problem": problem, "is_private": is_private(request)}
+    return page("sign_in.html", None, values, status)

@@ -62,10 +62,12 @@ class KeyRefresh:
         log.info("keys_file_read n_keys=%d", len(self._keyring.configured))
 
     async def read_store(self) -> None:
-        """Read the created keys if any has changed."""
+        """Read the created keys if any has changed; only new ones are validated, because a key never changes."""
         if await self._store.changes() != self._n_changes:
             n_changes, found = await self._store.all()
-            self._keyring.replace(created=[ApiKey.model_validate(each) for each in found.values()])
+            known = {each.id: each for each in self._keyring.created}
+            created = [known.get(key) or ApiKey.model_validate(found[key]) for key in found]
+            self._keyring.replace(created=created)
             self._n_changes = n_changes
 
     async def forever(self) -> None:

@@ -39,7 +39,6 @@ DEFAULT_TENANT = "default"
 ID_DIGITS = 16
 # In the scope of a request that a page makes inside this process: the caller whom its session stands for. No client can set it.
 SIGNED_IN = "calibrant.signed_in"
-MAX_TOKEN = 16 * 1024
 # Begins the identity of a person; that of a key begins with `k_`.
 PERSON_PREFIX = "u_"
 MODEL_PATTERN = r"^(?:[A-Za-z0-9._:@-]{1,128}|[A-Za-z0-9._:@-]{0,127}\*)$"
@@ -78,6 +77,7 @@ class Caller:
     ----------
     name, role : of the person, or of the key
     key_id : identity: of the key, or of the person whom a proxy names
+    expires_at : end of the key
     """
 
     tenant: str
@@ -86,10 +86,11 @@ class Caller:
     key_id: str = ""
     models: tuple[str, ...] | None = None
     role: str = ""
+    expires_at: datetime | None = None
 
     @property
     def is_person(self) -> bool:
-        """Whether a proxy or an issuer names the caller."""
+        """Whether a proxy names the caller."""
         return self.key_id.startswith(PERSON_PREFIX)
 
     def may_use(self, model: str) -> bool:
@@ -148,6 +149,11 @@ class Keyring:
             raise KeyUnknown("Received a key that has expired. Send another key.")
         return found[1]
 
+    def descendants(self, key_id: str) -> list[ApiKey]:
+        """Return the keys that a key created, those that these created, and so on; the last ones first."""
+        mine = [each for each in self.created if each.created_by == key_id]
+        return [found for each in mine for found in (*self.descendants(each.id), each)]
+
     def n_created(self, tenant: str) -> int:
         """Return the number of keys of a tenant that were created through the API."""
         return sum(each.tenant == tenant for each in self.created)
@@ -173,7 +179,8 @@ class Keyring:
 
 
 def _caller(key: ApiKey) -> Caller:
-    return Caller(key.tenant, frozenset(key.scopes), key.name, key.id, key.models, key.role)
+    scopes = frozenset(key.scopes)
+    return Caller(key.tenant, scopes, key.name, key.id, key.models, key.role, key.expires_at)
 
 
 def is_loopback(host: str) -> bool:
@@ -186,11 +193,6 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
-
-
-def looks_like_a_token(bearer: str) -> bool:
-    """Return whether a bearer has the form of a token that an issuer signs; keys have no dots."""
-    return bearer.count(".") == 2 and len(bearer) <= MAX_TOKEN
 
 
 def caller_of(request: Request) -> Caller:
@@ -232,10 +234,6 @@ def _bearer(request: Request, keyring: Keyring) -> Caller:
     scheme, _, key = (only(request, "authorization") or "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise KeyRequired()
-    oidc = getattr(request.app.state, "oidc", None)
-    if oidc is not None and looks_like_a_token(key.strip()):
-        named: Caller = oidc.caller(key.strip())
-        return named
     return keyring.caller(key.strip())
 
 

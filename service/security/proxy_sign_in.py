@@ -1,11 +1,13 @@
 """Sign-in through a proxy: it authenticates people, and names each with their roles in headers.
 
-The headers count only if the connection comes from a trusted address. The address is that of the connection itself, never that of a header such as
-X-Forwarded-For. The proxy must replace these headers in what it receives. A request with a key is that key's.
+The headers count only if the connection comes from a trusted address and the request has the secret that proxy and service share: an address
+alone does not show who sends, because other programs may be in the same network. The address is that of the connection itself, never that of a
+header such as X-Forwarded-For. The proxy must replace these headers in what it receives. A request with a key is that key's.
 """
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 from dataclasses import dataclass
 
@@ -19,6 +21,7 @@ from calibrant_server.service.settings import Settings
 
 # In the scope of a request: the address of the connection, before a middleware replaces it by a header's.
 PEER = "calibrant.peer"
+SECRET_HEADER = "X-Calibrant-Proxy-Secret"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -29,9 +32,11 @@ class ProxySignIn:
     Attributes
     ----------
     networks : addresses of proxies
+    secret : what the proxy sends in the header `X-Calibrant-Proxy-Secret`
     """
 
     networks: tuple[Network, ...]
+    secret: bytes
     user_header: str
     roles_header: str
     roles: Roles
@@ -44,7 +49,7 @@ class ProxySignIn:
         KeyRequired
             The request comes from a page of another site, which a browser sends with the person's session at the proxy.
         """
-        if not self._is_trusted(request):
+        if not self._is_trusted(request) or not self._has_secret(request):
             return None
         user = only(request, self.user_header) or ""
         names = (only(request, self.roles_header) or "").split(",")
@@ -52,6 +57,10 @@ class ProxySignIn:
         if found is not None:
             _reject_other_sites(request)
         return found
+
+    def _has_secret(self, request: Request) -> bool:
+        sent = only(request, SECRET_HEADER) or ""
+        return hmac.compare_digest(sent.encode(), self.secret)
 
     def _is_trusted(self, request: Request) -> bool:
         peer = request.scope.get(PEER) or request.scope.get("client")
@@ -66,24 +75,27 @@ class ProxySignIn:
 
 
 def proxy_sign_in(settings: Settings) -> ProxySignIn | None:
-    """Return the sign-in through a proxy; None if no proxy is trusted.
+    """Return the sign-in through a proxy; None if people have no roles here.
 
     Raises
     ------
     RoleSettingsError
-        Addresses or roles cannot be read, or there are no roles.
+        The roles cannot be read, or there is no secret, or no proxy.
     """
-    if not settings.proxy_addresses:
+    if not settings.roles:
         return None
-    try:
-        networks = tuple(ipaddress.ip_network(each) for each in settings.proxy_addresses)
-    except ValueError as error:
+    if not settings.proxy_secret:
         raise RoleSettingsError(
-            f"CALIBRANT_PROXY_ADDRESSES: {error}; expected addresses or networks such as 10.0.0.0/8."
-        ) from error
-    return ProxySignIn(
-        networks, settings.proxy_user_header, settings.proxy_roles_header, roles_of(settings)
-    )
+            "CALIBRANT_ROLES is set, so a proxy signs people in, but CALIBRANT_PROXY_SECRET is not set. Set it to a random text, and let "
+            f"the proxy send it in the header {SECRET_HEADER}."
+        )
+    networks = tuple(ipaddress.ip_network(each) for each in settings.trusted_proxies)
+    if not networks:
+        raise RoleSettingsError(
+            "CALIBRANT_ROLES is set, but CALIBRANT_TRUSTED_PROXIES is empty: no proxy can sign people in."
+        )
+    headers = settings.proxy_user_header, settings.proxy_roles_header
+    return ProxySignIn(networks, settings.proxy_secret.encode(), *headers, roles_of(settings))
 
 
 def _reject_other_sites(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Roles of people who sign in elsewhere (a proxy, OpenID Connect), and the scopes of each role."""
+"""Roles of people who sign in at a proxy, and the scopes of each role."""
 
 from __future__ import annotations
 
@@ -65,14 +65,10 @@ def roles_of(settings: Settings) -> Roles:
     Raises
     ------
     RoleSettingsError
-        There are none, or they cannot be read.
+        They cannot be read.
     """
-    if not settings.roles:
-        raise RoleSettingsError(
-            "People are signed in by a proxy or an issuer, but CALIBRANT_ROLES is not set: no role has a scope."
-        )
     try:
-        found = _ROLES.validate_python(json.loads(settings.roles))
+        found = _ROLES.validate_python(json.loads(settings.roles or "{}"))
     except ValidationError as error:
         first = error.errors()[0]
         place = "/".join(map(str, first["loc"]))

@@ -208,7 +208,6 @@ class FakeMaps:
         self.summaries: dict[str, list[dict]] = {}
         self.identities: dict[tuple[str, str], int] = {}
         self.currents: dict[str, PromotedMap] = {}
-        self.requests: dict[str, bytes] = {}
         self.records: dict[str, list[dict]] = {}
 
     async def current(self, config):
@@ -216,12 +215,6 @@ class FakeMaps:
 
     async def current_maps(self, configs):
         return [await self.current(each) for each in configs]
-
-    async def pending(self, config):
-        return self.requests.get(config.key)
-
-    async def request(self, config, pending):
-        self.requests[config.key] = pending
 
     async def version(self, config, number):
         if (config.key, number) not in self.versions:
@@ -288,6 +281,9 @@ class FakePageSessions:
         token = f"session-{len(self.digests)}"
         self.digests[token] = key_digest
         return token
+
+    async def form_secret(self):
+        return "secret of forms"
 
     async def key_digest(self, token):
         return self.digests.get(token)
@@ -537,10 +533,8 @@ class FakeInbox:
                 self.alarms.held[at] = self._ordered(each, order)
 
     def _ordered(self, alarm, order):
-        if order["op"] == "request_acknowledgement":
-            return alarm.requested(order["pending"], 2e9, alarm.number + 1)
         said = (order["by"], order["note"], 2e9, alarm.number + 1, order["role"])
-        return alarm.acknowledged(*said, order["first_person"])
+        return alarm.acknowledged(*said)
 
     def merge(self) -> None:
         self.version += 1

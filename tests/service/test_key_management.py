@@ -161,6 +161,64 @@ async def test_without_keys_there_are_none_to_manage(tmp_path, inbox, registry):
         problem(answer, 403, "keys-not-configured")
 
 
+class TestMakers:
+    """A new key has at most what its maker has: a limit of an admin key would bind nothing otherwise."""
+
+    async def test_it_has_no_scope_that_its_maker_lacks(self, client):
+        narrow = await created(client, scopes=["admin", "read"])
+        wider = {"name": "wider", "scopes": ["read", "ingest", "maps:read"]}
+        answer = await client.post("/v1/keys", headers=bearer(narrow["secret"]), json=wider)
+        found = problem(answer, 422, "invalid-input")
+        assert [each["pointer"] for each in found["errors"]] == ["/scopes/1", "/scopes/2"]
+        made = await created(client, narrow["secret"], scopes=["read", "admin"])
+        assert made["created_by"] == narrow["id"]
+
+    async def test_it_expires_with_its_maker_or_before(self, client):
+        soon = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=2)
+        maker = await created(client, scopes=ALL, expires_at=soon.isoformat())
+        same = await created(client, maker["secret"])
+        assert datetime.fromisoformat(same["expires_at"]) == soon
+        sooner = (soon - timedelta(hours=1)).isoformat()
+        earlier = await created(client, maker["secret"], expires_at=sooner)
+        assert datetime.fromisoformat(earlier["expires_at"]) == soon - timedelta(hours=1)
+        later = {
+            "name": "x",
+            "scopes": ["read"],
+            "expires_at": (soon + timedelta(seconds=1)).isoformat(),
+        }
+        answer = await client.post("/v1/keys", headers=bearer(maker["secret"]), json=later)
+        [error] = problem(answer, 422, "invalid-input")["errors"]
+        assert (error["pointer"], error["rule"]) == ("/expires_at", "expiry_of_key")
+
+    async def test_its_descendants_are_revoked_with_it_if_requested(self, client):
+        first = await created(client, scopes=ALL)
+        second = await created(client, first["secret"], scopes=ALL)
+        third = await created(client, second["secret"], scopes=ALL)
+        other = await created(client, scopes=ALL)
+        for given, opened in (("", (second, third, other)), ("?descendants=true", (other,))):
+            revoked = second if given else first
+            answer = await client.delete(f"/v1/keys/{revoked['id']}{given}", headers=bearer("ann"))
+            assert answer.status_code == 204
+            for each in (first, second, third, other):
+                status = (
+                    await client.get("/v1/models", headers=bearer(each["secret"]))
+                ).status_code
+                assert status == (200 if each in opened else 401)
+
+    async def test_a_new_key_does_not_have_all_keys_validated_again(self, client, monkeypatch):
+        for _ in range(5):
+            await created(client)
+        validated, validate = [], keys_module.ApiKey.model_validate
+        monkeypatch.setattr(
+            keys_module.ApiKey,
+            "model_validate",
+            lambda each: validated.append(each) or validate(each),
+        )
+        made = await created(client, scopes=["read"])
+        assert len(validated) == 1
+        assert (await client.get("/v1/models", headers=bearer(made["secret"]))).status_code == 200
+
+
 class TestModels:
     """A key that is limited to some models."""
 

@@ -2,25 +2,31 @@
 
 import hashlib
 import json
-from dataclasses import replace
+import re
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from calibrant_server.service import main
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.security.proxy_sign_in import PEER, proxy_sign_in
+from calibrant_server.service.security.proxy_sign_in import PEER, SECRET_HEADER, proxy_sign_in
 from calibrant_server.service.security.roles import RoleSettingsError
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.queries.ask import ResultFailedError
+from calibrant_server.service.startup import REMOVED
 from tests.service.conftest import problem
 from tests.service.test_alarms import episode
 
 pytestmark = pytest.mark.anyio
 ROLES = {"quality": {"scopes": ["read", "admin"]}, "readers": {"scopes": ["read"]}, "senders": {"scopes": ["ingest"]}}  # fmt: skip
-KEYS = {"keys": [{"sha256": hashlib.sha256(b"robot").hexdigest(), "name": "robot", "scopes": ["ingest"]}]}  # fmt: skip
-PROXY = "10.1.2.3"
+KEYS = {
+    "keys": [
+        {"sha256": hashlib.sha256(b"robot").hexdigest(), "name": "robot", "scopes": ["ingest"]},
+        {"sha256": hashlib.sha256(b"reader").hexdigest(), "name": "reader", "scopes": ["read"]},
+    ]
+}
+PROXY, SECRET = "10.1.2.3", "0123456789abcdef"
 
 
 @pytest.fixture
@@ -29,7 +35,8 @@ def settings(tmp_path) -> Settings:
         data_dir=tmp_path,
         log_requests=False,
         keys=json.dumps(KEYS),
-        proxy_addresses="10.1.0.0/16, ::1",
+        trusted_proxies="10.1.0.0/16, ::1",
+        proxy_secret=SECRET,
         roles=json.dumps(ROLES),
     )
 
@@ -40,7 +47,7 @@ def client_at(app, address: str) -> httpx.AsyncClient:
 
 
 def named(user: str | None, *roles: str, **more: str) -> dict[str, str]:
-    found = {"X-Forwarded-Groups": ", ".join(roles)} | more
+    found = {"X-Forwarded-Groups": ", ".join(roles), SECRET_HEADER: SECRET} | more
     return found if user is None else found | {"X-Forwarded-User": user}
 
 
@@ -70,6 +77,10 @@ async def test_roles_give_scopes(app):
         (PROXY, named(None, "quality")),
         (PROXY, named("  ", "quality")),
         (PROXY, named("a" * 201, "quality")),
+        # An address alone does not show who sends: other programs may be in the proxy's network.
+        (PROXY, named("ann", "quality", **{SECRET_HEADER: ""})),
+        (PROXY, named("ann", "quality", **{SECRET_HEADER: SECRET[:-1]})),
+        (PROXY, named("ann", "quality", **{SECRET_HEADER: SECRET.upper()})),
     ],
 )
 async def test_others_need_a_key(app, address, headers):
@@ -105,7 +116,7 @@ async def test_a_key_is_that_of_the_key(app):
 
 async def test_repeated_headers_are_rejected(app):
     async with client_at(app, PROXY) as client:
-        twice = [("X-Forwarded-User", "ann"), ("X-Forwarded-User", "eve"), ("X-Forwarded-Groups", "quality")]  # fmt: skip
+        twice = [("X-Forwarded-User", "ann"), ("X-Forwarded-User", "eve"), ("X-Forwarded-Groups", "quality"), (SECRET_HEADER, SECRET)]  # fmt: skip
         problem(await client.get(MODEL, headers=twice), 400, "malformed-request")
 
 
@@ -157,13 +168,13 @@ async def test_pages_open_without_a_key(app):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"proxy_addresses": "10.0.0.1"}, "CALIBRANT_ROLES is not set"),
-        ({"proxy_addresses": "proxy.local", "roles": "{}"}, "proxy.local"),
-        ({"proxy_addresses": "10.0.0.1", "roles": "["}, "not JSON"),
+        ({"roles": "{}"}, "CALIBRANT_PROXY_SECRET is not set"),
         (
-            {"proxy_addresses": "10.0.0.1", "roles": '{"a": {"scopes": ["all"]}}'},
-            "a/scopes/0",
+            {"roles": "{}", "proxy_secret": SECRET, "trusted_proxies": ""},
+            "TRUSTED_PROXIES is empty",
         ),
+        ({"roles": "[", "proxy_secret": SECRET}, "not JSON"),
+        ({"roles": '{"a": {"scopes": ["all"]}}', "proxy_secret": SECRET}, "a/scopes/0"),
     ],
 )
 def test_settings_that_cannot_be_used(given, words):
@@ -171,74 +182,95 @@ def test_settings_that_cannot_be_used(given, words):
         proxy_sign_in(Settings(**given))
 
 
-@pytest.fixture
-async def guarded(settings, inbox, registry):
-    """A service whose alarms take two people, and an open alarm."""
-    two = settings.model_copy(update={"second_person_alarms": True})
-    app = create_app(two, Connection(inbox, registry))
-    async with client_at(app, PROXY) as client:
-        await client.put(MODEL, json=SETTINGS, headers=ANN)
-        generation = registry.configs["default", "digits"].generation
-        inbox.alarms.held = [episode(generation=generation)]
-        # The page shows the reason in place of each figure.
-        kinds = ("metrics", "reliability", "temperature", "drift")
-        inbox.failing = {kind: ResultFailedError("no worker") for kind in kinds}
-        yield client
-
-
-ANN, BO = named("ann", "quality"), named("bo", "quality")
-ALARM = "/v1/alarms/al_000_00000000000000000001"
-
-
-async def acknowledged(client, who, note):
-    return await client.post(f"{ALARM}/acknowledge", json={"note": note}, headers=who)
-
-
-async def test_an_alarm_takes_two_people(guarded):
-    first = await acknowledged(guarded, ANN, "known scanner")
-    assert first.status_code == 202, first.text
-    pending = first.json()["pending"]
-    assert (pending["requested_by"], pending["reason"]) == ("ann", "known scanner")
-    assert "identity" not in pending and first.json()["acknowledged_by"] is None
-    again = await acknowledged(guarded, ANN, "known scanner, ticket 7")
-    assert again.status_code == 202
-    assert again.json()["pending"]["reason"] == "known scanner, ticket 7"
-    [listed] = (await guarded.get("/v1/alarms?acknowledged=false", headers=BO)).json()["alarms"]
-    assert listed["pending"] == again.json()["pending"]
-    page = await guarded.get("/models/digits", headers=BO)
-    assert "Waiting for a second person" in page.text and "ticket 7" in page.text
-    problem(await acknowledged(guarded, BO, " "), 422, "invalid-input")
-    done = await acknowledged(guarded, BO, "checked")
-    found = done.json()
-    assert (done.status_code, found["pending"]) == (200, None)
-    assert (found["acknowledged_by"], found["note"]) == ("bo", "checked")
-    assert (found["requested_by"], found["requested_reason"]) == ("ann", "known scanner, ticket 7")
-    assert (await guarded.get(ALARM, headers=ANN)).json() == found
-    assert (await acknowledged(guarded, ANN, "again")).json() == found
-    page = await guarded.get("/models/digits", headers=BO)
-    assert "requested by ann" in page.text and "Waiting for a second" not in page.text
-
-
-async def test_an_old_request_does_not_count(guarded, inbox):
-    await acknowledged(guarded, ANN, "known scanner")
-    [alarm] = inbox.alarms.held
-    old = alarm.pending | {"expires_at": "2026-01-01T00:00:00Z"}
-    inbox.alarms.held = [replace(alarm, pending=old)]
-    assert (await guarded.get(ALARM, headers=BO)).json()["pending"] is None
-    second = await acknowledged(guarded, BO, "checked")
-    assert (second.status_code, second.json()["pending"]["requested_by"]) == (202, "bo")
-
-
 @pytest.mark.parametrize(
-    "name",
-    ["CALIBRANT_SECOND_PERSON", "CALIBRANT_SECOND_PERSON_ALARMS", "CALIBRANT_PROXY_ADDRESSES"],
+    "given",
+    [
+        {"trusted_proxies": "proxy.local"},
+        {"proxy_secret": "too short"},
+        {"proxy_secret": "a b" * 8},
+    ],
 )
-def test_without_keys_it_does_not_start(name, monkeypatch):
-    monkeypatch.setenv(name, "10.0.0.1" if "PROXY" in name else "true")
-    monkeypatch.setenv("CALIBRANT_ROLES", json.dumps(ROLES) if "PROXY" in name else "")
+def test_settings_of_another_form_are_rejected(given):
+    with pytest.raises(ValidationError):
+        Settings(**given)
+
+
+def test_without_keys_it_does_not_start(monkeypatch):
+    monkeypatch.setenv("CALIBRANT_ROLES", json.dumps(ROLES))
+    monkeypatch.setenv("CALIBRANT_PROXY_SECRET", SECRET)
     monkeypatch.setattr(main, "bound_to", lambda *_: pytest.fail("it listens"))
     with pytest.raises(SystemExit, match="no keys are configured"):
         main.main()
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_setting_stops_the_start(name, monkeypatch):
+    """It protected something: the service does not start with less than its operator believes."""
+    monkeypatch.setenv(name, "true")
+    monkeypatch.setattr(main, "bound_to", lambda *_: pytest.fail("it listens"))
+    with pytest.raises(SystemExit, match=f"{name} is removed"):
+        main.main()
+
+
+async def forms_of(app, path: str = "/keys") -> str:
+    """Return the token of the forms on a page of a person."""
+    async with client_at(app, PROXY) as client:
+        page = await client.get(path, headers=named("ann", "quality"))
+    assert page.status_code == 200, page.text
+    return re.search(r'name="token" value="([0-9a-f]{64})"', page.text)[1]
+
+
+async def test_a_form_of_one_replica_is_accepted_by_another(app, settings, inbox, registry):
+    """People whom a proxy names have no session: their forms hang on a secret of the store, the same on every replica."""
+    other = create_app(settings, Connection(inbox, registry))
+    form = {"token": await forms_of(app), "name": "made", "scope": "read"}
+    async with client_at(other, PROXY) as client:
+        made = await client.post("/keys", data=form, headers=named("ann", "quality"))
+        assert (made.status_code, "ck_" in made.text) == (200, True)
+        for wrong in (form | {"token": "0" * 64}, {**form, "name": "x"} | {"token": ""}):
+            refused = await client.post("/keys", data=wrong, headers=named("ann", "quality"))
+            assert refused.status_code == 403
+        of_another = await client.post("/keys", data=form, headers=named("bo", "quality"))
+        assert of_another.status_code == 403
+
+
+async def test_forwarded_addresses_count_from_trusted_proxies_only(app, settings):
+    """One setting: the log's addresses, https, and the sign-in of people."""
+    seen = []
+
+    async def inner(scope, receive, send):
+        seen.append((scope["client"][0], scope["scheme"]))
+        await app(scope, receive, send)
+
+    forwarded = {"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "https"}
+    for peer in (PROXY, "10.2.0.1"):
+        async with client_at(main.with_peer(inner, settings.trusted_proxies), peer) as client:
+            await client.get("/livez", headers=forwarded)
+    assert seen == [("192.0.2.7", "https"), ("10.2.0.1", "http")]
+
+
+@pytest.mark.parametrize(
+    ("host", "cookie"),
+    [
+        ("calibrant.example", "__Host-calibrant_session"),
+        ("10.0.0.5", "__Host-calibrant_session"),
+        ("localhost", "calibrant_session"),
+        ("127.0.0.1", "calibrant_session"),
+    ],
+)
+async def test_a_session_goes_over_https_except_on_one_machine(app, host, cookie):
+    """Also where the service does not know that a proxy in front serves https."""
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+        done = await client.post("/sign-in", data={"key": "reader"})
+        [header] = done.headers.get_list("set-cookie")
+        assert header.startswith(f"{cookie}=")
+        assert ("Secure" in header) is cookie.startswith("__Host-")
+        token = header.partition("=")[2].partition(";")[0]
+        page = await client.get("/", headers={"Cookie": f"{cookie}={token}"})
+        assert page.status_code == 200
+        is_warned = "CALIBRANT_TRUSTED_PROXIES" in (await client.get("/sign-in")).text
+        assert is_warned is (cookie != "calibrant_session")
 
 
 def test_a_service_without_a_proxy_ignores_the_headers(tmp_path, inbox, registry):

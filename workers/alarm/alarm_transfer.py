@@ -73,8 +73,7 @@ async def alarm_lines(
     if partial_cohort is not None:
         yield {"type": PARTIAL_COHORT, "packed": b64encode(partial_cohort).decode()}
     for text in await episodes_of(client, keys, config):
-        # Who is the first of two people is known here only.
-        yield {"type": EPISODE, "holds": json.loads(text) | {"pending": None}}
+        yield {"type": EPISODE, "holds": json.loads(text)}
     summary = await client.hget(keys.summaries, config.key)
     if summary is not None and json.loads(summary)["generation"] == config.generation:
         yield {"type": SUMMARY, "holds": json.loads(summary)}

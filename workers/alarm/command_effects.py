@@ -17,7 +17,7 @@ from calibrant_server.workers.alarm.deliveries import (
     WebhookDelivery,
 )
 from calibrant_server.workers.alarm.detectors import promoted
-from calibrant_server.workers.alarm.episodes import OPEN, Episode, FirstPerson, FirstRequest
+from calibrant_server.workers.alarm.episodes import OPEN, Episode
 
 MAX_DELIVERIES = 200
 
@@ -28,7 +28,6 @@ def acknowledge_alarm(
     by: str,
     note: str | None,
     role: str | None = None,
-    first_person: FirstPerson | None = None,
 ) -> None:
     """Acknowledge an alarm: its detector's change statistic is reset. An alarm that is not open does not change."""
     episode = _open_episode(writing, alarm_id)
@@ -39,16 +38,8 @@ def acknowledge_alarm(
     if detector is not None and detector.state is not None and detector.episode == alarm_id:
         writing.detectors({name: replace(detector, state=acknowledge(detector.state))})
     number = writing.alarm_state.next_number()
-    acknowledged = episode.acknowledged(by, note, writing.now_s, number, role, first_person)
+    acknowledged = episode.acknowledged(by, note, writing.now_s, number, role)
     writing.episode(acknowledged, WAS_ACKNOWLEDGED)
-
-
-def request_acknowledgement(writing: AlarmCommit, alarm_id: str, pending: FirstRequest) -> None:
-    """Store a first person's request with the alarm. An alarm that is not open does not change."""
-    episode = _open_episode(writing, alarm_id)
-    if episode is not None:
-        number = writing.alarm_state.next_number()
-        writing.store(episode.requested(pending, writing.now_s, number))
 
 
 def _open_episode(writing: AlarmCommit, alarm_id: str) -> Episode | None:

@@ -1,6 +1,6 @@
 """Commands about a model's alarm: their form in its partition's stream, and the call of their effects when a worker reads them.
 
-They acknowledge an alarm or store a request for this, restart under another calibration map, send a test, or record a delivery attempt.
+They acknowledge an alarm, restart under another calibration map, send a test, or record a delivery attempt.
 Because they are entries of the stream, each change goes through the fencing token. A repeated command changes nothing.
 """
 
@@ -17,11 +17,9 @@ from calibrant_server.workers.alarm.command_effects import (
     acknowledge_alarm,
     note_attempt,
     promote_detectors,
-    request_acknowledgement,
     try_webhooks,
 )
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
-from calibrant_server.workers.alarm.episodes import FirstPerson, FirstRequest
 from calibrant_server.workers.ingest.entries import EntryError, IngestEntry
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
@@ -36,15 +34,6 @@ class AcknowledgeCommand(TypedDict):
     by: str
     note: str | None
     role: NotRequired[str | None]
-    first_person: NotRequired[FirstPerson | None]
-
-
-class AcknowledgementRequest(TypedDict):
-    """Command to store a first person's request to acknowledge an alarm; another person acknowledges it."""
-
-    op: Literal["request_acknowledgement"]
-    alarm: str
-    pending: FirstRequest
 
 
 class PromoteCommand(TypedDict):
@@ -78,30 +67,20 @@ class Attempted(TypedDict):
     attempt: DeliveryAttempt
 
 
-Command = AcknowledgeCommand | AcknowledgementRequest | PromoteCommand | Trial | Attempted
+Command = AcknowledgeCommand | PromoteCommand | Trial | Attempted
 
 
 def acknowledgement(
-    alarm_id: str,
-    by: str,
-    note: str | None,
-    role: str | None = None,
-    first_person: FirstPerson | None = None,
+    alarm_id: str, by: str, note: str | None, role: str | None = None
 ) -> AcknowledgeCommand:
-    """Return the command to acknowledge an alarm; `first_person` requested it, where two people are required."""
+    """Return the command to acknowledge an alarm."""
     return {
         "op": "acknowledge",
         "alarm": alarm_id,
         "by": by,
         "note": note,
         "role": role,
-        "first_person": first_person,
     }
-
-
-def acknowledgement_request(alarm_id: str, pending: FirstRequest) -> AcknowledgementRequest:
-    """Return the command to store a first person's request to acknowledge an alarm."""
-    return {"op": "request_acknowledgement", "alarm": alarm_id, "pending": pending}
 
 
 def promotion(map_version: str | None) -> PromoteCommand:
@@ -144,10 +123,7 @@ def write_order(
                 command["by"],
                 command["note"],
                 command.get("role"),
-                command.get("first_person"),
             )
-        elif command["op"] == "request_acknowledgement":
-            request_acknowledgement(writing, command["alarm"], command["pending"])
         elif command["op"] == "promote":
             promote_detectors(writing, promoted_map(node, keys, config, command["map_version"]))
         elif command["op"] == "test":

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, TypedDict
+from typing import Any
 
 from calibrant.core.actions import Advice
 from calibrant_server.workers.store.former_recommendations import of_alarm
@@ -23,26 +23,6 @@ OPEN, ACKNOWLEDGED, CLOSED = "open", "acknowledged", "closed"
 LAST_NUMBER = "*"
 _ID = re.compile(r"al_(\d{3,4})_[0-9a-f]{20}")
 _LN10 = math.log(10.0)
-
-
-class FirstRequest(TypedDict):
-    """The request of a first person as stored, with their key."""
-
-    requested_by: str
-    requested_role: str | None
-    requested_at: str
-    expires_at: str
-    reason: str | None
-    identity: str | None
-
-
-class FirstPerson(TypedDict):
-    """What the record of a change says about the first person."""
-
-    requested_by: str
-    requested_role: str | None
-    requested_at: str
-    requested_reason: str | None
 
 
 @dataclass(frozen=True)
@@ -59,8 +39,6 @@ class Episode:
     changed_s : time of its last change, seconds since the epoch
     acknowledged_s : time of its acknowledgement; None if there is none, or if it was not stored
     event : id shared by the alarms that one notification listed; None of older versions
-    pending : request of a first person to acknowledge it, until a second person does
-    first_person : who requested the acknowledgement, when and why; None if one person was enough
     """
 
     id: str
@@ -89,8 +67,6 @@ class Episode:
     acknowledged_s: float | None = None
     event: str | None = None
     acknowledged_role: str | None = None
-    pending: FirstRequest | None = None
-    first_person: FirstPerson | None = None
 
     @property
     def state(self) -> str:
@@ -117,10 +93,6 @@ class Episode:
         fields: dict[str, Any] = {name: stored.get(name) for name in cls.__dataclass_fields__}
         return cls(**fields)
 
-    def requested(self, pending: FirstRequest, now_s: float, number: int) -> Episode:
-        """Return the episode that waits for a second person."""
-        return replace(self, pending=pending, changed_s=now_s, number=number)
-
     def acknowledged(
         self,
         by: str,
@@ -128,7 +100,6 @@ class Episode:
         now_s: float,
         number: int,
         role: str | None = None,
-        first_person: FirstPerson | None = None,
     ) -> Episode:
         """Return the acknowledged episode."""
         return replace(
@@ -140,8 +111,6 @@ class Episode:
             changed_s=now_s,
             acknowledged_s=now_s,
             number=number,
-            pending=None,
-            first_person=first_person,
         )
 
     def closed(self, because: str, now_s: float, number: int) -> Episode:
@@ -152,7 +121,6 @@ class Episode:
             closed_because=because,
             changed_s=now_s,
             number=number,
-            pending=None,
         )
 
 
@@ -182,7 +150,6 @@ def shown(episode: Episode) -> dict[str, Any]:
         "acknowledged_role": episode.acknowledged_role,
         "note": episode.note,
         "closed_because": episode.closed_because,
-        **(episode.first_person or {}),
     }
 
 

@@ -35,7 +35,7 @@ from calibrant_server.workers.ingest.stored_panes import (
 )
 from calibrant_server.workers.lifecycle.export_shapes import Line
 from calibrant_server.workers.lifecycle.transfer_jobs import job_lines
-from calibrant_server.workers.store.frozen_maps import PENDING, PromotedMap
+from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
     RECORD_SHARDS,
@@ -204,8 +204,7 @@ class _Source:
     async def maps(self) -> AsyncIterator[Line]:
         """Return frozen maps field by field, and the current one."""
         for name, text in sorted((await self.texts(self.keys.map_versions(*self.name))).items()):
-            if name != PENDING:
-                yield {"type": MAP, "field": name, "text": text}
+            yield {"type": MAP, "field": name, "text": text}
         raw = await self.client.hget(self.keys.current_maps, self.config.key)
         if raw is not None and PromotedMap.from_bytes(raw).generation == self.config.generation:
             yield {"type": CURRENT_MAP, "text": raw.decode()}

@@ -20,8 +20,6 @@ from calibrant_server.workers.store.model_config import ModelConfig
 
 MAX_VERSIONS = 500
 MAX_PROMOTIONS = 200
-# Field of a requested promotion that waits for a second person; exports do not contain it.
-PENDING = "q"
 _MADE, _KNOWN, _FULL = 1, 2, 3
 
 
@@ -100,7 +98,6 @@ class MapVersions:
         self._keys = keys
         self._add = AsyncScript(client, scripts()["add_map"])
         self._promote = AsyncScript(client, scripts()["promote_map"])
-        self._request = AsyncScript(client, scripts()["request_promotion"])
 
     async def current(self, config: ModelConfig) -> PromotedMap | None:
         """Return the current map of a model in one read; None if there is no map or no model."""
@@ -127,22 +124,6 @@ class MapVersions:
             raise NoSuchMap(number)
         version: FrozenMap = {"version": number, **of_map(json.loads(found))}  # type: ignore[typeddict-item]
         return version
-
-    async def pending(self, config: ModelConfig) -> bytes | None:
-        """Return the requested promotion that waits for a second person, as stored."""
-        found: bytes | None = await self._client.hget(self._versions(config), PENDING)
-        return found
-
-    async def request(self, config: ModelConfig, pending: bytes) -> None:
-        """Store a requested promotion; it replaces an earlier request.
-
-        Raises
-        ------
-        NoSuchModel
-        """
-        names = [self._keys.of(config).models, self._versions(config)]
-        if not await self._request(names, [config.key, config.generation, PENDING, pending]):
-            raise NoSuchModel(config.key)
 
     async def listed(
         self, config: ModelConfig

@@ -83,8 +83,7 @@ ns:ur:<digest>        string  JSON: states of the computed slices of an unfinish
 ====================  ======  ========================================================  ==========================
 
 Fields of T:mv:G: `n` number of the last version, `v<number>` a version (JSON), `s<number>` its summary, `f<identity>`
-the number of a fit, `p` promotions so far, `h<promotion>` who promoted what and why, `q` a requested
-promotion that waits for a second person.
+the number of a fit, `p` promotions so far, `h<promotion>` who promoted what and why.
 """
 
 from __future__ import annotations
@@ -430,6 +429,10 @@ class Keys:
 
     def page_session(self, digest: str) -> str:
         return f"{self.namespace}:ps:{digest}"
+
+    @property
+    def form_secret(self) -> str:
+        return f"{self.namespace}:fs"
 
     def page_sessions_of(self, key_digest: str) -> str:
         return f"{self.namespace}:pk:{key_digest}"

@@ -1,4 +1,4 @@
-"""Sessions of people who signed in to the pages: which key a cookie stands for, until it expires or they sign out.
+"""Sessions of people who signed in to the pages: which key a cookie stands for, until it expires or they sign out; the secret of forms.
 
 Only the SHA-256 of a cookie is stored. So neither the store nor a backup of it gives anybody a session, and a cookie is not
 the key: it is accepted by pages only.
@@ -27,6 +27,7 @@ class PageSessions:
 
     def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
         self._client, self._keys, self._retried = client, keys, store_retries
+        self._form_secret = ""
 
     async def begin(self, key_digest: str) -> str:
         """Return the cookie of a new session of the key with this SHA-256; its oldest session ends if it has too many."""
@@ -54,6 +55,15 @@ class PageSessions:
         """Return the SHA-256 of the key that a cookie stands for; None if there is no such session."""
         found = await self._retried(lambda: self._client.get(self._name(token)))
         return None if found is None else found.decode()
+
+    async def form_secret(self) -> str:
+        """Return the secret under which forms have tokens: one of the store, made once, so that each process knows the others' forms."""
+        if not self._form_secret:
+            new, name = secrets.token_urlsafe(TOKEN_BYTES), self._keys.form_secret
+            await self._retried(lambda: self._client.set(name, new, nx=True))
+            found = await self._retried(lambda: self._client.get(name))
+            self._form_secret = found.decode()
+        return self._form_secret
 
     async def end(self, token: str) -> None:
         """End a session."""
