@@ -86,6 +86,7 @@ class Supervisor:
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Let each thread finish its commit and release its lease; return whether all did in time."""
         self._stop.set()
+        self.store.deliveries_changed.set()
         deadline = time.monotonic() + timeout_s
         self._partitions.wake()
         threads = self._partitions.threads + self._others

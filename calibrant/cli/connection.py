@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ Key = Annotated[
     str | None,
     typer.Option("--key", envvar="CALIBRANT_KEY", help="key of your tenant", show_envvar=True),
 ]
-DEFAULT_URL = "http://127.0.0.1:8000"
+# The service that `calibrant serve` starts with the same environment.
+DEFAULT_URL = f"http://127.0.0.1:{os.environ.get('CALIBRANT_PORT') or '8000'}"
 ADDRESS = ": --url, or CALIBRANT_URL."
 
 

@@ -58,7 +58,7 @@ def doctor(
     local: Annotated[bool, typer.Option("--local", help="do not check a service")] = False,
 ) -> None:
     """Check versions, kernel, disk, memory, and the service with its store and clock. The exit code is 1 after an error."""
-    checks = [*installation(), disk(data_dir), memory()]
+    checks = [*installation(), disk(data_dir), memory(), *keys_file()]
     if not local:
         checks += list(service_checks(url))
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -121,6 +121,23 @@ def memory() -> Check:
     return Check("memory", OK, found)
 
 
+def keys_file() -> Iterator[Check]:
+    """Check that others on this machine cannot read or replace the keys file, if one is set here."""
+    path = os.environ.get("CALIBRANT_KEYS_FILE")
+    if not path:
+        return
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        yield Check("keys file", ERROR, f"{path}: {error.strerror}", "Check CALIBRANT_KEYS_FILE.")
+        return
+    if mode & 0o077:
+        found = f"other users have access to {path} (mode {mode & 0o777:o})"
+        yield Check("keys file", WARNING, found, f"chmod 600 {path}")
+    else:
+        yield Check("keys file", OK, f"{path} is its owner's only")
+
+
 def service_checks(url: str) -> Iterator[Check]:
     """Check a service: reachable, version, clock, store, and what waits for an operator."""
     if importlib.util.find_spec("httpx") is None:
@@ -143,6 +160,7 @@ def service_checks(url: str) -> Iterator[Check]:
             return
         yield _same_version(url, theirs)
         yield _clock(running.headers.get("date"), (began + time.time()) / 2)
+        yield _access(http.get("/v1/models", params={"limit": 1}).status_code)
         try:
             ready = http.get("/readyz")
             body = ready.json()
@@ -167,6 +185,14 @@ def _same_version(url: str, theirs: str) -> Check:
         found,
         f"This command is {version('calibrant')}: install the same version.",
     )
+
+
+def _access(status: int) -> Check:
+    if status != 200:
+        return Check("access", OK, "requests need a key")
+    advice = "On a shared machine, set CALIBRANT_KEYS_FILE and CALIBRANT_CREATE_KEY=true."
+    found = "no keys: every user of the service's machine may read and change everything"
+    return Check("access", WARNING, found, advice)
 
 
 def _clock(header: str | None, now: float) -> Check:

@@ -30,14 +30,13 @@ from calibrant_server.service.http.errors import InternalError, InvalidName, Sto
 from calibrant_server.service.http.pacing import Measured
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.prometheus import ServiceMetrics
+from calibrant_server.service.http.request_log import RequestLog
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.audit_record import record
 from calibrant_server.workers.ingest import inbox
 from calibrant_server.workers.store.random_text import random_hex
 
 log = logging.getLogger("service.access")
-
-MAX_PATH_CHARACTERS = 500
 
 REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")
@@ -86,6 +85,7 @@ class RequestMiddleware:
         self.security = security
         self.metrics = metrics
         self.log_requests = log_requests
+        self._log = RequestLog()
         # Counter and histogram of each operation and status: to find them by their labels takes longer than to count.
         self._counters: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
@@ -143,7 +143,7 @@ class RequestMiddleware:
         elif not RESULTS.isdisjoint(getattr(route, "tags", ())):
             self.metrics.query_seconds.observe(seconds)
         if self.log_requests:
-            log_request(scope, operation, status, seconds, **sizes)
+            self._log.note(scope, operation, status, seconds, **sizes)
 
 
 class CountedBody:
@@ -213,27 +213,6 @@ async def _reject(problem: Problem, scope: Scope, send: Send) -> None:
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     body = orjson.dumps(problem.body(scope["path"], scope["request_id"]))
     await send({"type": "http.response.body", "body": body})
-
-
-def log_request(scope: Scope, operation: str, status: int, seconds: float, **sizes: int) -> None:
-    """Write the line of a request that has ended."""
-    caller, client = scope.get("caller"), scope.get("client")
-    fields: dict[str, Any] = {
-        "request_id": scope["request_id"],
-        "trace_id": scope["traceparent"].split("-")[1],
-        "method": scope["method"],
-        "path": scope["path"][:MAX_PATH_CHARACTERS],
-        "operation": operation,
-        "model": scope.get("path_params", {}).get("model"),
-        "tenant": caller.tenant if caller else None,
-        "key": caller.name if caller else None,
-        "key_id": caller.key_id if caller else None,
-        "client": client[0] if client else None,
-        "status": status,
-        "duration_ms": round(seconds * 1000, 1),
-        **sizes,
-    }
-    log.info("request", extra=fields)
 
 
 async def not_modified(scope: Scope) -> ASGIApp | None:

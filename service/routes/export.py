@@ -29,7 +29,8 @@ class ExportQuery(BaseModel):
     )
     secrets: bool = Field(
         False,
-        description="Also the secrets that sign messages to webhooks. Without them the import creates new ones.",
+        description="Also the secrets that sign messages to webhooks. Without them the import creates new ones. "
+        "The complete addresses of webhooks are exported in both cases.",
     )
 
 

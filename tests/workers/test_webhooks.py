@@ -39,6 +39,7 @@ from calibrant_server.workers.alarm.url_guard import (
 from calibrant_server.workers.alarm.webhook_sender import WebhookSender, send
 from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.settings import EngineSettings, SettingsError
+from calibrant_server.workers.store.commit import FIRST_TOKEN, Commit
 from calibrant_server.workers.store.model_config import ModelConfig
 from tests.waiting import PATIENCE_S
 from tests.workers.driving import eventually
@@ -55,7 +56,8 @@ def message(url="https://a.example/x"):
     [
         "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1", "224.0.0.1",
         "255.255.255.255", "::1", "::", "fe80::1", "fc00::1", "ff02::1", "::ffff:10.0.0.1", "64:ff9b::a00:1",
-        "2002:a00:1::", "2001:db8::1", "fec0::1",
+        "2002:a00:1::", "2001:db8::1", "fec0::1", "192.0.0.192", "192.88.99.1", "168.63.129.16", "::ffff:168.63.129.16",
+        "64:ff9b:1::a00:1", "3fff::1",
     ],
 )  # fmt: skip
 def test_internal_addresses_are_rejected_when_they_are_declared(address):
@@ -345,6 +347,7 @@ def test_a_webhook_sender_delivers_and_leaves_the_outcome_to_the_partition(
         eventually(lambda n=n: store.client.xlen(keys.stream) >= 2 * n)
         time.sleep(1.2)
         stop.set()
+        store.deliveries_changed.set()
         thread.join()
         assert server.ids == [made.id] * n
     orders = [
@@ -353,3 +356,31 @@ def test_a_webhook_sender_delivers_and_leaves_the_outcome_to_the_partition(
     ]
     assert len(orders) == 4 and all(b"attempted" in each.payload for each in orders)
     assert store.client.hlen(keys.deliveries) == 3
+
+
+def test_an_idle_sender_reads_rarely_and_a_commit_wakes_it(bench, server, monkeypatch):
+    """Its reads were nine tenths of what an idle service asked the store."""
+    url = f"http://127.0.0.1:{server.server_port}/x"
+    hook = {"url": url, "secret": new_secret()}
+    config = ModelConfig(
+        "default", "m", "binary", 2, generation="g", revision=1, alarm={"webhooks": [hook]}
+    )
+    bench.put_model(config)
+    store, looks = bench.store, []
+    store.settings = store.settings.replace(webhook_networks="127.0.0.0/8")
+    keys, stop = store.keys.of(config), threading.Event()
+    sender = WebhookSender(store, lambda: looks.append(time.monotonic()) or [keys.partition])
+    thread = threading.Thread(target=sender.run, args=(stop,))
+    thread.start()
+    eventually(lambda: looks)
+    time.sleep(2.0)
+    assert len(looks) == 1, "it has nothing to do"
+    commit = Commit(keys)
+    made = replace(message(url), due_s=time.time())
+    commit.set_fields(keys.deliveries, {made.id: made.to_json()})
+    commit.send(store, FIRST_TOKEN, b"1")
+    eventually(lambda: server.ids == [made.id])
+    stop.set()
+    store.deliveries_changed.set()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()

@@ -22,6 +22,18 @@ _MAX_URL = 2000
 _LOCALHOST = "localhost"
 # Prefixes under which an IPv4 address is written as one of IPv6: NAT64 and 6to4.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Closed whatever this version of Python knows of them: protocol assignments (metadata services of some clouds), relays of 6to4, the host
+# service of Azure, local NAT64 and documentation.
+_CLOSED = tuple(
+    ipaddress.ip_network(each)
+    for each in (
+        "192.0.0.0/24",
+        "192.88.99.0/24",
+        "168.63.129.16/32",
+        "64:ff9b:1::/48",
+        "3fff::/20",
+    )
+)
 
 
 class BlockedUrlError(ValueError):
@@ -164,6 +176,8 @@ def is_open(address: Address) -> bool:
     >>> [is_open(ipaddress.ip_address(a)) for a in ("1.1.1.1", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1")]
     [True, False, False, False]
     """
+    if any(address in network for network in _CLOSED):
+        return False
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
         if inner is None and address in _NAT64:

@@ -40,7 +40,9 @@ log = logging.getLogger(__name__)
 
 # For a receiver to connect, and for its complete response: few slow receivers must not delay every delivery.
 WEBHOOK_TIMEOUT_S = 10.0
-_LOOK_S = 0.5
+# Between two looks at most, and at least: a commit of this process that changes deliveries makes the sender look, and so does the time of
+# a delivery. What another process wrote before its partition came here is found by the rare look.
+_RARE_LOOK_S, _MIN_PAUSE_S = 10.0, 0.2
 _AT_ONCE = 4
 _MAX_A_ROUND = 64
 # Deliveries of one tenant that wait for a thread or are being sent: those of another wait behind two rounds of them.
@@ -81,30 +83,41 @@ class WebhookSender:
 
     def run(self, stop: threading.Event) -> None:
         """Deliver until stopped."""
+        changed = self._store.deliveries_changed
         with ThreadPoolExecutor(_AT_ONCE, "webhook") as pool:
-            while not stop.wait(_LOOK_S):
-                try:
-                    self._round(list(self._partitions()), pool)
-                except RedisError as error:
-                    log.warning("deliveries_not_read error=%s", error)
-                except Exception:
-                    log.exception("deliveries_failed")
+            while not stop.is_set():
+                changed.clear()
+                changed.wait(self._look(pool))
+                stop.wait(_MIN_PAUSE_S)
 
-    def _round(self, partitions: Sequence[int], pool: ThreadPoolExecutor) -> None:
-        """Send what is due, having read the deliveries of all partitions in one round trip."""
+    def _look(self, pool: ThreadPoolExecutor) -> float:
+        """Send what is due; return the seconds until the next look, if nothing changes before."""
+        try:
+            return self._round(list(self._partitions()), pool)
+        except RedisError as error:
+            log.warning("deliveries_not_read error=%s", error)
+        except Exception:
+            log.exception("deliveries_failed")
+        return _MIN_PAUSE_S
+
+    def _round(self, partitions: Sequence[int], pool: ThreadPoolExecutor) -> float:
+        """Send what is due, having read the deliveries of all partitions in one round trip; return the seconds until more is due."""
         now, keys = time.time(), self._store.keys
         with self._store.client.pipeline(transaction=False) as pipe:
             for partition in partitions:
                 pipe.hvals(keys.partition(partition).deliveries)
             found = pipe.execute()
+        next_s = now + _RARE_LOOK_S
         for partition, texts in zip(partitions, found, strict=True):
             waiting = [WebhookDelivery.from_json(text) for text in texts]
+            next_s = min([next_s, *(each.due_s for each in waiting if each.due_s > now)])
             due = sorted(
                 (each for each in waiting if each.due_s <= now), key=lambda each: each.due_s
             )
             for each in in_turn(due)[:_MAX_A_ROUND]:
                 if self._takes(each, now):
                     pool.submit(self._deliver, partition, each)
+        return max(0.0, next_s - time.time())
 
     def _takes(self, delivery: WebhookDelivery, now: float) -> bool:
         """Whether to make an attempt: not if one was just made and its outcome is not written yet."""

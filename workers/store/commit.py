@@ -166,6 +166,8 @@ class Commit:
         reply = store.run(
             self.keys.partition, "commit", list(self._names), [*head, *self._operations]
         )
+        if self.keys.deliveries in self._names:
+            store.deliveries_changed.set()
         return int(reply[0])
 
     @property

@@ -9,6 +9,7 @@ idle connections, and those in use when they are returned. The next request conn
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -231,13 +232,19 @@ def _address(settings: EngineSettings) -> StoreAddress:
 
 
 class Store:
-    """The store for workers: a client per partition, its keys, the scripts."""
+    """The store for workers: a client per partition, its keys, the scripts.
+
+    Attributes
+    ----------
+    deliveries_changed : set by each commit of this process that changes waiting messages, and by the end of the process
+    """
 
     def __init__(self, settings: EngineSettings, script_texts: Mapping[str, str] | None = None):
         self.settings = settings
         self.keys = Keys(settings.namespace, settings.partitions, cold_files(settings))
         self.client = connect(settings)
         self.state = StoreState()
+        self.deliveries_changed = threading.Event()
         texts = script_texts or scripts()
         self._scripts = {
             name: (text, sha1(text.encode()).hexdigest()) for name, text in texts.items()
