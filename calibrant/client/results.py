@@ -95,11 +95,16 @@ class Job(ResultValues):
 
 
 class Receipt(ResultValues):
-    """What the service did with a batch: `batch_id`, `status`, `accepted`, `rejected`, `duplicate`, `errors`, ..."""
+    """What the service did with a batch: `batch_id`, `status`, `accepted`, `rejected`, `duplicate`, `errors`, ...
+
+    Of labels that are merged, `joined` rows have their prediction, and `waiting` rows wait for it.
+    """
 
     def __repr__(self) -> str:
         values = self._values
         counts = f"accepted={values['accepted']}, rejected={values['rejected']}"
+        if values.get("waiting"):
+            counts += f", waiting={values['waiting']}"
         return f"Receipt({values['batch_id']!r}, {values['status']!r}, {counts})"
 
 

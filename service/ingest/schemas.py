@@ -186,6 +186,14 @@ class IngestResponse(BaseModel):
     duplicate_rows: int = Field(0, description="Rows whose id and content had arrived before.")
     stale_rows: int = Field(0, description="Ratings older than the stored ones of the same raters.")
     conflicts: int = Field(0, description="Rows whose id had arrived before with other content.")
+    joined: int | None = Field(
+        None,
+        description='Only of labels that are merged: rows whose prediction was stored. Ids are compared as texts: 1 and "1" are one '
+        'id, "1.0" is another.',
+    )
+    waiting: int | None = Field(
+        None, description="Only of labels that are merged: rows whose prediction had not arrived."
+    )
     slices_other: dict[str, int] = Field(
         {}, description="By slice key, rows whose value is beyond the limit: they fill key:other."
     )

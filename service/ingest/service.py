@@ -343,7 +343,7 @@ def receipt_body(model: str, receipt: BatchReceipt) -> dict[str, Any]:
     for name in ("duplicate_reason", "duplicate_rows", "stale_rows", "conflicts", "slices_other"):
         if getattr(receipt, name):
             body[name] = getattr(receipt, name)
-    for name in ("stale", "spread"):
+    for name in ("stale", "spread", "joined", "waiting"):
         if getattr(receipt, name) is not None:
             body[name] = getattr(receipt, name)
     return body

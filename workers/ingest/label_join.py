@@ -282,10 +282,13 @@ class LabelJoin:
         """Apply the labels of an entry: by columns those that can be, the others row by row."""
         plain = sent.plain if self._by_columns else None
         left: Sequence[int] = range(len(sent))
+        n_waiting = 0
         if plain is not None:
-            left = self._join_first(config, plain, received_ms)
+            left, n_waiting = self._join_first(config, plain, received_ms)
         outcomes = self._labels(config, sent.rows(left), left, received_ms, order)
-        outcomes.n += len(sent) - len(left)
+        n_by_columns = len(sent) - len(left)
+        outcomes.n += n_by_columns
+        outcomes.count_labels(n_by_columns - n_waiting, n_waiting)
         return outcomes
 
     def _labels(
@@ -313,16 +316,19 @@ class LabelJoin:
             model.after[row.id] = record.timed(delay)
             worst = _worst(results)
             outcomes.note("revision" if worst == REVISED else "ids", i, worst)
+            if worst in (NEW, DUPLICATE, STALE):
+                has_prediction = record.prediction is not None
+                outcomes.count_labels(int(has_prediction), int(not has_prediction))
         return outcomes
 
     def _join_first(
         self, config: ModelConfig, plain: PlainLabels, received_ms: int
-    ) -> Sequence[int]:
-        """Join the rows that are the first labels of their id; return the places of the others."""
-        model, ids = self._model(config, []), plain.ids
+    ) -> tuple[Sequence[int], int]:
+        """Join the rows that are the first labels of their id; return the places of the others, and how many wait."""
+        model, ids, n_waiting = self._model(config, []), plain.ids, 0
         places = model.new_places(ids)
         if not places:
-            return range(len(ids))
+            return range(len(ids)), 0
         some = plain if len(places) == len(ids) else plain.take(places)
         packed = self._records.packed(config, some.ids)
         left: Sequence[int] = range(len(places))
@@ -334,9 +340,10 @@ class LabelJoin:
         if absent:
             waiting, unstorable = waiting_labels(some.take(absent), received_ms)
             model.columns.append(waiting)
+            n_waiting = len(absent) - len(unstorable)
             known = {*left} - {*absent}
             left = sorted(known | {absent[i] for i in unstorable})
-        return self._left(model, ids, places, left, packed)
+        return self._left(model, ids, places, left, packed), n_waiting
 
     def deletion(self, config: ModelConfig, name: str, received_ms: int) -> RowOutcomes:
         """Take one prediction out."""

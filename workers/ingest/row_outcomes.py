@@ -22,11 +22,18 @@ from calibrant_server.workers.store.batch_records import BatchRecord, RowError
 
 @dataclass
 class RowOutcomes:
-    """Outcomes of the rows of one entry."""
+    """Outcomes of the rows of one entry.
+
+    Attributes
+    ----------
+    joined, waiting : rows of labels whose prediction is stored, and whose prediction has not arrived; None for predictions
+    """
 
     n: int = 0
     duplicates: int = 0
     stale: int = 0
+    joined: int | None = None
+    waiting: int | None = None
     errors: list[RowError] = field(default_factory=list)
 
     def placed(self, places: Places | None) -> RowOutcomes:
@@ -48,7 +55,12 @@ class RowOutcomes:
             "conflicts": n_errors,
             "accepted": max(record.accepted - n_errors, 0),
             "rejected": record.rejected + n_errors,
-        }
+        } | ({} if self.joined is None else {"joined": self.joined, "waiting": self.waiting or 0})
+
+    def count_labels(self, joined: int, waiting: int) -> None:
+        """Add rows of labels with and without their prediction."""
+        self.joined = (self.joined or 0) + joined
+        self.waiting = (self.waiting or 0) + waiting
 
     def note(self, column: str, row: int | None, result: str) -> None:
         """Record the result of one row; without a row number, that of the entry."""

@@ -35,6 +35,7 @@ class BatchRecord:
     digest : of the content; empty if the store has lost it: any content is then taken for a repeat
     delta : the delta that contains a batch of a side partition; the batch is merged with it
     contains : of the record of a delta: rows of each batch in it, by batch id
+    joined, waiting : of labels: rows whose prediction was stored when they were merged, and rows that waited for it
     """
 
     status: str
@@ -51,6 +52,8 @@ class BatchRecord:
     slices_other: dict[str, int] = field(default_factory=dict)
     delta: str = ""
     contains: dict[str, int] = field(default_factory=dict)
+    joined: int | None = None
+    waiting: int | None = None
 
     @property
     def is_final(self) -> bool:
@@ -106,6 +109,8 @@ class BatchReceipt:
     )
     # Whether any partition of a hot model may fill the batch; None: the model uses its own partition only.
     spread: bool | None = None
+    joined: int | None = None
+    waiting: int | None = None
 
     @classmethod
     def accepted_before(
@@ -141,6 +146,8 @@ class BatchReceipt:
             stale_rows=record.stale_rows,
             conflicts=record.conflicts,
             slices_other=record.slices_other,
+            joined=record.joined,
+            waiting=record.waiting,
         )
 
     @property
@@ -154,6 +161,7 @@ _SHORT = {
     "errors": "e", "stale": "o", "duplicate": "d", "nonce": "n",
     "duplicate_rows": "dr", "stale_rows": "or", "conflicts": "c",
     "slices_other": "so", "delta": "dl", "contains": "ct",
+    "joined": "j", "waiting": "w",
 }  # fmt: skip
 _DEFAULTS = {
     "accepted": 0,
@@ -168,6 +176,8 @@ _DEFAULTS = {
     "slices_other": {},
     "delta": "",
     "contains": {},
+    "joined": None,
+    "waiting": None,
 }
 _LONG = {short: name for name, short in _SHORT.items()}
 _as_json = json.JSONEncoder(separators=(",", ":")).encode
