@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.core.errors import Violation
+from calibrant_server.service.http.drained_body import CountedBody
 from calibrant_server.service.http.errors import InternalError, InvalidName, StoreUnavailable
 from calibrant_server.service.http.pacing import Measured
 from calibrant_server.service.http.problem import Problem
@@ -97,7 +98,7 @@ class RequestMiddleware:
         identify(scope)
         received = CountedBody(receive)
         response = ResponseWriter(
-            send, scope, self.security, without_body=scope["method"] == "HEAD"
+            send, scope, self.security, received, without_body=scope["method"] == "HEAD"
         )
         if response.without_body:
             scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
@@ -146,29 +147,21 @@ class RequestMiddleware:
             self._log.note(scope, operation, status, seconds, **sizes)
 
 
-class CountedBody:
-    """Receiver of a request that counts the bytes of the body as sent."""
-
-    def __init__(self, receive: Receive) -> None:
-        self.receive = receive
-        self.n_bytes = 0
-
-    async def __call__(self) -> Message:
-        """Receive one message."""
-        message = await self.receive()
-        self.n_bytes += len(message.get("body", b""))
-        return message
-
-
 class ResponseWriter:
     """Sender of messages that adds security headers and records the status; changes are in the audit log before it sends."""
 
     def __init__(
-        self, send: Send, scope: Scope, security: SecurityHeaders, without_body: bool = False
+        self,
+        send: Send,
+        scope: Scope,
+        security: SecurityHeaders,
+        received: CountedBody,
+        without_body: bool = False,
     ) -> None:
         self.send = send
         self.scope = scope
         self.security = security
+        self.received = received
         self.without_body = without_body
         self.status: int | None = None
         self.n_bytes = 0
@@ -186,6 +179,8 @@ class ResponseWriter:
                 self.is_replaced = True
                 return
             self.status = message["status"]
+            most = self.scope["app"].state.settings.max_body_bytes
+            await self.received.drain(self.scope, self.status, most)
             headers = [*message.get("headers", []), *identity_headers(self.scope)]
             message = {**message, "headers": self.security.added_to(headers)}
         self.n_bytes += len(message.get("body", b""))
