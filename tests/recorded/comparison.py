@@ -2,7 +2,7 @@
 
 Status, headers, structure, texts, integers, booleans and nulls: exactly. Floating-point numbers by one of three rules:
 
-- `COPIED`: to the bit. The response returns what was sent or stored: settings, frozen maps, catalogues, lists.
+- `COPIED`: to the bit. The response returns what was sent or stored: settings, catalogues, lists.
 - `SUMMED`: 1e-12 of the largest number of their column (the list that they are in), at least of 1. Every other response;
   a sum of many values depends on their order by a few units of the last place.
 - `FITTED`: 1e-9 in the same way. Results of an iteration, which ends where its steps are small.
@@ -20,9 +20,9 @@ COPIED, SUMMED, FITTED = 0.0, 1e-12, 1e-9
 
 # The first rule whose pattern occurs in "METHOD /path pointer" applies.
 RULES = (
-    (re.compile(r"^(PUT|PATCH|DELETE) "), COPIED),
+    (re.compile(r"^PUT /v1/models/[^/]+ |^(PATCH|DELETE) "), COPIED),
     (re.compile(r"^GET /v1/(metrics|calibrators|problems|models)( |\?|/[^/? ]+ )"), COPIED),
-    (re.compile(r"^GET /v1/models/[^/]+/(batches|sources|maps|webhooks|dead-letters)\b"), COPIED),
+    (re.compile(r"^GET /v1/models/[^/]+/(batches|sources|dead-letters)\b"), COPIED),
     (
         re.compile(r"/(temperature|calibration-map|maps|posterior|disagreement|uncertainty)\b"),
         FITTED,

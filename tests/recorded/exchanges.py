@@ -42,7 +42,11 @@ def _digest(request: httpx.Request) -> str | None:
     """
     media = request.headers.get("content-type", "")
     is_text = media.endswith("json") or media.startswith("text")
-    is_packed = "content-encoding" in request.headers or b'"packed"' in request.content
+    is_packed = (
+        "content-encoding" in request.headers
+        or request.url.path.endswith("/import")
+        or b'"packed"' in request.content
+    )
     if not (request.content and is_text) or is_packed:
         return None
     return hashlib.sha256(request.content).hexdigest()[:12]
@@ -50,10 +54,10 @@ def _digest(request: httpx.Request) -> str | None:
 
 def _body(response: httpx.Response) -> Any:
     media = response.headers.get("content-type", "").partition(";")[0]
-    if media.endswith("json"):
-        return response.json()
     if media.endswith("ndjson"):
         return _lines(response.text)
+    if media.endswith("json"):
+        return response.json()
     if media == "text/csv":
         return [[_cell(each) for each in row] for row in csv.reader(io.StringIO(response.text))]
     if media == "application/x-npy":

@@ -11,11 +11,17 @@ MASK = "***"
 FIELDS = {
     "state_version": "contains the model's generation, which the server draws",
     "etag": "digest of the state version",
+    "digest": "of fitted numbers, whose last bit may differ from machine to machine",
+    "bytes": "size of a packed pane or record: a number with another last bit is compressed to another size",
+    "sha256": "digest of a report, which contains the state version",
+    "pdf_sha256": "digest of the same report",
+    "stored_bytes": "compressed size of the same report",
     "request_id": "drawn for every request",
     "iterations": "an iteration ends one step earlier or later if the last bit of a sum differs",
 }
 # Text anywhere in a response: the reason.
 TEXTS = {
+    re.compile(r"\b\d{13}-\d+\b"): "id of an entry that the store makes from its own clock",
     re.compile(r"\bb\.[0-9a-f]{32}\b"): "batch id that the server draws for a batch without one",
 }
 

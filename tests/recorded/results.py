@@ -11,6 +11,7 @@ import numpy as np
 import calibrant as cal
 from tests.recorded.data import clinic, confidences, drawn, drawn_binary, probabilities
 from tests.recorded.exchanges import Exchange
+from tests.recorded.masks import masked
 
 RESULTS = "library"
 METHODS = ("temperature", "platt", "beta", "isotonic", "histogram", "spline", "scaling_binning")
@@ -27,7 +28,7 @@ def _exchange(name: str, compute: Callable[[], Any]) -> Exchange:
         body = _plain(compute())
     except ValueError as error:
         body = {"error": str(error)}
-    return {"request": f"library {name}", "body": body}
+    return masked({"request": f"library {name}", "body": body})
 
 
 def _calls() -> Iterator[tuple[str, Callable[[], Any]]]:

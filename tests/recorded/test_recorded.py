@@ -78,6 +78,7 @@ def test_differences_are_found():
 
 def test_rules_apply_by_request():
     assert tolerance("GET /v1/models/a /body/grid") == COPIED
-    assert tolerance("GET /v1/models/a/maps/1 /body/parameters/t") == COPIED
+    assert tolerance("GET /v1/models/a/batches/b /body/n") == COPIED
+    assert tolerance("PUT /v1/models/a/maps/current /body/parameters/t") == FITTED
     assert tolerance("GET /v1/models/a/metrics?bins=15 /body/metrics/ece/value") == SUMMED
     assert tolerance("GET /v1/models/a/temperature /body/temperature") == FITTED
