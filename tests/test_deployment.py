@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,9 @@ from redis.exceptions import AuthenticationError, ConnectionError, ResponseError
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.settings import EngineSettings, variables
 from scripts import sbom
+from tests.ports import reserved_port
 from tests.stores import StoreServer
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION = ROOT / "deploy" / "redis.conf"
@@ -66,7 +72,9 @@ def test_the_store_needs_the_password_of_the_compose_file(
 ) -> None:
     """The configuration file must not open what the command line closes."""
     command = compose["services"]["redis"]["command"]
-    assert command[command.index("--requirepass") + 1].startswith("${STORE_PASSWORD:?")
+    assert "requirepass $$REDISCLI_AUTH" in command[-1]
+    password = compose["services"]["redis"]["environment"]["REDISCLI_AUTH"]
+    assert password.startswith("${STORE_PASSWORD:?")
     url = compose["services"]["service"]["environment"]["CALIBRANT_REDIS_URL"]
     assert url.startswith("redis://:${STORE_PASSWORD:?")
     store_server.kill()
@@ -90,25 +98,58 @@ def wants_password(store_server: StoreServer) -> bool:
 
 
 def test_every_container_is_bounded(compose: dict[str, Any]) -> None:
-    proxy = yaml.safe_load((ROOT / "deploy" / "tls.yml").read_text())["services"]
-    for name, service in (compose["services"] | proxy).items():
+    for name, service in compose["services"].items():
         assert service["mem_limit"] and service["pids_limit"] and service["cpus"], name
         assert service["ulimits"]["nofile"]["hard"] >= 4096, name
 
 
 def test_images_have_exact_versions(compose: dict[str, Any], dockerfile: list[str]) -> None:
-    proxy = yaml.safe_load((ROOT / "deploy" / "tls.yml").read_text())["services"]["proxy"]
-    images = [compose["services"]["redis"]["image"], proxy["image"]]
+    images = [compose["services"][name]["image"] for name in ("redis", "proxy")]
     [python] = [line.partition("=")[2] for line in dockerfile if line.startswith("ARG PYTHON=")]
     for image in (*images, f"python:{python}"):
         assert re.fullmatch(r"[a-z]+:\d+\.\d+\.\d+-[a-z-]+", image), image
 
 
-def test_the_proxy_bounds_what_reaches_the_service() -> None:
-    text = (ROOT / "deploy" / "Caddyfile").read_text()
-    for directive in ("read_header 10s", "max_header_size", "max_size 32MiB", "flush_interval -1"):
-        assert directive in text
-    assert text.count("{") == text.count("}")
+def test_the_store_starts_with_the_command_of_the_compose_file(
+    compose: dict[str, Any], tmp_path: Path
+) -> None:
+    """The password is in no command line, which every user of the machine can read."""
+    server = shutil.which("redis-server")
+    if server is None:
+        pytest.skip("redis-server is not installed")
+    port = reserved_port()
+    script = compose["services"]["redis"]["command"][-1].replace("$$", "$")
+    script = script.replace("/etc/calibrant/redis.conf", f"{CONFIGURATION} --port {port}")
+    script = script.replace("/data", str(tmp_path))
+    environment = {"REDISCLI_AUTH": "chosen", "PATH": os.environ["PATH"]}
+    with subprocess.Popen(
+        ["sh", "-c", script], env=environment, stdout=subprocess.DEVNULL
+    ) as process:
+        try:
+            with redis.Redis(port=port, password="chosen") as client:
+                eventually(lambda: _pings(client))
+                for command in ("REPLICAOF", "SLAVEOF"):
+                    with pytest.raises(ResponseError, match="unknown command"):
+                        client.execute_command(command, "no", "one")
+            with redis.Redis(port=port) as client, pytest.raises(AuthenticationError):
+                client.ping()
+            line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            assert b"chosen" not in line and b"redis-server" in line, "signals reach the server"
+        finally:
+            process.terminate()
+
+
+def _pings(client: redis.Redis) -> bool:
+    with suppress(ConnectionError):
+        return bool(client.ping())
+    return False
+
+
+def test_the_log_of_every_container_is_bounded(compose: dict[str, Any]) -> None:
+    """A full disk stops the store."""
+    for name, service in compose["services"].items():
+        options = service["logging"]["options"]
+        assert (options["max-size"], int(options["max-file"])) == ("50m", 5), name
 
 
 def test_bill_of_materials_has_every_locked_package() -> None:
@@ -148,7 +189,7 @@ def test_store_keeps_what_it_acknowledged(name: str, value: str) -> None:
 
 def test_starts_in_order(compose: dict[str, Any]) -> None:
     services = compose["services"]
-    assert set(services) == {"redis", "workers", "service"}
+    assert set(services) == {"redis", "workers", "service", "proxy"}
     assert all("healthcheck" in service for service in services.values())
     healthy = {"condition": "service_healthy"}
     assert services["workers"]["depends_on"] == {"redis": healthy}
@@ -156,6 +197,7 @@ def test_starts_in_order(compose: dict[str, Any]) -> None:
         "redis": healthy,
         "workers": {"condition": "service_started"},
     }
+    assert services["proxy"]["depends_on"] == {"service": {**healthy, "restart": True}}
 
 
 def test_runs_without_privileges(compose: dict[str, Any]) -> None:
@@ -165,12 +207,15 @@ def test_runs_without_privileges(compose: dict[str, Any]) -> None:
         assert service["security_opt"] == ["no-new-privileges:true"]
 
 
-def test_only_the_door_is_published_and_only_here(compose: dict[str, Any]) -> None:
-    published = {name: service.get("ports") for name, service in compose["services"].items()}
-    assert published.pop("service") == ["127.0.0.1:${PORT:-8000}:8000"]
-    assert not any(published.values())
-    assert compose["networks"]["store"]["internal"] is True
-    assert compose["services"]["redis"]["networks"] == ["store"]
+def test_only_the_proxy_is_published_and_only_here(compose: dict[str, Any]) -> None:
+    services, networks = compose["services"], compose["networks"]
+    assert {name for name, each in services.items() if "ports" in each} == {"proxy"}
+    assert services["proxy"]["ports"] == ["127.0.0.1:${PORT:-8000}:8080"]
+    assert networks["store"]["internal"] is True
+    assert services["redis"]["networks"] == ["store"] and services["proxy"]["networks"] == ["door"]
+    # The service knows the proxy by its network.
+    trusted = services["service"]["environment"]["CALIBRANT_TRUSTED_PROXIES"]
+    assert networks["door"]["ipam"]["config"] == [{"subnet": trusted}]
 
 
 def test_workers_have_a_way_out_to_webhooks_and_share_none_with_the_door(

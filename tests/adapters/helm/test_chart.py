@@ -6,6 +6,8 @@ The package of schemas has none of custom resources. What they must have is comp
 from __future__ import annotations
 
 import copy
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,13 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "helm" / "calibrant"
 RULES = yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yml").read_text())
 CUSTOM = {"ServiceMonitor", "ScrapeConfig", "PrometheusRule", "ScaledObject"}
-MINIMAL = {"store": {"existingSecret": "store"}, "keys": {"existingSecret": "keys"}}
-TRIAL = {"valkey": {"enabled": True}, "keys": {"none": True}}
+MINIMAL = {
+    "store": {"existingSecret": "store"},
+    "keys": {"existingSecret": "keys"},
+    "ingress": {"host": "calibrant.example"},
+}
+# As docs/kubernetes.md installs it for a trial.
+TRIAL = {"valkey": {"enabled": True}, "keys": {"create": True}, "ingress": {"enabled": False}}
 KEDA = {
     "workers": {"autoscaling": {"enabled": True, "prometheusAddress": "http://prometheus:9090"}}
 }
@@ -43,9 +50,11 @@ FULL = {
     "service": {"env": {"CALIBRANT_TENANT_RATE": 50}, "podAnnotations": {"team": "ml"}},
     "image": {"digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "registry"}]},
     "networkPolicy": {"clientNamespaces": [{"matchLabels": {"name": "ingress"}}]},
+    "ingress": {"host": "calibrant.example", "tlsSecret": "tls", "addresses": ["10.42.0.0/16"]},
 }
 WITHOUT = {
-    "keys": {"document": '{"keys": []}'},
+    "ingress": {"enabled": False},
+    "keys": {"document": json.dumps({"keys": [{"sha256": "0" * 64}]})},
     "store": {"url": "rediss+cluster://user:password@a:6379,b:6379"},
     "durability": "replicated",
     "service": {"autoscaling": {"enabled": False}},
@@ -113,6 +122,7 @@ def test_the_validation_finds_what_it_should():
     [
         ({"store": {"existingSecret": ""}}, "no store"),
         ({"keys": {"existingSecret": ""}}, "no keys"),
+        ({"ingress": {"host": ""}}, "no ingress.host"),
         ({"valkey": {"enabled": True}}, "one of them"),
         ({"workers": {"autoscaling": {"enabled": True}}}, "prometheusAddress"),
         ({"durability": "sometimes"}, "/durability"),
@@ -283,3 +293,90 @@ def test_every_setting_in_the_chart_exists():
         for name in ("service", "workers"):
             named = variables(container(rendered(values), name))
             assert {each for each in named if each.startswith("CALIBRANT_")} <= known
+
+
+def test_the_ingress_has_every_path_for_the_public_and_no_other():
+    """Prometheus and probes reach the pods; traffic of all tenants and the state of the store are not for others."""
+    from calibrant_server.service.routes import routers
+
+    spec = rendered(FULL)["Ingress", "cal"]["spec"]
+    assert spec["tls"] == [{"secretName": "tls", "hosts": ["calibrant.example"]}]
+    [rule] = spec["rules"]
+    paths = {each["path"]: each["pathType"] for each in rule["http"]["paths"]}
+    assert paths.pop("/") == "Exact" and set(paths.values()) == {"Prefix"}
+
+    def is_open(path: str) -> bool:
+        return path == "/" or any(path == each or path.startswith(f"{each}/") for each in paths)
+
+    every = {getattr(route, "path", "") for router in routers() for route in router.routes}
+    assert {path for path in every if not is_open(path)} == {
+        "/metrics",
+        "/metrics/models",
+        "/readyz",
+    }
+
+
+def test_the_service_trusts_the_addresses_of_the_ingress():
+    assert (
+        variables(container(rendered(FULL), "service"))["CALIBRANT_TRUSTED_PROXIES"]
+        == "10.42.0.0/16"
+    )
+    assert "CALIBRANT_TRUSTED_PROXIES" not in variables(container(rendered(MINIMAL), "service"))
+
+
+def test_no_annotation_tells_about_a_secret():
+    """A digest would let whoever reads pods test guesses of a password."""
+    found = rendered(WITHOUT)["Deployment", "cal-service"]["spec"]["template"]["metadata"]
+    assert found["annotations"] == {"calibrant/revision": "1"}
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("name", ["service", "workers"])
+def test_the_environment_of_each_container_starts_its_program(values, name, tmp_path, monkeypatch):
+    """Settings and start, up to the first use of the store: values that no cluster could run are found here."""
+    from calibrant_server.service import main as service
+    from calibrant_server.workers import main as workers
+
+    found = rendered(values)
+    of = container(found, name)
+    for each in [each for each in os.environ if each.startswith("CALIBRANT_")]:
+        monkeypatch.delenv(each)
+    for variable, value in variables(of).items():
+        given = value if isinstance(value, str) else STAND_IN[value["secretKeyRef"]["key"]]
+        if variable == "CALIBRANT_KEYS_FILE":
+            mount, file = given.rsplit("/", 1)
+            assert mount in [each["mountPath"] for each in of["volumeMounts"]]
+            given = str(tmp_path / file)
+            Path(given).write_text(keys_of(found))
+        monkeypatch.setenv(variable, given.replace("$(STORE_PASSWORD)", "x"))
+
+    class Started(Exception):
+        """It would serve now."""
+
+    def start(*_: object, **__: object) -> None:
+        raise Started
+
+    program, step = {"service": (service, "bound_to"), "workers": (workers, "run_reported")}[name]
+    monkeypatch.setattr(program, step, start)
+    with pytest.raises(Started):
+        program.main()
+
+
+# Values of Secrets that exist elsewhere, by their key.
+STAND_IN = {"url": "redis+cluster://user:password@a:6379", "password": "x"}
+
+
+def keys_of(found: dict[tuple[str, str], dict[str, Any]]) -> str:
+    """Return the keys document of the release; that of a Secret from elsewhere has one key."""
+    if ("Secret", "cal-keys") not in found:
+        return json.dumps({"keys": [{"sha256": "0" * 64}]})
+    return found["Secret", "cal-keys"]["stringData"]["keys.json"]
+
+
+def test_a_trial_has_a_key_that_the_service_accepts():
+    from calibrant_server.service.security.key_file import parsed
+    from calibrant_server.service.security.keys import Keyring
+
+    secret = rendered(TRIAL)["Secret", "cal-keys"]["stringData"]
+    keyring = Keyring(parsed(secret["keys.json"].encode(), "chart"))
+    assert "admin" in keyring.caller(secret["first-key"]).scopes

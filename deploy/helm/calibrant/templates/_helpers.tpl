@@ -94,8 +94,11 @@ capabilities: {drop: [ALL]}
 {{- if and .Values.valkey.enabled (or $store.existingSecret $store.url) -}}
 {{- fail "Received valkey.enabled and a store; expected one of them." -}}
 {{- end -}}
-{{- if and (not .Values.keys.existingSecret) (not .Values.keys.document) (not .Values.keys.none) -}}
-{{- fail "Received no keys; expected keys.existingSecret or keys.document, or keys.none: true for a service that is open." -}}
+{{- if and (not .Values.keys.existingSecret) (not .Values.keys.document) (not .Values.keys.create) -}}
+{{- fail "Received no keys; expected keys.existingSecret or keys.document, or keys.create: true for a trial." -}}
+{{- end -}}
+{{- if and .Values.ingress.enabled (not .Values.ingress.host) -}}
+{{- fail "Received no ingress.host; expected the name that clients use, or ingress.enabled: false if a gateway of your own is in front." -}}
 {{- end -}}
 {{- if and .Values.workers.autoscaling.enabled (not .Values.workers.autoscaling.prometheusAddress) -}}
 {{- fail "Received no workers.autoscaling.prometheusAddress; expected the address of Prometheus, from which KEDA reads the backlog." -}}
