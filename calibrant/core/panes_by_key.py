@@ -26,6 +26,7 @@ from calibrant.core.table_columns import (
     one_column,
     table_columns,
 )
+from calibrant.input.timestamps import TIME_UNITS, in_unit
 
 _MAX_S = 366 * 86_400
 
@@ -71,6 +72,7 @@ def fill_by(
     spec: PaneSpec,
     *,
     time: str | None = None,
+    time_unit: str | None = None,
     every: str | timedelta = "1h",
     slices: Sequence[str] = (),
     combine_slices: bool = False,
@@ -98,6 +100,7 @@ def fill_by(
     spec : PaneSpec
     time : column of event times: timestamps with a time zone, datetime64 (UTC), or RFC 3339 texts. Default: one pane of
         all times.
+    time_unit : "s" or "ms", if the column of event times has numbers that count from 1970 UTC
     every : length of a pane: "15m", "1h", "1d", ISO 8601 ("PT1H") or a timedelta. Panes are aligned to 1970 UTC.
     slices : columns; each of their values gets separate panes, in addition to those of all rows
     combine_slices : fill one pane per combination of the values of all slice columns, such as `reader:b,site:A`, instead
@@ -163,6 +166,11 @@ def fill_by(
             given.pop("probabilities"),
             wanted["probabilities"],
         )
+    if time_unit not in (None, *TIME_UNITS):
+        detail = f"Received {time_unit!r}; expected {' or '.join(TIME_UNITS)}."
+        raise CalibrationInputError.at("/time_unit", "time_unit", detail)
+    if "event_times" in given:
+        given["event_times"] = in_unit(given["event_times"], time_unit)
     keys = [slices] if isinstance(slices, str) else list(slices)
     given["slices"] = (
         {key: one_column(f"slices/{key}", key, columns) for key in keys} if keys else None

@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from calibrant.core.durations import iso_duration, parse_duration
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.timestamps import RFC3339
 from calibrant.metrics import METRICS, OPTIONS
 from calibrant.metrics.requests import options_of
 from calibrant_server.service.http.errors import InvalidQuery
@@ -29,9 +30,6 @@ from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.model_config import ModelConfig
 
-RFC3339 = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
-)
 LOST_PLUS = re.compile(r".*\d \d\d:\d\d")
 LEAP_SECOND = re.compile(r".*:60(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")

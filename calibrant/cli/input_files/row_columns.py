@@ -1,0 +1,92 @@
+"""Columns of one file as `calibrant.fill_by` takes them, whatever the format of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calibrant.cli.event_times import in_zone, numbers_in_unit, zone_of
+from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.labels import KnownClasses, class_indices
+from calibrant.cli.input_files.roles import classes_of
+from calibrant.cli.input_files.tables import FileTable
+from calibrant.client import Pseudonyms
+
+
+class RowColumns:
+    """Reader of the columns of a table by their role.
+
+    Parameters
+    ----------
+    classes : names of the classes; None for those of the columns of scores
+    ignored : labels that mean no label
+
+    Attributes
+    ----------
+    n_repeated : event times of an hour that the stated zone had twice
+    """
+
+    def __init__(
+        self, table: FileTable, classes: Sequence[str] | None, ignored: Sequence[int]
+    ) -> None:
+        self.table, self._classes, self._ignored = table, classes, ignored
+        self.n_repeated = 0
+
+    def plain(self, scores: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+        """Return scores as numbers and labels as class indices; columns of lists of ratings are unchanged."""
+        columns: dict[str, Any] = {name: self.table.numbers([name]) for name in scores}
+        found = {name: each[:, 0] if each.shape[1] == 1 else each for name, each in columns.items()}
+        names = self._classes
+        if names is None and len(scores) > 1:
+            names = classes_of(scores)
+        known = KnownClasses(names or (), self._ignored)
+        return found | {name: self._labels(name, known) for name in labels}
+
+    def _labels(self, name: str, known: KnownClasses) -> Any:
+        column = getattr(self.table, "columns", {}).get(name)
+        first = (
+            next((each for each in column if each is not None), None)
+            if column is not None
+            else None
+        )
+        if isinstance(first, list | np.ndarray):
+            return column
+        texts = self.table.texts(name, known.names)
+        return class_indices([texts], known, self.table, name, [])
+
+    def times(self, column: str | None, timezone: str | None, unit: str | None) -> dict[str, Any]:
+        """Return event times: numbers with a unit, or texts, naive ones with the offset of the zone."""
+        if column is None:
+            return {}
+        self._check(column, "--time")
+        if unit is not None:
+            return {column: numbers_in_unit(self.table, column, unit)}
+        texts: Sequence[str | None] = self.table.texts(column)
+        if timezone is not None:
+            texts, self.n_repeated = in_zone(self.table, column, texts, zone_of(timezone))
+        return {column: list(texts)}
+
+    def names(
+        self, columns: Sequence[str], pseudonyms: Pseudonyms | None = None
+    ) -> dict[str, list[str]]:
+        """Return columns of names, with a value in every row."""
+        return {name: self._names(name, pseudonyms) for name in columns}
+
+    def _names(self, column: str, pseudonyms: Pseudonyms | None) -> list[str]:
+        self._check(column, "column")
+        found = []
+        for row, text in enumerate(self.table.texts(column)):
+            if text is None:
+                detail = "Received no value; expected one per row."
+                raise InputFileError(
+                    self.table.path, detail, "missing", column, row, self.table.line(row)
+                )
+            found.append(text if pseudonyms is None else pseudonyms.of(text))
+        return found
+
+    def _check(self, column: str, option: str) -> None:
+        if column not in self.table.names:
+            detail = f"Received {option} {column!r:.60}, which the file does not have."
+            raise InputFileError(self.table.path, detail, "unknown_column")
