@@ -84,7 +84,7 @@ demo: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m demo $(if $(KEEP),--keep --port $(PORT))
 
 run: $(VENV)/run.stamp $(KERNEL)
-	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" exec $(BIN)/python -m service
+	@CALIBRANT_HOST=127.0.0.1 CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" exec $(BIN)/python -m service
 
 # Compiled modules are stored, because tests start many processes.
 test: $(VENV)/dev.stamp $(KERNEL)

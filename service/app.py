@@ -9,7 +9,7 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
-from calibrant_server.service.http.connections import SERVED_SHARE, connection_limit
+from calibrant_server.service.http.descriptors import SERVED_SHARE, connection_limit
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.middleware import (
     CORS_METHODS,

@@ -20,12 +20,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import engine_settings
-from calibrant_server.service.http.connections import (
-    ConnectionSlots,
-    OnceAMinute,
+from calibrant_server.service.http.connections import KEEP_ALIVE_S, ConnectionSlots, protocol_in
+from calibrant_server.service.http.descriptors import (
     backlog,
     connection_limit,
-    protocol_in,
     raise_descriptor_limit,
 )
 from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
@@ -111,7 +109,6 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
     app.state.announce = partial(print_addresses, sockets if is_first_start else [])
     load_templates()
     prepare_process()
-    logging.getLogger("asyncio").addFilter(OnceAMinute())
     parent = os.getppid()
 
     async def beat() -> None:
@@ -129,6 +126,7 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
         server_header=False,
         log_config=None,
         backlog=backlog(),
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=SHUTDOWN_S,
         callback_notify=beat,
         timeout_notify=0,

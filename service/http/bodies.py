@@ -23,7 +23,6 @@ from starlette.types import Message
 from calibrant.core.errors import Violation
 from calibrant.core.extras import pip_install
 from calibrant_server.service.http.arrow_sizes import ArrowSizes, arrow_sizes
-from calibrant_server.service.http.begun import Begun
 from calibrant_server.service.http.errors import (
     BodyTooLarge,
     BodyTooSlow,
@@ -177,14 +176,6 @@ def too_large(limit: int) -> BodyTooLarge:
 async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
     """Return the body as sent; its end must come in time, and a part of it in each period."""
     limit = settings.max_body_bytes
-    first: Begun[Message] = Begun(request.receive)
-    if first.is_done and not first.result.get("more_body", False):
-        # A small body has usually arrived with its head. Then there is nothing to wait for, and no timer is needed.
-        body = _chunk(first.result)
-        if len(body) > limit:
-            raise too_large(limit)
-        hold.reach(len(body))
-        return body
     chunks: list[bytes] = []
     size, more_body = 0, True
     now = asyncio.get_running_loop().time
@@ -192,7 +183,7 @@ async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
     try:
         async with asyncio.timeout_at(min(last, now() + RATE_PERIOD_S)) as timer:
             while more_body:
-                message = await (first if not chunks else request.receive())
+                message = await request.receive()
                 chunk, more_body = _chunk(message), message.get("more_body", False)
                 size += len(chunk)
                 if size > limit:

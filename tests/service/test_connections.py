@@ -1,27 +1,27 @@
 """Connections end where a client says nothing, too little, or reads nothing; new ones find a place."""
 
+import ast
 import asyncio
-import logging
+import inspect
 import re
 import resource
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from calibrant_server.service.http import connections
-from calibrant_server.service.http.connections import (
-    ConnectionSlots,
-    OnceAMinute,
-    backlog,
-    connection_limit,
-    protocol_in,
-)
+from calibrant_server.service.http.connections import ConnectionSlots, protocol_in
+from calibrant_server.service.http.descriptors import backlog, connection_limit
 
 pytestmark = pytest.mark.anyio
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 LARGE = 8 * 1024 * 1024
+BASES = {"httptools": HttpToolsProtocol, "h11": H11Protocol}
+CHOSEN = {}
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ class App:
 @pytest.fixture(autouse=True, params=["httptools", "h11"])
 def parser(request, monkeypatch):
     """Every bound holds with both parsers."""
-    monkeypatch.setattr(connections, "_parser", lambda: request.param)
+    monkeypatch.setitem(CHOSEN, "base", BASES[request.param])
     return request.param
 
 
@@ -78,9 +78,9 @@ async def eventually_async(condition) -> None:
 async def serving(limit: int = 100):
     """The port of a server with so many places, its app and its state."""
     app, state = App(), ServerState()
-    config = uvicorn.Config(app, log_config=None)
+    config = uvicorn.Config(app, log_config=None, timeout_keep_alive=connections.KEEP_ALIVE_S)
     config.load()
-    protocol = protocol_in(ConnectionSlots(limit))
+    protocol = protocol_in(ConnectionSlots(limit), CHOSEN["base"])
     server = await asyncio.get_running_loop().create_server(
         lambda: protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )
@@ -206,7 +206,6 @@ CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
         (HEAD + b"x: ", b"a" * 8192),
         (HEAD, b"x: " + b"a" * 1000 + b"\r\n"),
         (CHUNKED + b"1\r\na\r\n0\r\n", b"x: " + b"a" * 1000 + b"\r\n"),
-        (GET.replace(b"/ ", b"/slow ") + HEAD, b"x: " + b"a" * 1000 + b"\r\n"),
     ],
 )
 async def test_a_head_without_end_is_not_collected(sent, repeated, parser):
@@ -234,16 +233,6 @@ async def test_a_head_that_is_too_large_is_rejected(parser):
         assert await status_of(reader) == (431 if parser == "httptools" else 400)
 
 
-async def test_many_requests_before_the_first_response_end_the_connection(parser):
-    async with serving() as (port, app, state):
-        reader, _ = await opened(port, GET.replace(b"/ ", b"/slow ") + 2000 * GET)
-        if parser == "httptools":
-            with suppress(OSError):
-                assert await asyncio.wait_for(reader.read(), 10) == b""
-            await eventually_async(lambda: not state.connections)
-        app.may_end.set()
-
-
 async def test_a_few_requests_at_once_are_all_served():
     async with serving() as (port, app, _):
         reader, _ = await opened(
@@ -254,15 +243,8 @@ async def test_a_few_requests_at_once_are_all_served():
 
 
 BROKEN = {
-    "gzip, chunked": CHUNKED.replace(b"chunked", b"gzip, chunked") + b"1\r\na\r\n0\r\n\r\n",
-    "gzip and chunked": CHUNKED.replace(b"transfer", b"transfer-encoding: gzip\r\ntransfer"),
-    "chunked twice": CHUNKED.replace(b"chunked", b"chunked, chunked") + b"0\r\n\r\n",
-    "identity": CHUNKED.replace(b"chunked", b"identity"),
     "length and chunked": CHUNKED.replace(b"host", b"content-length: 4\r\nhost") + b"0\r\n\r\n",
     "two lengths": HEAD + b"content-length: 1\r\ncontent-length: 2\r\n\r\nab",
-    "two hosts": GET.replace(b"host", b"host: y\r\nhost"),
-    "the same host twice": GET.replace(b"host", b"Host: x\r\nhost"),
-    "no host": b"GET / HTTP/1.1\r\n\r\n",
     "a space before the colon": GET.replace(b"host:", b"host :"),
     "garbage": b"\x16\x03\x01\x02\x00garbage\r\n\r\n",
     "a chunk without a size": CHUNKED + b"zz\r\nabc\r\n",
@@ -270,23 +252,15 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-@pytest.mark.parametrize("before", [b"", GET.replace(b"/ ", b"/slow ")], ids=["alone", "pipelined"])
-async def test_what_is_no_request_is_rejected_without_effect(name, before, parser):
-    """Behind another request, it is rejected after the response to that one."""
+async def test_what_is_no_request_is_rejected_without_effect(name, parser):
     if (name, parser) == ("length and chunked", "h11"):
         pytest.skip("h11 follows RFC 9112: chunked counts")
     async with serving() as (port, app, _):
-        reader, _ = await opened(port, before + BROKEN[name])
-        if before:
-            await asyncio.wait_for(app.has_begun.wait(), 10)
-            await asyncio.sleep(0.05)
-            app.may_end.set()
+        reader, _ = await opened(port, BROKEN[name])
         found = await asyncio.wait_for(reader.read(), 10)
-        statuses = re.findall(rb"HTTP/1.1 (\d+) ", found)
+        assert re.findall(rb"HTTP/1.1 (\d+) ", found) == [b"400"]
         # A request whose body breaks has begun; it is ended, and the client gets the reason.
-        has_begun = app.n_ended - bool(before)
-        assert statuses == [b"200"] * bool(before) + [b"400"]
-        assert has_begun <= (name == "a chunk without a size" and not before)
+        assert app.n_ended <= (name == "a chunk without a size")
 
 
 async def test_a_large_chunked_body_is_no_head():
@@ -306,11 +280,9 @@ def test_connections_and_the_backlog_fit_in_the_descriptors(monkeypatch, soft):
         assert connection_limit() + backlog() < soft
 
 
-def test_the_lack_of_descriptors_is_logged_once(caplog):
-    logger = logging.getLogger(f"tests.asyncio.{id(caplog)}")
-    logger.addFilter(OnceAMinute())
-    with caplog.at_level(logging.ERROR, logger.name):
-        for _ in range(1000):
-            logger.error("socket.accept() out of system resource\nsocket: ...")
-            logger.error("another event")
-    assert len(caplog.records) == 1001
+def test_no_private_name_of_uvicorn_is_used():
+    """A later uvicorn may rename what begins with an underscore."""
+    tree = ast.parse(inspect.getsource(connections))
+    names = {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
+    names |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    assert not {each for each in names if each.startswith("_") and each.strip("_")}
