@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +71,15 @@ def _thread_s(task: Path) -> float:
 
 
 @contextmanager
-def served(data: str | None = None, **settings: str) -> Iterator[Service]:
-    """Start a service with a key and with high limits on a free port, with its own empty store or on the state in a directory."""
+def served(
+    data: str | None = None, module: Sequence[str] = ("service",), **settings: str
+) -> Iterator[Service]:
+    """Start a service with a key and with high limits on a free port, with its own empty store or on the state in a directory.
+
+    Parameters
+    ----------
+    module : what to run, with its arguments
+    """
     with socket.socket() as probe, tempfile.TemporaryDirectory() as empty:
         directory = data or empty
         probe.bind(("127.0.0.1", 0))
@@ -91,7 +98,7 @@ def served(data: str | None = None, **settings: str) -> Iterator[Service]:
             | settings
         )
         with (Path(empty) / "log").open("wb") as log:
-            command = [sys.executable, "-m", "service"]
+            command = [sys.executable, "-m", *module]
             process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=log)
         try:
             base, headers = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {KEY}"}

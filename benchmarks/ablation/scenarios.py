@@ -1,0 +1,117 @@
+"""What users do: each scenario is prepared once per service, and then repeated. Both count in CPU seconds of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import numpy as np
+import orjson
+
+from benchmarks.end_to_end import N_CLASSES
+from benchmarks.requests import Service, per_request_s, posts
+
+HOURS, ROWS_AN_HOUR, N_MODELS = 336, 40, 60
+READ = "/v1/models/one/metrics?window=P14D"
+_numbers = count()
+
+# Prepares a service, and measures one repetition.
+Scenario = tuple[Callable[[Service], None], Callable[[Service], float]]
+
+
+def _columns(n: int, seed: int, **more: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    scores = rng.dirichlet(np.full(N_CLASSES, 0.3), n)
+    return {
+        "probabilities": scores.tolist(),
+        "labels": rng.integers(0, N_CLASSES, n).tolist(),
+        **more,
+    }
+
+
+def _send(service: Service, path: str, body: dict[str, Any]) -> float:
+    """Post a batch and wait until it is merged; return the CPU seconds."""
+    headers = {"Content-Type": "application/json", "Prefer": "wait=60"}
+    content, before = orjson.dumps(body), service.processor_s()
+    response = service.client.post(path, content=content, headers=headers)
+    response.raise_for_status()
+    return service.processor_s() - before
+
+
+def _nothing(service: Service) -> None:
+    per_request_s(service, posts("one", 50), 8)
+
+
+def _two_weeks(service: Service) -> None:
+    """Fill a pane for each hour of two weeks, in batches of 56 hours."""
+    end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    times = [(end - timedelta(hours=HOURS - i)).isoformat() for i in range(HOURS)]
+    for first in range(0, HOURS, 56):
+        hours = [each for each in times[first : first + 56] for _ in range(ROWS_AN_HOUR)]
+        body = _columns(len(hours), first, event_times=hours)
+        _send(service, "/v1/models/one/predictions", body)
+    for _ in range(3):  # read twice, panes are cached; the third is as the next ones
+        _read_after_a_batch(service)
+
+
+def _read(service: Service) -> float:
+    before = service.processor_s()
+    service.client.get(READ).raise_for_status()
+    return service.processor_s() - before
+
+
+def _read_after_a_batch(service: Service) -> float:
+    _send(service, "/v1/models/one/predictions", _columns(20, next(_numbers)))
+    return _read(service)
+
+
+def _late_labels(service: Service) -> float:
+    """Return the CPU seconds of 2,000 predictions by id and of their labels."""
+    number = next(_numbers)
+    body = _columns(2000, number, ids=[f"{number}.{i}" for i in range(2000)])
+    labels = {"ids": body["ids"], "labels": body.pop("labels")}
+    used = _send(service, "/v1/models/late/predictions", body)
+    return used + _send(service, "/v1/models/late/labels", labels)
+
+
+def _large_posts(service: Service) -> float:
+    path = "/v1/models/large/predictions"
+    return sum(_send(service, path, _columns(10_000, next(_numbers))) for _ in range(3))
+
+
+def _small_posts(service: Service) -> float:
+    return per_request_s(service, posts("one", 300, 2), 4) * 301
+
+
+def _many_posts(service: Service) -> float:
+    return per_request_s(service, posts("one", 2000, 2), 64) * 2001
+
+
+def _page(service: Service) -> float:
+    """Return the CPU seconds of a page of models of which no status is cached."""
+    for i in range(N_MODELS):
+        _send(service, f"/v1/models/m{i}/predictions", _columns(20, next(_numbers)))
+    before = service.processor_s()
+    service.client.get("/v1/models?view=status").raise_for_status()
+    return service.processor_s() - before
+
+
+SCENARIOS: dict[str, tuple[str, Scenario]] = {
+    "small_posts": ("300 POSTs of 2 rows, 4 clients", (_nothing, _small_posts)),
+    "many_posts": ("2,000 POSTs of 2 rows, 64 clients", (_nothing, _many_posts)),
+    "large_posts": ("3 POSTs of 10,000 rows of 10 classes in JSON", (_nothing, _large_posts)),
+    "late_labels": ("2,000 predictions by id, then their labels", (_nothing, _late_labels)),
+    "read_after_a_batch": (
+        "GET metrics of two weeks after a batch",
+        (_two_weeks, _read_after_a_batch),
+    ),
+    "first_read": ("the same, first after a restart", (_two_weeks, _read_after_a_batch)),
+    "page_of_models": (
+        f"GET models with the status of {N_MODELS}, each after a batch",
+        (_nothing, _page),
+    ),
+}
+# Its repetitions each begin with a new process on the same state.
+RESTARTED = frozenset({"first_read"})

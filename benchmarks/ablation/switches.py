@@ -1,0 +1,162 @@
+"""Each fast path of the product, and what takes its place when it is switched off: the general path, with the same results.
+
+The product has no switch of its own. A name that no longer exists is an error, so a path that is deleted takes its row along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+_SERVER = "calibrant_server."
+
+
+def _constant(value: Any) -> Callable[[Any], Any]:
+    """Return what makes, of any function, one that returns a value."""
+    return lambda _: lambda *args, **named: value
+
+
+def _without_columns(reads: Any) -> Any:
+    return lambda loop, by_columns=False: reads(loop, by_columns=False)
+
+
+def _one_by_one(_: Any) -> Any:
+    return lambda several, make: [None] * len(several)
+
+
+def _alone(_: Any) -> Any:
+    async def replies(results: Any, requests: Any, wait_s: float) -> dict[str, Any]:
+        sent = [results._queries._join(each, wait_s) for each in requests]
+        return dict(
+            zip([each.digest for each in requests], await asyncio.gather(*sent), strict=True)
+        )
+
+    return replies
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A fast path.
+
+    Attributes
+    ----------
+    scenario : function of `benchmarks.ablation.scenarios` in which a user would gain
+    replaced : `module:Class.name` or `module:name`, and what makes its replacement of it
+    environment : variables of the service without the path
+    """
+
+    what: str
+    scenario: str
+    replaced: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+SWITCHES = {
+    "growing-panes": Switch(
+        "what stays of a pane to which rows are added",
+        "read_after_a_batch",
+        {"workers.queries.growing_panes:GrowingPanes.read": _constant(None)},
+    ),
+    "stored-merges": Switch(
+        "merged panes in the store",
+        "first_read",
+        {"workers.queries.stored_merges:StoredMerges.supports": _constant(False)},
+    ),
+    "stored-merges-warm": Switch(
+        "the same, while the service runs",
+        "read_after_a_batch",
+        {"workers.queries.stored_merges:StoredMerges.supports": _constant(False)},
+    ),
+    "rows-together": Switch(
+        "rows of many small tails unpacked together",
+        "first_read",
+        {
+            "workers.ingest.tail_rows:unpack_small": _one_by_one,
+            "workers.ingest.tail_rows:unpack_together": _constant(None),
+        },
+    ),
+    "first-shares": Switch(
+        "shares of tenants in the thread of first queries",
+        "read_after_a_batch",
+        {"workers.queries.first_shares:FirstShares.has": _constant(True)},
+    ),
+    "queries-together": Switch(
+        "queries of a page of models sent in groups",
+        "page_of_models",
+        {"workers.queries.stored_results:StoredResults._replies": _alone},
+    ),
+    "small-batches": Switch(
+        "small JSON bodies read, checked and packed in C",
+        "small_posts",
+        {"service.ingest.prediction_batch:small_batch": _constant(None)},
+    ),
+    "direct-routes": Switch(
+        "batches handled before the router",
+        "small_posts",
+        {"service.ingest.direct:DirectRoutes.find": _constant(None)},
+    ),
+    "batches-together": Switch(
+        "alike batches of a group unpacked together",
+        "many_posts",
+        {"workers.ingest.commit_group:unpacked_together": _constant({})},
+    ),
+    "json-columns": Switch(
+        "large JSON bodies read in C",
+        "large_posts",
+        {
+            "service.ingest.plain_columns:json_columns.read": _constant(None),
+            "service.ingest.plain_columns:json_columns.read_lines": _constant(None),
+        },
+    ),
+    "first-labels": Switch(
+        "first labels of plain predictions joined by columns",
+        "late_labels",
+        {"workers.ingest.partition_loop:PartitionLoop._reads": _without_columns},
+    ),
+    "kernel": Switch("panes filled in C", "large_posts", environment={"CALIBRANT_KERNEL": "off"}),
+}
+
+
+def switch_off(name: str) -> None:
+    """Replace a fast path in this process."""
+    for (owner, attribute), made in zip(
+        places(name), SWITCHES[name].replaced.values(), strict=True
+    ):
+        setattr(owner, attribute, made(getattr(owner, attribute)))
+
+
+def places(name: str) -> list[tuple[Any, str]]:
+    """Return what a fast path replaces: the owner of each attribute, and its name.
+
+    Raises
+    ------
+    AttributeError, ModuleNotFoundError
+        The product no longer has it.
+    """
+    found = []
+    for place in SWITCHES[name].replaced:
+        module, _, path = place.partition(":")
+        *owners, attribute = path.split(".")
+        owner: Any = importlib.import_module(_SERVER + module)
+        for each in owners:
+            owner = getattr(owner, each)
+        getattr(owner, attribute)
+        found.append((owner, attribute))
+    return found
+
+
+def main() -> None:
+    """Serve without the fast path that the first argument names."""
+    from calibrant_server.service.main import main as serve
+
+    if name := sys.argv[1]:
+        switch_off(name)
+    serve()
+
+
+if __name__ == "__main__":
+    main()
