@@ -4,7 +4,7 @@ What the headers show to be invalid is rejected before a byte is read. Memory is
 never for those that were announced, and for decompressed bytes before they are made. A decompressed body must not
 exceed `max_decoded_bytes`. Beyond `FREE_EXPANSION`, it must not exceed `MAX_EXPANSION` bytes per byte sent: a larger
 expansion is a decompression bomb, not a batch. Its values are bounded likewise, because a value of two bytes takes a
-hundred in memory. Arrow, Parquet and npz are bounded by what they state about themselves before they are decoded.
+hundred in memory. Arrow is bounded by what it states about itself before it is decoded.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from starlette.types import Message
 
 from calibrant.core.errors import Violation
 from calibrant.core.extras import pip_install
-from calibrant_server.service.http.arrow_sizes import ArrowSizes, arrow_sizes
+from calibrant_server.service.http.arrow_sizes import arrow_sizes
 from calibrant_server.service.http.errors import (
     BodyTooLarge,
     BodyTooSlow,
@@ -31,9 +31,7 @@ from calibrant_server.service.http.errors import (
     MalformedRequest,
     MediaTypeUnsupported,
 )
-from calibrant_server.service.http.npz_files import NpzSizes, npz_sizes
 from calibrant_server.service.http.parameters import only
-from calibrant_server.service.http.parquet_sizes import parquet_sizes
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.security.admission import Hold
 from calibrant_server.service.settings import Settings
@@ -42,13 +40,11 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 MERGE_PATCH = "application/merge-patch+json"
 ARROW = "application/vnd.apache.arrow.stream"
-PARQUET = "application/vnd.apache.parquet"
 NPY = "application/x-npy"
-NPZ = "application/x-npz"
 CSV = "text/csv"
 PANE = "application/x-calibrant-pane"
-BINARY = (ARROW, PARQUET, NPY, NPZ, PANE)
-# Packages of the extra `ipc`; without them a service takes no Arrow streams and Parquet files.
+BINARY = (ARROW, NPY, PANE)
+# Packages of the extra `ipc`; without them a service takes no Arrow streams.
 ARROW_PACKAGES = ("nanoarrow", "pyarrow")
 CODINGS = ("gzip", "zstd")
 # Of a body of text that is parsed in a thread. One of this size takes about a millisecond, in which the event loop serves no other request.
@@ -66,11 +62,10 @@ RATE_PERIOD_S, MIN_PERIOD_BYTES = 10.0, 16 * 1024
 MAX_FRAMES = 16  # consecutive gzip members or zstd frames
 ZSTD_WINDOW = 8 * 1024 * 1024  # maximum of RFC 9659 for an HTTP body
 ZSTD_STEP = 1024  # input bytes per step: they expand to at most 256 blocks of 128 KiB
-# What a body states about its size once decoded: of data, the most rows and the most bytes.
-_MEASURES: dict[str, Callable[[bytes, int, int], ArrowSizes | NpzSizes]] = {
-    ARROW: arrow_sizes,
-    PARQUET: parquet_sizes,
-    NPZ: npz_sizes,
+# Types of bodies of earlier versions, and how to send the same numbers.
+_REMOVED = {
+    "application/vnd.apache.parquet": "read the file with `calibrant score` or pyarrow, and send an Arrow stream",
+    "application/x-npz": "send the arrays one after the other as application/x-npy, or read the file with `calibrant score`",
 }
 
 
@@ -107,9 +102,8 @@ async def read_body(
             from_thread.run_sync(hold.reach, len(sent) + n_decoded)
 
         data = await in_thread(decompressed, sent, coding, limit, reserve, media_type in BINARY)
-    measure = _MEASURES.get(media_type)
-    if measure is not None:
-        sizes = await in_thread(measure, data, settings.max_rows, limit)
+    if media_type == ARROW:
+        sizes = await in_thread(arrow_sizes, data, settings.max_rows, limit)
         hold.reach(hold.n_bytes + sizes.n_bytes)
     return Body(media_type, data, len(sent))
 
@@ -126,8 +120,9 @@ def content_type(request: Request, takes: Sequence[str]) -> str:
     media_type = media_type.strip().lower()
     if media_type not in takes:
         named = media_type or "no Content-Type"
-        raise MediaTypeUnsupported(f"Received {named}; expected {' or '.join(takes)}.")
-    if media_type in (ARROW, PARQUET) and not reads_arrow():
+        instead = f" Instead, {_REMOVED[named]}." if named in _REMOVED else ""
+        raise MediaTypeUnsupported(f"Received {named}; expected {' or '.join(takes)}.{instead}")
+    if media_type == ARROW and not reads_arrow():
         raise MediaTypeUnsupported(
             f"Received {media_type}, which this service cannot read without the extra `ipc`. Send JSON, or ask the "
             f"operator to install it: {pip_install('server,ipc')}"
@@ -140,7 +135,7 @@ def content_type(request: Request, takes: Sequence[str]) -> str:
 
 @cache
 def reads_arrow() -> bool:
-    """Return whether the packages that read Arrow streams and Parquet files are installed."""
+    """Return whether the packages that read Arrow streams are installed."""
     return all(find_spec(name) is not None for name in ARROW_PACKAGES)
 
 

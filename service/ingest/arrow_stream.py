@@ -1,6 +1,6 @@
-"""Arrow IPC streams and Parquet files as columns: the same columns as in JSON, read without a Python object for each number.
+"""Arrow IPC streams as columns: the same columns as in JSON, read without a Python object for each number.
 
-pyarrow decodes and validates them, once `arrow_sizes.py` or `parquet_sizes.py` in `service/http` has bounded their sizes; then the buffers are read by
+pyarrow decodes and validates them, once `service/http/arrow_sizes.py` has bounded their sizes; then the buffers are read by
 `calibrant.input.arrow`. nanoarrow, with a fiftieth of its size, ends the process on some forged streams
 (`docs/dependencies.md` has the figures).
 """
@@ -35,28 +35,6 @@ def read_arrow(data: bytes, max_text_bytes: int) -> tuple[Columns, str | None]:
         The texts that dictionaries repeat take more than `max_text_bytes`.
     """
     return _columns(_decoded(data), max_text_bytes)
-
-
-def read_parquet(data: bytes, max_text_bytes: int) -> tuple[Columns, str | None]:
-    """Return the columns of a Parquet file, whose sizes were checked before, as `read_arrow` does.
-
-    Raises
-    ------
-    MalformedBody, CalibrationInputError, BodyTooLarge
-        As `read_arrow`.
-    """
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    def read() -> Any:
-        schema = parquet.ParquetFile(pa.BufferReader(data)).schema
-        leaves = [schema.column(place) for place in range(len(schema))]
-        # Texts stay in dictionaries: a text that a dictionary repeats takes its bytes once.
-        texts = [each.path for each in leaves if each.physical_type == "BYTE_ARRAY"]
-        file = parquet.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
-        return file.read(use_threads=False)
-
-    return _columns(_checked(read, "Parquet file", "parquet"), max_text_bytes)
 
 
 def _columns(table: Any, max_text_bytes: int) -> tuple[Columns, str | None]:

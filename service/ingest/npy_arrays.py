@@ -1,14 +1,13 @@
 """`.npy` arrays as columns. What a header states is compared with the bytes before an array is made.
 
 Consecutive arrays are scores, then labels: `numpy.save` to one open file writes such a body, and so does
-`cat probabilities.npy labels.npy`. Arrays of a `.npz` file have names. Headers are literals; a pickle is never read.
+`cat probabilities.npy labels.npy`. Headers are literals; a pickle is never read.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection
 from tokenize import TokenError
 from typing import Any, NoReturn
 
@@ -19,13 +18,11 @@ from numpy.typing import NDArray
 from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.http.errors import BodyTooLarge
-from calibrant_server.service.http.npz_files import extracted, npz_members
 from calibrant_server.service.ingest.csv_table import MAX_COLUMNS
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 
 NAMES = ("probabilities", "logits", "confidences", "labels", "label_counts", "weights", "units", "cases", "ids")  # fmt: skip
 DEFAULT_NAMES = ("probabilities", "labels")
-IGNORE = "ignore"
 _TEXTS, _MATRICES = ("units", "cases", "ids"), ("probabilities", "logits", "label_counts")
 # NumPy parses the literal; of a long or deep one Python's parser and tokenizer raise errors of their own.
 _NO_HEADER = (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
@@ -62,60 +59,6 @@ def read_npy(data: bytes, columns: str | None, max_rows: int) -> ParsedBatch:
         detail = f"Received {len(data) - at} bytes after the last array; expected {len(names)} arrays: {', '.join(names)}. Name more with `columns`."
         raise CalibrationInputError.at("", "arrays", detail)
     return _parsed(found)
-
-
-def read_npz(data: bytes, columns: str | None, max_rows: int) -> ParsedBatch:
-    """Return the columns of a `.npz` file.
-
-    Parameters
-    ----------
-    columns : `ARRAY:COLUMN` of arrays with other names, separated by commas; `ARRAY:ignore` is not read
-
-    Raises
-    ------
-    CalibrationInputError
-        An array without a column, a column that is named twice or has no array, or an array of another form.
-    BodyTooLarge
-        An array with more than `max_rows` rows, or too many columns.
-    MalformedBody
-        An array that is not what the file states.
-    """
-    members = npz_members(data)
-    roles = _roles(columns, members)
-    found: Columns = {}
-    for array, name in roles.items():
-        if name == IGNORE:
-            continue
-        content = extracted(data, members[array])
-        values, end = _array(content, 0, name, max_rows)
-        if end != len(content):
-            _reject(
-                name,
-                "arrays",
-                f"Received {len(content) - end} bytes after array {array[:60]}; expected none.",
-            )
-        found[name] = _column(name, values)
-    return _parsed(found)
-
-
-def _roles(columns: str | None, members: Collection[str]) -> dict[str, str]:
-    """Return the column of each array: as named in the query, else its own name."""
-    roles = {name: name for name in members}
-    for each in columns.split(",") if columns else ():
-        array, _, name = each.strip().rpartition(":")
-        if array not in members:
-            detail = f"Received {each.strip()[:80]!r}; expected ARRAY:COLUMN with one of the arrays: {', '.join(sorted(members))[:400]}."
-            raise CalibrationInputError.at("/columns", "unknown_field", detail)
-        roles[array] = name
-    used = [name for name in roles.values() if name != IGNORE]
-    for array, name in roles.items():
-        if name != IGNORE and (name not in NAMES or used.count(name) > 1):
-            detail = (
-                f"Received array {array[:60]!r} for column {name[:60]!r}; expected each of {', '.join(NAMES)} at most once. "
-                "State the columns of other arrays in the query: columns=ARRAY:COLUMN, or ARRAY:ignore."
-            )
-            raise CalibrationInputError.at(f"/{array[:60]}", "unknown_field", detail)
-    return roles
 
 
 def _parsed(found: Columns) -> ParsedBatch:

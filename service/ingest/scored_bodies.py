@@ -1,6 +1,6 @@
-"""A posted batch of `POST /v1/score` in any of its formats: JSON, NDJSON, CSV, `.npy`, `.npz`, Arrow, Parquet.
+"""A posted batch of `POST /v1/score` in any of its formats: JSON, NDJSON, CSV, `.npy`, Arrow.
 
-The formats of tables have no field for options: these are in the query. An Arrow or Parquet table has the columns of JSON, with scores and labels
+The formats of tables have no field for options: these are in the query. An Arrow table has the columns of JSON, with scores and labels
 as lists, or one number per cell, as in CSV.
 """
 
@@ -12,18 +12,18 @@ from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow_column import Column
-from calibrant_server.service.http.bodies import ARROW, CSV, NPY, NPZ, PARQUET, Body, decoded_limit
+from calibrant_server.service.http.bodies import ARROW, CSV, NPY, Body, decoded_limit
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.problem import Problem
-from calibrant_server.service.ingest.arrow_stream import read_arrow, read_parquet
+from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.columns import COLUMNS, arrow_batch, read_columns
 from calibrant_server.service.ingest.csv_table import read_csv
 from calibrant_server.service.ingest.flat_table import from_flat
-from calibrant_server.service.ingest.npy_arrays import read_npy, read_npz
+from calibrant_server.service.ingest.npy_arrays import read_npy
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, indexed
 from calibrant_server.service.settings import Settings
 
-TABLES = (ARROW, PARQUET, CSV, NPY, NPZ)
+TABLES = (ARROW, CSV, NPY)
 _OF_LISTS = {"probabilities", "logits", "confidences"}
 
 
@@ -81,13 +81,8 @@ def _npy(body: Body, settings: Settings, columns: str | None) -> ParsedBatch:
     return read_npy(body.data, columns, settings.max_rows)
 
 
-def _npz(body: Body, settings: Settings, columns: str | None) -> ParsedBatch:
-    return read_npz(body.data, columns, settings.max_rows)
-
-
 def _arrow(body: Body, settings: Settings, columns: str | None) -> ParsedBatch:
-    read = read_arrow if body.media_type == ARROW else read_parquet
-    found, batch_id = read(body.data, decoded_limit(len(body.data), settings))
+    found, batch_id = read_arrow(body.data, decoded_limit(len(body.data), settings))
     if columns is None and not _OF_LISTS.isdisjoint(found):
         raters = found.pop("raters", None)
         batch = arrow_batch(found, batch_id, (*COLUMNS, "raters"))
@@ -109,7 +104,5 @@ def _is_flat(column: Any) -> bool:
 _READERS: dict[str, Callable[[Body, Settings, str | None], ParsedBatch]] = {
     CSV: _csv,
     NPY: _npy,
-    NPZ: _npz,
     ARROW: _arrow,
-    PARQUET: _arrow,
 }

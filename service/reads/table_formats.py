@@ -1,4 +1,4 @@
-"""Tables as CSV, Arrow IPC stream or Parquet: chosen by the header Accept, written piece by piece."""
+"""Tables as CSV or Arrow IPC stream: chosen by the header Accept, written piece by piece."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from typing import Any, Literal, Protocol
 from fastapi import Request
 
 from calibrant.core.extras import pip_install
-from calibrant_server.service.http.bodies import ARROW, CSV, PARQUET, reads_arrow
+from calibrant_server.service.http.bodies import ARROW, CSV, reads_arrow
 from calibrant_server.service.http.errors import NotAcceptable
 from calibrant_server.service.http.parameters import negotiated
 
 Kind = Literal["text", "number", "integer", "flag", "time", "bytes"]
 Row = Sequence[Any]
-TABLES = (CSV, ARROW, PARQUET)
+TABLES = (CSV, ARROW)
 CONTENT: dict[str, Any] = {
     CSV: {"schema": {"type": "string"}},
     ARROW: {"schema": {"type": "string", "contentMediaType": ARROW}},
-    PARQUET: {"schema": {"type": "string", "contentMediaType": PARQUET}},
 }
 
 
@@ -37,10 +36,10 @@ def table_type(request: Request, others: Sequence[str]) -> str | None:
     Raises
     ------
     NotAcceptable
-        Neither is accepted, or Arrow or Parquet without the extra that writes it.
+        Neither is accepted, or Arrow without the extra that writes it.
     """
     media_type = negotiated(request, [*others, *TABLES])
-    if media_type in (ARROW, PARQUET) and not reads_arrow():
+    if media_type == ARROW and not reads_arrow():
         raise NotAcceptable(
             f"Received Accept: {media_type}, which this service cannot write without the extra `ipc`. Accept text/csv, "
             f"or ask the operator to install it: {pip_install('server,ipc')}"
@@ -62,7 +61,7 @@ def writer(media_type: str, columns: Mapping[str, Kind]) -> TableWriter:
     """Return the writer of a format."""
     if media_type == CSV:
         return _CsvWriter(columns)
-    return _ArrowWriter(media_type, columns)
+    return _ArrowWriter(columns)
 
 
 def written(media_type: str, columns: Mapping[str, Kind], rows: Iterable[Row]) -> bytes:
@@ -104,11 +103,10 @@ def _cell(value: Any) -> Any:
 
 
 class _ArrowWriter:
-    """An Arrow IPC stream, or a Parquet file with one row group per call."""
+    """An Arrow IPC stream with one record batch per call."""
 
-    def __init__(self, media_type: str, columns: Mapping[str, Kind]) -> None:
+    def __init__(self, columns: Mapping[str, Kind]) -> None:
         import pyarrow as pa
-        from pyarrow import parquet
 
         types = {
             "text": pa.string(),
@@ -120,8 +118,7 @@ class _ArrowWriter:
         }
         self._schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
         self._sink = _Pieces()
-        open_writer = pa.ipc.new_stream if media_type == ARROW else parquet.ParquetWriter
-        self._writer = open_writer(self._sink, self._schema)
+        self._writer = pa.ipc.new_stream(self._sink, self._schema)
 
     def write(self, rows: Iterable[Row]) -> bytes:
         import pyarrow as pa

@@ -54,7 +54,7 @@ async def export_model(
 ) -> Response:
     """Stream a model: its configuration, panes, baselines and, on request, retained records.
 
-    As CSV, Arrow or Parquet: a table of the panes of every slice, each packed as `calibrant.Pane.from_bytes` reads it.
+    As CSV or Arrow: a table of the panes of every slice, each packed as `calibrant.Pane.from_bytes` reads it.
     """
     table = table_type(request, [NDJSON])
     config = await model_of(connection, caller, model)

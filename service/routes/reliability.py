@@ -64,7 +64,7 @@ TABLE = or_table(
 async def get_reliability(
     read: TheReadAccess, query: Annotated[ReliabilityParameters, Query()]
 ) -> Response:
-    """Return the reliability table as JSON, CSV, Arrow or Parquet, or the diagram of it as SVG or PNG."""
+    """Return the reliability table as JSON, CSV or Arrow, or the diagram of it as SVG or PNG."""
     if query.binning != "equal_width" and query.against:
         raise unanswerable(
             "/binning",

@@ -77,15 +77,14 @@ class ScoreParameters(BaseModel):
     columns: str | None = Field(
         None,
         max_length=20_000,
-        description="For CSV, Parquet and Arrow: `NAME:ROLE` of columns with other names than p0, p1, …, label, unit; roles are the "
-        "fields of a record, `rating` (one column per rater) and `ignore`. For npy: names of the arrays. Default: probabilities,labels. "
-        "For npz: `ARRAY:COLUMN` of arrays with other names.",
+        description="For CSV and Arrow: `NAME:ROLE` of columns with other names than p0, p1, …, label, unit; roles are the "
+        "fields of a record, `rating` (one column per rater) and `ignore`. For npy: names of the arrays. Default: probabilities,labels.",
         examples=["cat:probability,dog:probability,diagnosis:label"],
     )
     options: str | None = Field(
         None,
         max_length=20_000,
-        description="For CSV, Parquet, Arrow, npy and npz: `options` as in a JSON body.",
+        description="For CSV, Arrow and npy: `options` as in a JSON body.",
     )
 
 
@@ -178,9 +177,7 @@ SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability 
         ndjson=ScoredRecord,
         csv=None,
         npy=None,
-        npz=None,
         arrow=None,
-        parquet=None,
     ),
 )
 async def score_once(

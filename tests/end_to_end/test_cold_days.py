@@ -23,7 +23,7 @@ READS = (
     "calibration-map", "calibration-map?method=vector_scaling", "uncertainty", "stability", "raters", "disagreement", "label-distribution", "drift",
     "metrics?against=baseline:b&metrics=ece,brier", "report", "score-histogram",
 )  # fmt: skip
-TABLES = ("application/x-ndjson", "application/vnd.apache.parquet")
+TABLES = ("application/x-ndjson", "application/vnd.apache.arrow.stream")
 
 
 def days_are_merged(deployment: Deployment) -> bool:

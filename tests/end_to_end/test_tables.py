@@ -1,4 +1,4 @@
-"""Results as CSV, Arrow and Parquet through the complete service: other programs read the numbers of the JSON."""
+"""Results as CSV and Arrow through the complete service: other programs read the numbers of the JSON."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 import calibrant as cal
 from tests.end_to_end.deployment import Deployment
 from tests.waiting import eventually
 
-CSV, ARROW, PARQUET = "text/csv", "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"  # fmt: skip
+CSV, ARROW = "text/csv", "application/vnd.apache.arrow.stream"
 URL = "/v1/models/tabled"
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=4)
 WINDOW = {"from": START.isoformat(), "to": (START + timedelta(days=3)).isoformat()}
@@ -58,12 +57,10 @@ def table(model: Deployment, path: str, media_type: str, **params: object) -> pd
     data = io.BytesIO(response.content)
     if media_type == CSV:
         return pd.read_csv(data)
-    if media_type == PARQUET:
-        return parquet.read_table(data).to_pandas()
     return pa.ipc.open_stream(data).read_all().to_pandas()
 
 
-@pytest.mark.parametrize("media_type", [CSV, ARROW, PARQUET])
+@pytest.mark.parametrize("media_type", [CSV, ARROW])
 def test_metrics_are_rows(model: Deployment, media_type: str) -> None:
     query = WINDOW | {"metrics": "ece,classwise_ece,brier"}
     expected = model.get(f"{URL}/metrics", **query)["metrics"]
@@ -82,7 +79,7 @@ def test_metrics_are_rows(model: Deployment, media_type: str) -> None:
 def test_parts_and_slices_are_rows(model: Deployment) -> None:
     query = WINDOW | {"metrics": "ece", "every": "P1D", "by": "site"}
     slices = model.get(f"{URL}/metrics", **query)["slices"]
-    found = table(model, "/metrics", PARQUET, **query)
+    found = table(model, "/metrics", ARROW, **query)
     expected = [
         (f"site:{name}", part["metrics"]["ece"]["value"])
         for name, each in slices.items()
@@ -91,7 +88,7 @@ def test_parts_and_slices_are_rows(model: Deployment) -> None:
     assert list(zip(found.slice, found.value, strict=True)) == expected and len(expected) > 4
 
 
-@pytest.mark.parametrize("media_type", [CSV, ARROW, PARQUET])
+@pytest.mark.parametrize("media_type", [CSV, ARROW])
 def test_the_reliability_table_is_rows(model: Deployment, media_type: str) -> None:
     expected = model.get(f"{URL}/reliability", **WINDOW)["table"]
     found = table(model, "/reliability", media_type, **WINDOW)
@@ -116,7 +113,7 @@ def test_cohorts_are_rows(model: Deployment) -> None:
     assert [int(each["n_labelled"]) for each in found] == [each["n_labelled"] for each in expected]
 
 
-@pytest.mark.parametrize("media_type", [CSV, ARROW, PARQUET])
+@pytest.mark.parametrize("media_type", [CSV, ARROW])
 def test_panes_add_up_to_the_window(model: Deployment, media_type: str) -> None:
     found = table(model, "/export", media_type)
     packed = found.pane.map(base64.b64decode) if media_type == CSV else found.pane
@@ -132,7 +129,7 @@ def test_the_table_has_an_etag_of_its_own(model: Deployment) -> None:
     path = f"{URL}/metrics"
     tags = {
         media: model.client.get(path, params=WINDOW, headers={"Accept": media}).headers["etag"]
-        for media in ("application/json", CSV, PARQUET)
+        for media in ("application/json", CSV, ARROW)
     }
     assert len(set(tags.values())) == 3
     again = {"Accept": CSV, "If-None-Match": tags[CSV]}
