@@ -56,11 +56,6 @@ class Switch:
 
 
 SWITCHES = {
-    "growing-panes": Switch(
-        "what stays of a pane to which rows are added",
-        "read_after_a_batch",
-        {"workers.queries.growing_panes:GrowingPanes.read": _constant(None)},
-    ),
     "stored-merges": Switch(
         "merged panes in the store",
         "first_read",

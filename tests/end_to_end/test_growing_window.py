@@ -14,7 +14,7 @@ DAYS, A_DAY, ROUNDS = 6, 20, 6
 
 
 def test_the_temperature_of_a_window_that_grows_is_that_of_its_rows(embedded: Deployment) -> None:
-    """The merge of a growing pane is kept without a sample, and gets that of the window."""
+    """A merge is cached without a sample, and gets that of the window."""
     settings = {"task": "multiclass", "classes": 3, "pane": "P1D", "label_horizon": "P1D"}
     assert embedded.client.put(URL, json=settings).status_code == 201
     rng, now = np.random.default_rng(4), datetime.now(UTC)

@@ -15,7 +15,6 @@ from calibrant.core.packing import PackingError
 from calibrant.core.routing import ROWS_TOGETHER
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.stored_panes import divided, sums_and_rows
-from calibrant_server.workers.queries.growing_panes import GrowingPanes
 from calibrant_server.workers.queries.pane_rows import RowReader
 from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.queries.window_state import (
@@ -49,11 +48,10 @@ Loaded = dict[int, tuple[bytes, LoadedPane]]
 class PaneReader:
     """Reader of panes; several threads may share one object."""
 
-    def __init__(self, store: Store, numerics: Numerics, rows: RowReader, growing: GrowingPanes):
+    def __init__(self, store: Store, numerics: Numerics, rows: RowReader):
         self._store = store
         self._numerics = numerics
         self._rows = rows
-        self._growing = growing
 
     def look(self, place: WindowPlace, run: list[int], loaded: Loaded) -> WindowSnapshot:
         """Read current versions and marks, and of the same moment a run of panes."""
@@ -173,9 +171,6 @@ class PaneReader:
                 for name, value in zip(place.parts, reply, strict=True)
                 if value is not None
             }
-        grown = self._growing.read(place, start, parts, tail)
-        if grown is not None:
-            return LoadedPane.of(*grown, is_shared=True)
         pane, rows = sums_and_rows(
             self._numerics, place.config, place.slice, parts, tail, place.wanted, self._rows.read
         )
@@ -194,7 +189,7 @@ class PaneReader:
     def filled(self, place: WindowPlace, loaded: LoadedPane) -> LoadedPane:
         """Return a pane whose sums have its rows.
 
-        A pane that has rows yet belongs to one query and is changed, unless it is shared.
+        A pane that has rows yet belongs to one query and is changed.
         """
         if loaded.rows is None:
             return loaded
@@ -203,9 +198,8 @@ class PaneReader:
         def empty() -> Any:
             return self._numerics.of_parts(spec, {}, place.wanted)
 
-        pane = empty().merge_all([loaded.pane]) if loaded.is_shared else loaded.pane
-        loaded.rows.fill_into(pane, place.slice, empty)
-        return LoadedPane.of(pane)
+        loaded.rows.fill_into(loaded.pane, place.slice, empty)
+        return LoadedPane.of(loaded.pane)
 
 
 def described(place: WindowPlace, start_s: int, length_s: int, error: Exception) -> dict[str, str]:

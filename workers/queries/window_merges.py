@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import is_
 from typing import Any
 
 from calibrant.core.routing import ROWS_TOGETHER
@@ -46,7 +45,6 @@ class Assembly:
     parts : of the window as last read
     every_s : length of the parts of a series; None if all parts become one merge
     last_s : length of the last side; its panes and those before it are in parts of their own
-    leaves_rows : whether the newest pane may keep rows that `WindowMerges.window` fills into the merge of all parts
     stores : whether merges of its parts are stored; writing one takes as long as reading a few panes
     n_read : panes read from the store
     n_stored : panes in merges that were stored
@@ -59,7 +57,6 @@ class Assembly:
     versions: dict[int, bytes] | None = None
     every_s: int | None = None
     last_s: int = 0
-    leaves_rows: bool = False
     stores: bool = True
     n_read: int = 0
     n_stored: int = 0
@@ -101,23 +98,6 @@ class Assembly:
     def loaded_bytes(self) -> int:
         """Memory of the panes that are not merged yet."""
         return sum(each.n_bytes for _, each in self.panes.values())
-
-
-@dataclass(frozen=True)
-class _Before:
-    """Merge of the panes of a window, without the last rows of the newest."""
-
-    panes: tuple[Any, ...]
-    merge: Any
-    n_bytes: int
-
-    def size_of(self) -> int:
-        """Return the bytes that it counts for in a cache."""
-        return self.n_bytes
-
-    def is_of(self, panes: tuple[Any, ...]) -> bool:
-        """Whether it is the merge of these very panes, which are cached and do not change."""
-        return len(panes) == len(self.panes) and all(map(is_, panes, self.panes))
 
 
 class WindowMerges:
@@ -206,9 +186,6 @@ class WindowMerges:
             found = self._merged(assembly, part, missing, within)
         if found is None:
             return None
-        if found.is_shared and assembly.leaves_rows and part is assembly.parts[-1]:
-            assembly.merges[part] = found
-            return found
         if (is_new or found.rows is not None) and part in assembly.parts:
             if part.is_pane:
                 found = self._reader.complete(place, found)
@@ -290,22 +267,6 @@ class WindowMerges:
             if fills or len(merge.rows) >= ROWS_TOGETHER
             else merge
         )
-
-    def window(self, place: WindowPlace, parts: list[LoadedPane]) -> Any:
-        """Return the merge of the parts of a window; the newest pane may still have rows.
-
-        All but these rows is kept as one merge, to which the next query adds the rows that the newest pane has then.
-        """
-        if not (parts and parts[-1].is_shared):
-            return self.merge(place, parts).pane
-        spec, panes = self._numerics.spec(place.config), tuple(each.pane for each in parts)
-        name = ("before", *place.name, place.window.from_s)
-        known: _Before | None = self._cached.get(name)
-        if known is None or not known.is_of(panes):
-            sums = self._numerics.of_parts(spec, {}, place.wanted).merge_all(panes)
-            known = self._cached.put(name, _Before(panes, sums, int(sums.memory_bytes)))
-        loaded = LoadedPane.of(known.merge, parts[-1].rows, is_shared=True)
-        return self._reader.filled(place, loaded).pane
 
     def missing_panes(
         self,

@@ -14,7 +14,6 @@ from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
-from calibrant_server.workers.queries.growing_panes import GrowingPanes
 from calibrant_server.workers.queries.pane_reader import (
     PANES_A_RUN,
     Loaded,
@@ -72,8 +71,7 @@ class WindowPanes:
             store.settings.pane_cache_bytes, lambda each: int(each.size_of())
         )
         rows = RowReader(numerics, self._cached)
-        growing = GrowingPanes(numerics, rows, self._cached)
-        self._reader = PaneReader(store, numerics, rows, growing)
+        self._reader = PaneReader(store, numerics, rows)
         self._samples = WindowSamples(store, numerics, self._cached, rows.read)
         self._windows: LruCache[Any, Any] = LruCache(_MAX_WINDOWS)
         # By state, the accumulators of the last window merged of it: a report begins with a query that has those of all others.
@@ -128,7 +126,7 @@ class WindowPanes:
         """
         place = WindowPlace(config, slice_, window, wanted)
         # Complete panes are read once, unless the next query continues.
-        assembly = Assembly(place, leaves_rows=True, stores=wanted is not None)
+        assembly = Assembly(place, stores=wanted is not None)
         snapshot = self._look(place, assembly)
         for _ in range(_TRIES):
             version = snapshot.state(place, b"").version
@@ -139,7 +137,7 @@ class WindowPanes:
                 assembly.stores = assembly.stores or len(missing) > MAX_KEPT_COMPLETE
             if not missing and merge is None:
                 parts = [assembly.merges[part] for part in assembly.parts]
-                merge = self._with_sample(place, snapshot, self._merges.window(place, parts))
+                merge = self._with_sample(place, snapshot, self._merges.merge(place, parts).pane)
                 if merge is not None:
                     self._keep(version, wanted, merge)
             if merge is not None:

@@ -88,19 +88,17 @@ class LoadedPane(NamedTuple):
     Attributes
     ----------
     rows : rows that are not in its sums yet; such a pane is not cached
-    is_shared : whether later queries use the pane, which must then not be changed
     """
 
     pane: Any
     n_bytes: int
     rows: Any = None
-    is_shared: bool = False
 
     @classmethod
-    def of(cls, pane: Any, rows: Any = None, is_shared: bool = False) -> LoadedPane:
+    def of(cls, pane: Any, rows: Any = None) -> LoadedPane:
         """Return a pane with the memory that it and its rows take."""
         n_bytes = pane.memory_bytes + _PANE_OVERHEAD_BYTES + cls.row_bytes(rows)
-        return cls(pane, n_bytes, rows, is_shared)
+        return cls(pane, n_bytes, rows)
 
     @staticmethod
     def row_bytes(rows: Any) -> int:

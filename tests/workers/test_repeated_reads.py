@@ -1,4 +1,4 @@
-"""Panes that grow: repeated reads use what was read before, and find what a first read finds."""
+"""Panes that grow: repeated reads find what a first read finds."""
 
 from __future__ import annotations
 
@@ -43,33 +43,6 @@ def rows(batch_id, n, hour=0, seed=0):
     return predictions(MODEL, batch_id, columns)
 
 
-def filled_by(monkeypatch, read):
-    """Return the number of rows that a call fills into panes."""
-    sizes, fill_batch = [], Pane.fill_batch
-
-    def counting(pane, batch):
-        sizes.append(batch.n)
-        fill_batch(pane, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Pane, "fill_batch", counting)
-        read()
-    return sum(sizes)
-
-
-def test_a_read_after_a_small_commit_fills_only_the_new_rows(bench, loop, monkeypatch):
-    panes = WindowPanes(bench.store, bench.numerics)
-    bench.deliver(rows("many", 300))
-    bench.deliver(rows("hour", 300, hour=1))
-    drained(bench, loop)
-    sizes = []
-    for i in range(5):
-        bench.deliver(rows(f"b{i}", 1, hour=1, seed=i + 1))
-        drained(bench, loop)
-        sizes.append(filled_by(monkeypatch, lambda: panes.merged(MODEL, "", EVER, WANTED).merged))
-    assert sizes[0] >= 600 and max(sizes[-2:]) < 10
-
-
 @pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_repeated_reads_find_what_a_first_read_finds(bench, loop, seed):
     """Units over several batches, labels by id, corrections, deletions, and rows that become sums; counts to the bit, sums to 1e-12."""
@@ -99,7 +72,7 @@ def test_repeated_reads_find_what_a_first_read_finds(bench, loop, seed):
 
 
 def test_a_result_keeps_its_pane_while_others_are_read(bench, loop):
-    """A kept pane is shared by queries, and rows are filled into a copy."""
+    """A merge that was returned does not change when later queries read more rows."""
     panes = WindowPanes(bench.store, bench.numerics)
     bench.deliver(rows("many", 100))
     seen = []
