@@ -6,7 +6,7 @@ import json
 from hashlib import blake2b
 from typing import Any
 
-from calibrant.input.name_columns import NAME
+from calibrant.input.names import IDENTIFIER
 
 
 def fitted(name: str) -> str:
@@ -15,7 +15,7 @@ def fitted(name: str) -> str:
     >>> fitted("chatcmpl-8f3"), fitted("req/7")
     ('chatcmpl-8f3', 'h.3a362af6e3dd025ec625da4f5b87f05f')
     """
-    if NAME.fullmatch(name):
+    if IDENTIFIER.fullmatch(name):
         return name
     return f"h.{blake2b(name.encode(), digest_size=16).hexdigest()}"
 

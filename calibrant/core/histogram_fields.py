@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.spec import PaneSpec
-from calibrant.input.name_columns import INVALID_NAME, NAME
+from calibrant.input.names import invalid_name, name_of
 from calibrant.input.timestamps import rejection, timestamp_us
 
 KINDS = ("top_label", "class", "positive", "uncertainty")
@@ -207,9 +207,12 @@ class HistogramFields:
 
     def _name(self, name: str) -> str | None:
         value = self.fields.get(name)
-        if value is not None and (not isinstance(value, str) or not NAME.fullmatch(value)):
-            self._reject(name, "name", INVALID_NAME)
-        return value
+        if value is None:
+            return None
+        found = name_of(value)
+        if found is None:
+            self._reject(name, "name", invalid_name(value))
+        return found
 
     def _event_time(self) -> int | None:
         value = self.fields.get("event_time")
@@ -229,11 +232,8 @@ class HistogramFields:
                 "slice", "slice", "Received another value; expected an object of keys and values."
             )
             raise AssertionError
+        found = {name_of(str(key)): name_of(text) for key, text in value.items()}
         for key, text in value.items():
-            if (
-                not isinstance(text, str)
-                or not NAME.fullmatch(text)
-                or not NAME.fullmatch(str(key))
-            ):
-                self._reject(f"slice/{key}", "name", INVALID_NAME)
-        return tuple(sorted((str(key), text) for key, text in value.items()))
+            if name_of(str(key)) is None or name_of(text) is None:
+                self._reject(f"slice/{key}", "name", invalid_name(text))
+        return tuple(sorted((str(key), str(text)) for key, text in found.items()))

@@ -77,9 +77,9 @@ If these are logits, pass logits=. (range)
         "weights": _array("weights", weights),
     }
     columns |= {
-        "units": _names("units", units),
-        "ids": _names("ids", ids),
-        "cases": _names("cases", cases),
+        "units": _array("units", units),
+        "ids": _array("ids", ids),
+        "cases": _array("cases", cases),
     }
     task, n_classes = (None, None) if spec is None else (spec.task, spec.n_classes)
     if "confidences" in columns and task not in (None, "binary"):
@@ -198,14 +198,6 @@ def _is_one_hot(labels: Any) -> bool:
     return bool(
         rows.ndim == 2 and np.isin(rows, (0.0, 1.0)).all() and (rows.sum(axis=1) == 1.0).all()
     )
-
-
-def _names(name: str, column: Any) -> Any:
-    """Return names with integers written as text."""
-    column = _array(name, column)
-    if isinstance(column, list):
-        return [str(each) if type(each) is int else each for each in column]
-    return column
 
 
 def _empty(columns: Columns, spec: PaneSpec | None) -> Batch | None:

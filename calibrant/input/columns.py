@@ -22,6 +22,7 @@ from calibrant.input.value_checks import (
     as_array,
     as_float,
     as_list,
+    flat,
 )
 
 SUM_EXACT = 1e-9
@@ -33,6 +34,7 @@ MAX_WEIGHT = 1e9
 MIN_WEIGHT = 1e-50
 MAX_LOGIT = float(np.finfo(np.float32).max)
 SCORES = ("probabilities", "logits", "confidences")
+VECTORS = ("confidences", "ids", "units", "cases", "event_times", "weights")
 KNOWN = (
     *SCORES,
     "labels",
@@ -80,18 +82,18 @@ class InputColumns:
 
     def _plain(self, name: str, value: Any) -> Any:
         """Return a column in a form that is read below. Nulls of a column that was read through Arrow are noted."""
-        if isinstance(value, list | np.ndarray) or name == "slices" or name not in KNOWN:
+        if name == "slices" or name not in KNOWN:
             return value
         column = plain(name, value)
         if not isinstance(column, Column):
-            return column
+            return flat(column) if name in VECTORS else column
         if name == "labels":
             self.violations.nulls(name, column.broken)
             return column.ratings()
         self.violations.nulls(name, column.broken if name == "label_counts" else column.unusable)
         if name in (*SCORES, "label_counts", "weights"):
             return column.numbers()
-        return names_or_times(name, column)
+        return flat(names_or_times(name, column))
 
     def read(
         self, task: str | None, n_classes: int | None, class_names: Sequence[str] | None

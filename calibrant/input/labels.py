@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.name_columns import INVALID_NAME, NAME
+from calibrant.input.names import are_names, invalid_name, name_of
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 
 KNOWN = ("ids", "labels", "raters", "revision")
@@ -114,18 +114,14 @@ def _plain_rows(columns: Mapping[str, Any], n_classes: int) -> list[LabelRow] | 
     ids, labels, raters = columns["ids"], columns["labels"], columns.get("raters")
     if columns.get("revision") is not None or set(map(type, labels)) != {int}:
         return None
-    if min(labels) < 0 or max(labels) >= n_classes or not _are_names(ids):
+    if min(labels) < 0 or max(labels) >= n_classes or not are_names(ids):
         return None
     if raters is None:
         return [LabelRow(name, {label: 1}, []) for name, label in zip(ids, labels, strict=True)]
-    if not _are_names(raters):
+    if not are_names(raters):
         return None
     rows = zip(ids, labels, raters, strict=True)
     return [LabelRow(name, {}, [(rater, label, None)]) for name, label, rater in rows]
-
-
-def _are_names(values: list[Any]) -> bool:
-    return set(map(type, values)) == {str} and all(map(NAME.fullmatch, values))
 
 
 def named_raters(
@@ -166,8 +162,7 @@ def named_raters(
         ):
             if name is None:
                 continue
-            if not isinstance(name, str) or not NAME.fullmatch(name):
-                raise CalibrationInputError.at(f"/raters/{i}", "name", INVALID_NAME)
+            name = _name(name, f"/raters/{i}")
             own = found.setdefault(name, np.full(len(good), -1, np.int64))
             if own[place] >= 0:
                 raise CalibrationInputError.at(
@@ -193,9 +188,7 @@ def _list(name: str, column: Any) -> list[Any]:
 
 
 def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int]) -> LabelRow:
-    name = row["ids"]
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise CalibrationInputError.at(f"/ids/{i}", "name", INVALID_NAME)
+    name = _name(row["ids"], f"/ids/{i}")
     label = row["labels"]
     ratings = label if isinstance(label, list) else [label]
     if not ratings:
@@ -217,8 +210,7 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
                 )
             unnamed[class_index] = unnamed.get(class_index, 0) + 1
             continue
-        if not isinstance(rater, str) or not NAME.fullmatch(rater):
-            raise CalibrationInputError.at(f"/raters/{i}", "name", INVALID_NAME)
+        rater = _name(rater, f"/raters/{i}")
         if rater in named:
             detail = f"Received two ratings of rater {rater!r} for this row; expected one."
             raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", detail)
@@ -235,6 +227,13 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
         detail = f"Received {len(named)} named raters; expected at most {MAX_NAMED} per prediction."
         raise CalibrationInputError.at(f"/raters/{i}", "too_many_raters", detail)
     return LabelRow(name, unnamed, list(named.values()))
+
+
+def _name(value: Any, pointer: str) -> str:
+    name = name_of(value)
+    if name is None:
+        raise CalibrationInputError.at(pointer, "name", invalid_name(value))
+    return name
 
 
 def _spread(value: Any, n: int, pointer: str, what: str) -> list[Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,8 @@ from numpy.typing import NDArray
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow import plain
 from calibrant.input.arrow_column import Column, Lists
-from calibrant.input.value_checks import ViolationCollector
-
-# Names are part of paths, where . and .. are folders: a client would change the path of a name that ends in them.
-NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._:@-]{1,128}")
-NAME_RULE = "1 to 128 characters of A-Za-z0-9._:@-, and neither . nor .."
-INVALID_NAME = f"Received an invalid name; expected {NAME_RULE}."
+from calibrant.input.names import NAME_RULE, invalid_name, name_of, names_of
+from calibrant.input.value_checks import ViolationCollector, flat
 
 
 class NameColumns:
@@ -28,20 +23,20 @@ class NameColumns:
         self.violations = violations
 
     def texts(self, name: str) -> NDArray[Any]:
-        """Return a column of names; numbers become their digits."""
-        given = self.columns[name]
-        if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
-            given = given.astype(str)  # a number's digits are its name
-        column = list(given)
-        strings = set(map(type, column)) <= {str, np.str_}
-        if not strings or not all_names(column):
-            for i, text in enumerate(column):
-                if not isinstance(text, str) or not NAME.fullmatch(text):
-                    self.violations.row(name, i, "name", INVALID_NAME)
-                    column[i] = "?"
+        """Return a column of names; integers are named by their digits."""
+        column = self._checked(name, self.columns[name])
         if name == "ids" and len(set(column)) < len(column):
             self._repeated(column)
         return np.array(column, dtype=object)
+
+    def _checked(self, name: str, values: Any) -> list[str]:
+        """Return the name of each value. Rows without one are noted."""
+        values = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        found = names_of(values)
+        for row, (value, each) in enumerate(zip(values, found, strict=True)):
+            if each is None:
+                self.violations.row(name, row, "name", invalid_name(value))
+        return [each or "?" for each in found]
 
     def _repeated(self, ids: list[str]) -> None:
         seen: set[str] = set()
@@ -66,48 +61,43 @@ class NameColumns:
             )
         result: dict[str, NDArray[Any]] = {}
         for key, column in given.items():
-            if not isinstance(key, str) or not NAME.fullmatch(key):
-                raise CalibrationInputError.at(
-                    "/slices", "name", f"Received an invalid slice key; expected {NAME_RULE}."
-                )
-            if ":" in key:
-                detail = "Received a slice key with a colon, which separates key and value; use another character."
-                raise CalibrationInputError.at(f"/slices/{key}", "name", detail)
-            column = plain(f"slices/{key}", column)
-            if isinstance(column, Column):
-                self.violations.nulls(f"slices/{key}", column.unusable)
-                column = names_or_times(f"slices/{key}", column)
-            if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
-                column = column.astype(str)
-            if not isinstance(column, list | np.ndarray) or len(column) != n:
-                detail = (
-                    f"Received another number of values; expected one for each of the {n} rows."
-                )
-                raise CalibrationInputError.at(f"/slices/{key}", "length", detail)
-            values = list(column)
-            for i, text in enumerate(values):
-                if not isinstance(text, str) or not NAME.fullmatch(text):
-                    self.violations.row(f"slices/{key}", i, "name", INVALID_NAME)
-                    values[i] = "?"
-            result[key] = np.array(values, dtype=object)
+            name = self._key(key)
+            if name in result:
+                detail = f"Received slice key {name!r} twice, in two spellings; expected it once."
+                raise CalibrationInputError.at(f"/slices/{name}", "name", detail)
+            result[name] = np.array(self._slice(f"slices/{key}", column, n), dtype=object)
         return result
+
+    @staticmethod
+    def _key(key: Any) -> str:
+        name = name_of(key) if isinstance(key, str) else None
+        if name is None:
+            detail = f"Received an invalid slice key; expected {NAME_RULE}."
+            raise CalibrationInputError.at("/slices", "name", detail)
+        if ":" in name:
+            detail = "Received a slice key with a colon, which separates key and value; use another character."
+            raise CalibrationInputError.at(f"/slices/{key}", "name", detail)
+        return name
+
+    def _slice(self, name: str, column: Any, n: int) -> list[str]:
+        column = plain(name, column)
+        if isinstance(column, Column):
+            self.violations.nulls(name, column.unusable)
+            column = names_or_times(name, column)
+        column = flat(column)
+        if not isinstance(column, list | np.ndarray) or len(column) != n:
+            detail = f"Received another number of values; expected one for each of the {n} rows."
+            raise CalibrationInputError.at(f"/{name}", "length", detail)
+        return self._checked(name, column)
 
 
 def names_or_times(name: str, column: Column) -> Any:
     """Return the values of an Arrow column of names or of times."""
     values = column.values
     kinds = "M" if name == "event_times" else "iu"
-    if isinstance(values, Lists) or values.ndim != 1 or values.dtype.kind not in f"O{kinds}":
+    if isinstance(values, Lists) or flat(values).ndim != 1 or values.dtype.kind not in f"O{kinds}":
         wanted = "timestamps or RFC 3339 texts" if name == "event_times" else "texts or integers"
         raise CalibrationInputError.at(
             f"/{name}", "arrow_type", f"Received another type; expected {wanted}."
         )
     return values
-
-
-def all_names(column: Sequence[str]) -> bool:
-    """Return whether all texts are names."""
-    joined = "\n".join(column) + "\n"
-    return joined.count("\n") == len(column) and bool(
-        re.fullmatch(r"(?:(?!\.\.?\n)[A-Za-z0-9._:@-]{1,128}\n)*", joined)
-    )

@@ -102,6 +102,12 @@ def as_list(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
+def flat(column: Any) -> Any:
+    """Return an array with one column as a vector."""
+    is_column = isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] == 1
+    return column[:, 0] if is_column else column
+
+
 def as_array(column: Any) -> NDArray[Any] | None:
     """Return a numeric array, or None where the values are ragged or not all numbers."""
     try:

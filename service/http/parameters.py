@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from calibrant.core.errors import Violation
-from calibrant.input.name_columns import NAME, NAME_RULE
+from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE
 from calibrant_server.service.http.errors import InvalidName, MalformedRequest, NotAcceptable
 from calibrant_server.workers.store.random_text import random_hex
 
@@ -19,7 +19,7 @@ NO_FOLDER: Any = {"not": {"enum": [".", ".."]}}
 
 def no_folder(text: str) -> str:
     """Return an id unchanged; reject it if a path cannot end in it."""
-    if NAME.fullmatch(text):
+    if IDENTIFIER.fullmatch(text):
         return text
     raise PydanticCustomError(
         "string_folder",
@@ -29,7 +29,7 @@ def no_folder(text: str) -> str:
 
 def _in_path(what: str) -> Any:
     return Path(
-        description=f"{what}: {NAME_RULE}", pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER
+        description=f"{what}: {IDENTIFIER_RULE}", pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER
     )
 
 
@@ -46,10 +46,10 @@ BaselineName = Annotated[str, _in_path("Baseline"), AfterValidator(no_folder)]
 
 def check_name(name: str, pointer: str) -> str:
     """Return `name` if it satisfies the rule for ids."""
-    if NAME.fullmatch(name):
+    if IDENTIFIER.fullmatch(name):
         return name
     shown = name if len(name) <= 40 else name[:40] + "…"
-    detail = f"Received id {shown!r}; expected {NAME_RULE}"
+    detail = f"Received id {shown!r}; expected {IDENTIFIER_RULE}"
     raise InvalidName(detail, errors=[Violation(pointer, "id", detail)])
 
 

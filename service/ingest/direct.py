@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from calibrant.input.name_columns import NAME
+from calibrant.input.names import IDENTIFIER
 from calibrant_server.service.http.problem_responses import (
     CLIENT_LEFT,
     FORESEEN,
@@ -53,7 +53,7 @@ class DirectRoutes:
             return None
         model, _, name = path[len(_PREFIX) :].partition("/")
         found = self._served.get(name)
-        if found is None or not NAME.fullmatch(model):
+        if found is None or not IDENTIFIER.fullmatch(model):
             return None
         route, take = found
         scope["route"], scope["path_params"] = route, {"model": model}

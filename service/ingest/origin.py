@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.name_columns import NAME, NAME_RULE
+from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE
 from calibrant_server.service.ingest.schemas import SourceQuery
 from calibrant_server.workers.ingest.entries import JobTask, Origin, SourceOffsets
 
@@ -33,8 +33,8 @@ def _messages_of(source: Any, offsets: Any) -> SourceOffsets:
     if source is None or offsets is None:
         missing = ORIGIN_FIELDS[0] if source is None else ORIGIN_FIELDS[1]
         raise _error(missing, "required", "Received one of source and offsets; expected both.")
-    if not isinstance(source, str) or not NAME.fullmatch(source):
-        detail = f"Received a source that is no id; expected {NAME_RULE}"
+    if not isinstance(source, str) or not IDENTIFIER.fullmatch(source):
+        detail = f"Received a source that is no id; expected {IDENTIFIER_RULE}"
         raise _error("source", "id", detail)
     if not (
         isinstance(offsets, list)
@@ -54,8 +54,8 @@ def _task_of(job: Any, task: Any) -> JobTask:
     if job is None or task is None:
         missing = "job" if job is None else "task"
         raise _error(missing, "required", "Received one of job and task; expected both.")
-    if not isinstance(job, str) or not NAME.fullmatch(job):
-        raise _error("job", "id", f"Received a job that is no id; expected {NAME_RULE}")
+    if not isinstance(job, str) or not IDENTIFIER.fullmatch(job):
+        raise _error("job", "id", f"Received a job that is no id; expected {IDENTIFIER_RULE}")
     if type(task) is not int or not 0 <= task <= MAX_OFFSET:
         detail = (
             "Received another task; expected an integer from 0: the number of the task in its job."

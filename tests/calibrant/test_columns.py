@@ -113,7 +113,7 @@ ROW_VIOLATIONS: list[tuple[dict[str, Any], str, str]] = [
     (third("weights", None), "/weights/2", "number"),
     (third("ids", "b"), "/ids/2", "repeated_id"),
     *[(third(column, bad), f"/{column}/2", "name") for column in ("ids", "units", "cases") for bad in (
-        "", "a b", "ü", "a\n", "a\nc", "\n", "x" * 129, 5, None, ["a"], "a\0", "a/b")],
+        "", "a\n", "a\nc", "\n", "x" * 257, "é" * 257, 5.0, True, None, ["a"], "a\0", "a\x7f", "\ud800")],
     *[(third("event_times", bad), "/event_times/2", "rfc3339") for bad in (
         "2026-11-20T09:00:00", "2026-11-20", "2026-11-20T09:00Z", "20261120T090000Z", "2026-W47-5T09:00:00Z",
         "2026-11-20T09:00:00+00", "2026-11-20T09:00:00+00:00:30", "2026-02-30T09:00:00Z",
@@ -123,7 +123,7 @@ ROW_VIOLATIONS: list[tuple[dict[str, Any], str, str]] = [
         "2026-11-20T09:00:00." + "1" * 100 + "Z")],
     *[(third("event_times", bad), "/event_times/2", "range") for bad in (
         "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1969-12-31T23:59:59Z", "1970-01-01T00:59:59+01:00")],
-    (GOOD | {"slices": {"site": ["A", "B", "a b"]}}, "/slices/site/2", "name"),
+    (GOOD | {"slices": {"site": ["A", "B", "a\tb"]}}, "/slices/site/2", "name"),
     (GOOD | {"slices": {"site": ["A", "B", None]}}, "/slices/site/2", "name"),
     (GOOD | {"slices": {"site": ["A", "B", "a\nb"]}}, "/slices/site/2", "name"),
 ]  # fmt: skip
@@ -146,7 +146,7 @@ WHOLE_VIOLATIONS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"probabilities": np.array([["1", "0"]])}, {}, "/probabilities", "matrix"),
     ({"probabilities": np.array([[True, False]])}, {}, "/probabilities", "matrix"),
     ({"probabilities": np.array([[1j, 0]])}, {}, "/probabilities", "matrix"),
-    ({"confidences": np.array([[0.5]])}, {}, "/confidences", "vector"),
+    ({"confidences": np.array([[0.5, 0.5]])}, {}, "/confidences", "vector"),
     ({"confidences": np.array([True])}, {}, "/confidences", "vector"),
     ({"confidences": 0.5}, {}, "/confidences", "vector"),
     (
@@ -175,7 +175,7 @@ WHOLE_VIOLATIONS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     (GOOD | {"slices": ["A"]}, {}, "/slices", "slices"),
     (GOOD | {"slices": {"site": ["A"]}}, {}, "/slices/site", "length"),
     (GOOD | {"slices": {"site": "AAA"}}, {}, "/slices/site", "length"),
-    (GOOD | {"slices": {"a b": ["A"] * 3}}, {}, "/slices", "name"),
+    (GOOD | {"slices": {"a\nb": ["A"] * 3}}, {}, "/slices", "name"),
     (GOOD | {"slices": {5: ["A"] * 3}}, {}, "/slices", "name"),
     ({"probabilities": [[0.0] * 100_000, *["x"] * 100_000]}, {}, "/probabilities", "n_classes"),
 ]
@@ -205,7 +205,7 @@ def test_violations_come_in_the_order_of_rows_one_a_row() -> None:
     columns = {
         "probabilities": [[0.5, 0.5], [0.5, 0.5], [0.9, 0.9], [0.5, 0.5]],
         "labels": [0, 5, 5, 1],
-        "ids": ["a b", "b", "c", "d"],
+        "ids": ["a\nb", "b", "c", "d"],
     }
     assert violations(columns) == [
         ("/ids/0", "name"),
@@ -376,7 +376,7 @@ def test_unknown_names_are_named() -> None:
 
 
 def test_names_as_arrays_and_at_their_limits() -> None:
-    ids = ["a", "A" * 128, "0._:@-"]
+    ids = ["a", "Ä" * 256, "Müller, A / 3 (links)"]
     for values in (ids, np.array(ids), np.array(ids, object)):
         batch = read(GOOD | {"ids": values, "units": values, "slices": {"site": values}})
         assert batch.ids is not None

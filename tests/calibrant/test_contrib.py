@@ -13,7 +13,7 @@ import pytest
 import calibrant.contrib
 from calibrant.contrib.evaluations import Evaluation, Judge, of_json, send
 from calibrant.contrib.ids import content_id, fitted
-from calibrant.input.name_columns import NAME
+from calibrant.input.names import IDENTIFIER
 
 FRAMEWORKS = {
     "bentoml": ("bentoml", "bentoml"),
@@ -62,12 +62,12 @@ def test_without_its_framework_an_adapter_names_the_extra(adapter, monkeypatch):
 
 def test_ids_fit_the_rule_and_equal_content_has_one():
     for name in ("chatcmpl-1", "a/b", "ä" * 200, ""):
-        assert NAME.fullmatch(fitted(name))
+        assert IDENTIFIER.fullmatch(fitted(name))
     assert fitted("a/b") != fitted("a:b")
     rows = [["r1", 0.5, 3]]
     assert content_id("otel", rows) == content_id("otel", [["r1", 0.5, 3]])
     assert content_id("otel", rows) != content_id("otel", [["r1", 0.5, 4]])
-    assert NAME.fullmatch(content_id("otel.labels", rows))
+    assert IDENTIFIER.fullmatch(content_id("otel.labels", rows))
 
 
 class Client:

@@ -35,10 +35,10 @@ def test_plain_columns_give_the_rows_of_single_reading(columns):
         {"labels": [0, "0", 1]},
         {"labels": [0, 2**70, 1]},
         {"ids": ["a", "", "b"]},
-        {"ids": ["a", 1, "b"]},
+        {"ids": ["a", 1.0, "b"]},
         {"ids": ["a", "b\n", "b"]},
         {"raters": ["ann", "", "bob"]},
-        {"raters": ["ann", 5, "bob"]},
+        {"raters": ["ann", 5.0, "bob"]},
     ],
 )
 def test_a_wrong_row_among_plain_ones_is_named_as_before(wrong):

@@ -65,7 +65,7 @@ def test_every_message_is_counted_or_returned():
         11: (message(11, record(11, label=None)), "no_label"),
         12: (message(12, value=b"[1, 2]"), "unreadable"),
         13: (Message(13, json.dumps(record(13)).encode(), None), "unreadable"),
-        15: (message(15, record(15, slice={"site": 7})), None),
+        15: (message(15, record(15, slice={"site": 7.5})), None),
     }
     messages = [wrong[i][0] if i in wrong else message(i, record(i)) for i in range(20)]
     messages[16] = Message(16, None, START_MS)  # a tombstone

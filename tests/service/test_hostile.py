@@ -76,11 +76,10 @@ INVALID = {
     "a null column of scores": (b'{"probabilities": null, "labels": [0]}', ""),
     "slices that are no object": (body(slices=["A"]), "/slices"),
     "a slice that is no list": (body(slices={"site": "A"}), "/slices/site"),
-    "an id with a space": (body(ids=["a b"]), "/ids/0"),
-    "an id with a slash": (body(ids=["a/b"]), "/ids/0"),
-    "an id too long": (body(ids=["a" * 129]), "/ids/0"),
+    "an id of two lines": (body(ids=["a\nb"]), "/ids/0"),
+    "an id too long": (body(ids=["a" * 257]), "/ids/0"),
     "an empty id": (body(ids=[""]), "/ids/0"),
-    "an id that is a number": (body(ids=[7]), "/ids/0"),
+    "an id that is a fraction": (body(ids=[7.5]), "/ids/0"),
     "the same id twice": (
         body(probabilities=GOOD * 2, labels=[0, 0], ids=["a", "a"]),
         "/ids/1",
@@ -251,7 +250,7 @@ async def test_names_that_a_path_takes_for_folders(client, name):
         assert (error["pointer"], error["rule"]) == (
             f"/{place}/0",
             "name",
-        ) and "neither . nor .." in error["detail"]
+        ) and "resolves as a folder" in error["detail"]
     labels = await client.post("/v1/models/digits/labels", json={"ids": [name], "labels": [0]})
     assert problem(labels, 422, "invalid-input")["errors"][0]["pointer"] == "/ids/0"
     problem(await client.post(URL, content=body(batch_id=name), headers=JSON), 422, "invalid-name")
@@ -337,7 +336,7 @@ async def test_pointers_are_escaped(client, name):
 
 
 async def test_the_detail_names_the_place(client):
-    answer = await client.post(URL, content=body(ids=["a b"]), headers=JSON)
+    answer = await client.post(URL, content=body(ids=["a\tb"]), headers=JSON)
     assert problem(answer, 422, "invalid-input")["detail"].startswith("/ids/0: ")
 
 

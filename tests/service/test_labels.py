@@ -52,7 +52,7 @@ async def test_lines_say_the_same_in_the_singular(known, inbox):
         ({"labels": [0]}, "/ids", "missing"),
         ({"ids": [], "labels": []}, "/ids", "empty"),
         ({"ids": ["i1", "i2"], "labels": [0]}, "/labels", "length"),
-        ({"ids": ["a/b"], "labels": [0]}, "/ids/0", "name"),
+        ({"ids": ["a\tb"], "labels": [0]}, "/ids/0", "name"),
         ({"ids": ["i1"], "labels": [3]}, "/labels/0", "class_range"),
         ({"ids": ["i1"], "labels": [True]}, "/labels/0", "class_index"),
         ({"ids": ["i1"], "labels": [None]}, "/labels/0", "rater_required"),

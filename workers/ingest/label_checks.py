@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.input.labels import MAX_NAMED, MAX_REVISION, WITHDRAWN
-from calibrant.input.name_columns import NAME, NAME_RULE, all_names
+from calibrant.input.names import NAME_RULE, are_names, name_of
 from calibrant_server.workers.ingest.entries import InvalidValueError, Places
 from calibrant_server.workers.ingest.payloads import PlainLabels, SentLabels
 from calibrant_server.workers.ingest.retained_record import MAX_RATINGS_OF_CLASS
@@ -40,7 +40,7 @@ def _is_valid(plain: PlainLabels, n_classes: int) -> bool:
     classes, counts = plain.class_index, plain.n_ratings
     in_range = (classes >= 0) & (classes < n_classes)
     in_range &= (counts > 0) & (counts <= MAX_RATINGS_OF_CLASS)
-    return bool(np.all(in_range)) and _are_names(plain.ids)
+    return bool(np.all(in_range)) and are_names(plain.ids)
 
 
 def _are_valid(rows: Sequence[Any], n_classes: int) -> bool:
@@ -56,8 +56,8 @@ def _are_valid(rows: Sequence[Any], n_classes: int) -> bool:
         and min(classes) >= WITHDRAWN
         and max(classes) < n_classes
         and revisions.count(None) == len(revisions)
-        and _are_names(raters)
-        and _are_names([name for name, _, _ in rows])
+        and are_names(raters)
+        and are_names([name for name, _, _ in rows])
     )
 
 
@@ -124,12 +124,8 @@ def _is_whole(value: Any, lowest: int, highest: int) -> bool:
     return type(value) is int and lowest <= value <= highest
 
 
-def _are_names(values: Sequence[Any]) -> bool:
-    return set(map(type, values)) <= {str} and all_names(values)
-
-
 def _is_name(value: Any) -> bool:
-    return type(value) is str and NAME.fullmatch(value) is not None
+    return type(value) is str and name_of(value) == value
 
 
 def _quoted(value: Any) -> str:

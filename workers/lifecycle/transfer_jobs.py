@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from calibrant.input.name_columns import NAME
+from calibrant.input.names import IDENTIFIER
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.lifecycle.export_shapes import Line
 from calibrant_server.workers.store.commit import Commit
@@ -47,7 +47,7 @@ def put_job(
     name, tasks, bits = line["job"], line["tasks"], _bits(line["packed"])
     closed, expires = line["closed_ms"], line["expires_ms"]
     accepted = n_tasks(bits)
-    if not NAME.fullmatch(name) or not 1 <= tasks <= MAX_TASKS:
+    if not IDENTIFIER.fullmatch(name) or not 1 <= tasks <= MAX_TASKS:
         raise EntryError(f"a job line has a name and 1 to {MAX_TASKS} tasks")
     if (closed is None) is not (expires is None) or (closed is None and accepted == tasks):
         raise EntryError("a closed job, and no other, has the times of its end")

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.panes_by_key import duration_seconds
-from calibrant.input.name_columns import NAME, NAME_RULE
+from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE, name_of
 
 PANE, HISTOGRAM = "pane", "histogram"
 MIN_MINIMUM, DEFAULT_MINIMUM = 2, 20
@@ -82,7 +82,7 @@ class ModelTerms:
         for i, each in enumerate(self.slices):
             key, colon, value = str(each).partition(":")
             valid = (
-                isinstance(each, str) and colon and NAME.fullmatch(key) and NAME.fullmatch(value)
+                isinstance(each, str) and colon and name_of(key) == key and name_of(value) == value
             )
             _check(bool(valid), f"{pointer}/slices/{i}", "slice", "key:value")
             keys.add(key)
@@ -152,8 +152,8 @@ def _check(is_valid: bool, pointer: str, rule: str, expected: str) -> None:
 
 
 def _check_name(name: Any, pointer: str) -> None:
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        detail = f"Received {str(name)[:40]!r}; expected {NAME_RULE}"
+    if not isinstance(name, str) or not IDENTIFIER.fullmatch(name):
+        detail = f"Received {str(name)[:40]!r}; expected {IDENTIFIER_RULE}"
         raise CalibrationInputError.at(pointer, "id", detail)
 
 
