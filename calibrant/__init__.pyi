@@ -44,6 +44,8 @@ def accuracy(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def ace(
     probabilities: Any = None,
@@ -64,6 +66,8 @@ def ace(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def adaptive_ece(
     probabilities: Any = None,
@@ -82,6 +86,8 @@ def adaptive_ece(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def all_label_ece(
     probabilities: Any = None,
@@ -101,6 +107,8 @@ def all_label_ece(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def auc(
     probabilities: Any = None,
@@ -117,6 +125,8 @@ def auc(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def brier(
     probabilities: Any = None,
@@ -131,6 +141,8 @@ def brier(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def calibrated_disagreement_ce(
     probabilities: Any = None,
@@ -150,6 +162,8 @@ def calibrated_disagreement_ce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def calibration_loss(
     probabilities: Any = None,
@@ -167,6 +181,8 @@ def calibration_loss(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def canonical_ce(
     probabilities: Any = None,
@@ -183,6 +199,8 @@ def canonical_ce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def classwise_ece(
     probabilities: Any = None,
@@ -202,6 +220,8 @@ def classwise_ece(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def corp_discrimination(
     probabilities: Any = None,
@@ -218,6 +238,8 @@ def corp_discrimination(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def corp_miscalibration(
     probabilities: Any = None,
@@ -234,6 +256,8 @@ def corp_miscalibration(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def corp_uncertainty(
     probabilities: Any = None,
@@ -250,6 +274,8 @@ def corp_uncertainty(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def debiased_ece(
     probabilities: Any = None,
@@ -270,6 +296,8 @@ def debiased_ece(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def dice(
     probabilities: Any = None,
@@ -288,6 +316,8 @@ def dice(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def disagreement_ce(
     probabilities: Any = None,
@@ -307,6 +337,8 @@ def disagreement_ce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def disagreement_loss(
     probabilities: Any = None,
@@ -324,6 +356,8 @@ def disagreement_loss(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def dist_ce(
     probabilities: Any = None,
@@ -339,6 +373,8 @@ def dist_ce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def ece(
     probabilities: Any = None,
@@ -359,6 +395,8 @@ def ece(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def ece_sweep(
     probabilities: Any = None,
@@ -376,6 +414,8 @@ def ece_sweep(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def ent_ce(
     probabilities: Any = None,
@@ -391,6 +431,8 @@ def ent_ce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def epistemic_loss(
     probabilities: Any = None,
@@ -407,6 +449,8 @@ def epistemic_loss(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def grouping_loss(
     probabilities: Any = None,
@@ -425,6 +469,8 @@ def grouping_loss(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def hosmer_lemeshow(
     probabilities: Any = None,
@@ -442,6 +488,8 @@ def hosmer_lemeshow(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def irreducible_loss(
     probabilities: Any = None,
@@ -458,6 +506,8 @@ def irreducible_loss(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def kde_ece(
     probabilities: Any = None,
@@ -476,6 +526,8 @@ def kde_ece(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def ks(
     probabilities: Any = None,
@@ -491,6 +543,8 @@ def ks(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def kuiper(
     probabilities: Any = None,
@@ -506,6 +560,8 @@ def kuiper(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def l2_ece_squared(
     probabilities: Any = None,
@@ -526,6 +582,8 @@ def l2_ece_squared(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def lp_ece(
     probabilities: Any = None,
@@ -547,6 +605,8 @@ def lp_ece(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def macro_ce(
     probabilities: Any = None,
@@ -562,6 +622,8 @@ def macro_ce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def mce(
     probabilities: Any = None,
@@ -582,6 +644,8 @@ def mce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def ml1_ace(
     probabilities: Any = None,
@@ -604,6 +668,8 @@ def ml1_ace(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def ml1_ece(
     probabilities: Any = None,
@@ -626,6 +692,8 @@ def ml1_ece(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def ml1_mce(
     probabilities: Any = None,
@@ -648,6 +716,8 @@ def ml1_mce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def nixon_ace(
     probabilities: Any = None,
@@ -664,6 +734,8 @@ def nixon_ace(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def nll(
     probabilities: Any = None,
@@ -678,6 +750,8 @@ def nll(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def overconfidence_error(
     probabilities: Any = None,
@@ -697,6 +771,8 @@ def overconfidence_error(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def rank_cs(
     probabilities: Any = None,
@@ -712,6 +788,8 @@ def rank_cs(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def rater_statistic(
     probabilities: Any = None,
@@ -730,6 +808,8 @@ def rater_statistic(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def refinement_loss(
     probabilities: Any = None,
@@ -747,6 +827,8 @@ def refinement_loss(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def rmsce(
     probabilities: Any = None,
@@ -767,6 +849,8 @@ def rmsce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def skce(
     probabilities: Any = None,
@@ -782,6 +866,8 @@ def skce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def smooth_ece(
     probabilities: Any = None,
@@ -797,6 +883,8 @@ def smooth_ece(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def spiegelhalter_z(
     probabilities: Any = None,
@@ -812,6 +900,8 @@ def spiegelhalter_z(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def squared_loss(
     probabilities: Any = None,
@@ -827,6 +917,8 @@ def squared_loss(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def tace(
     probabilities: Any = None,
@@ -844,6 +936,8 @@ def tace(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def uce(
     probabilities: Any = None,
@@ -860,6 +954,8 @@ def uce(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...
 def zhang_kde_ece(
     probabilities: Any = None,
@@ -877,4 +973,6 @@ def zhang_kde_ece(
     ids: Any = None,
     cases: Any = None,
     classes: Any = None,
+    ignore_label: Any = None,
+    normalize: Any = None,
 ) -> Estimate: ...

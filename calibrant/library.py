@@ -54,7 +54,9 @@ def evaluate(
     units: Any = None,
     ids: Any = None,
     cases: Any = None,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+    ignore_label: Any = None,
+    normalize: bool = False,
     **options: Any,
 ) -> Report:
     """Compute several metrics of one batch of predictions.
@@ -63,7 +65,8 @@ def evaluate(
     ----------
     probabilities : (n, n_classes), rows that sum to 1, scored by the top class unless `scope` says otherwise; or (n,),
         the probability of class 1 of two, scored as such
-    labels : a class per row, or a list with one class per rater; None for a row without label
+    labels : a class per row, or one per rater; None or NaN where there is none. Class indices from 0, whole floats too; truth
+        values of two classes; or names.
     metrics : slugs, as a list or separated by commas, with options of their own in brackets: "ece,lp_ece(order=3)".
         Default: 12 metrics.
     bins, binning, edges, min_count : of metrics that bin: how many bins, "equal_width" or "equal_mass", (a, b] for
@@ -71,12 +74,16 @@ def evaluate(
     scope : the probability to score: "top_label", "positive", "class:INDEX" or "all"
     raters : label policy: "pooled", "mean", "majority" or "single"
     ci : nominal coverage of the intervals
-    logits : instead of `probabilities`: (n, n_classes), or (n,), the log-odds of class 1 of two
+    logits : instead of `probabilities`: (n, n_classes), or (n,), the log-odds of class 1 of two, which mean what their logistic
+        function means as probabilities
     label_counts : instead of `labels`: (n, n_classes), ratings per class
     weights : (n,), a factor per row
     units : (n,), names or integers: what is independent of the rest, such as the patient
     ids, cases : (n,), names or integers of predictions, and of images or studies
-    classes : names of the classes; labels may then be names
+    classes : names of the classes, such as `classifier.classes_`; labels may then be names. Names that are integers or truth values
+        are never indices.
+    ignore_label : a label, or several, that stand for none, such as -100 or 255
+    normalize : divide each row of probabilities by its sum, whatever it is; the result states how many rows, and by how much
     options : further options, by name, of the metrics that take them
 
     Returns
@@ -122,14 +129,16 @@ def reliability(
     units: Any = None,
     ids: Any = None,
     cases: Any = None,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+    ignore_label: Any = None,
+    normalize: bool = False,
 ) -> ReliabilityTable:
     """Compute the reliability table of one batch of predictions: per bin the mean confidence and the accuracy.
 
     Parameters
     ----------
     probabilities, labels, bins, binning, edges, min_count, scope, raters, ci, logits, label_counts, weights, units, ids, \
-cases, classes : as in `evaluate`
+cases, classes, ignore_label, normalize : as in `evaluate`
 
     Returns
     -------
@@ -148,11 +157,8 @@ cases, classes : as in `evaluate`
     """
     batch = labelled_batch(locals())
     pane = filled(batch, accumulators_for(["ece"]))
-    return ReliabilityTable(
-        reliability_of(
-            View(pane, PaneQuery(bins, binning, edges, raters, min_count, scope, ci), batch)
-        )
-    )
+    pane_query = PaneQuery(bins, binning, edges, raters, min_count, scope, ci)
+    return ReliabilityTable(batch.notes.added_to(reliability_of(View(pane, pane_query, batch))))
 
 
 def fit_temperature(
@@ -170,7 +176,9 @@ def fit_temperature(
     units: Any = None,
     ids: Any = None,
     cases: Any = None,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+    ignore_label: Any = None,
+    normalize: bool = False,
 ) -> Temperature:
     """Fit the temperature T for which softmax(z / T) fits the labels best.
 
@@ -178,7 +186,7 @@ def fit_temperature(
     ----------
     objective : the loss to minimise: "nll", "brier" or "ece"
     bins, min_count : of the ECE: number of bins; those with fewer samples are left out
-    probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes : as in `evaluate`
+    probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes, ignore_label, normalize : as in `evaluate`
 
     Returns
     -------
@@ -198,11 +206,10 @@ def fit_temperature(
     [0.8, 0.2]
     """
     batch = labelled_batch(locals())
-    return Temperature(
-        fit_temperature_exact(
-            batch, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
-        )
+    fitted = fit_temperature_exact(
+        batch, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
     )
+    return Temperature(batch.notes.added_to(fitted))
 
 
 def fit_map(
@@ -225,7 +232,9 @@ def fit_map(
     units: Any = None,
     ids: Any = None,
     cases: Any = None,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+    ignore_label: Any = None,
+    normalize: bool = False,
 ) -> CalibrationMap:
     """Fit a calibration map: a function from the model's probabilities to recalibrated ones.
 
@@ -238,7 +247,7 @@ def fit_map(
     centred : of `isotonic`: one point per block, so that distinct probabilities stay distinct. Default: False.
     regularisation : of `dirichlet`. Default: 0.01.
     knots, shrunk : of `spline`. Default: 6, True; the publication's map is not shrunk.
-    probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes : as in `evaluate`
+    probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes, ignore_label, normalize : as in `evaluate`
 
     Returns
     -------
@@ -266,7 +275,7 @@ def fit_map(
     for part in split_batch(batch):
         pane.fill_batch(part)
     pane_query = PaneQuery(bins=options.bins, scope=scope, raters=raters, ci=ci)
-    return CalibrationMap(fit(method, View(pane, pane_query, batch), options))
+    return CalibrationMap(batch.notes.added_to(fit(method, View(pane, pane_query, batch), options)))
 
 
 def compat(
@@ -283,7 +292,9 @@ def compat(
     units: Any = None,
     ids: Any = None,
     cases: Any = None,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+    ignore_label: Any = None,
+    normalize: bool = False,
 ) -> dict[str, Any]:
     """Compute metrics as another library does, next to ours, and state why they differ.
 
@@ -291,7 +302,7 @@ def compat(
     ----------
     peer : "monai", "netcal", "relplot", "scikit-learn", "torchmetrics" or "uncertainty-calibration". Default: all.
     raters : "majority" or "single" if a row has several ratings; other libraries take one label per row
-    probabilities, labels, bins, scope, logits, label_counts, weights, units, ids, cases, classes : as in `evaluate`
+    probabilities, labels, bins, scope, logits, label_counts, weights, units, ids, cases, classes, ignore_label, normalize : as in `evaluate`
 
     Returns
     -------

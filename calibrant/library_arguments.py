@@ -33,6 +33,8 @@ DATA = (
     "ids",
     "cases",
     "classes",
+    "ignore_label",
+    "normalize",
 )
 
 

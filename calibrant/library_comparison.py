@@ -52,7 +52,9 @@ def compare(
     units: Any = None,
     ids: Any = None,
     cases: Any = None,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+    ignore_label: Any = None,
+    normalize: bool = False,
     **options: Any,
 ) -> Comparison:
     """Compare two models on the same rows, metric by metric: each difference with an interval, paired by row.
@@ -62,7 +64,7 @@ def compare(
     probabilities, other : of the first and of the second model, row by row of the same items: both (n, n_classes), or
         both (n,), the probability of class 1 of two
     labels, metrics, bins, binning, edges, min_count, scope, raters, ci, label_counts, weights, units, ids, cases, \
-classes, options : as in `evaluate`
+classes, ignore_label, normalize, options : as in `evaluate`
     logits : instead of `probabilities`
     other_logits : instead of `other`
 
@@ -170,5 +172,5 @@ def _renamed(violation: Violation) -> Violation:
     if name not in OTHERS:
         return violation
     pointer = violation.pointer.replace(f"/{name}", f"/{OTHERS[name]}", 1)
-    detail = violation.detail.replace("pass logits=", "pass other_logits=")
+    detail = violation.detail.replace("as logits", "as other_logits")
     return Violation(pointer, violation.rule, detail)

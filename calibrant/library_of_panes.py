@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from calibrant.calibrators.temperature.fit import fit_temperature as fit_profile
@@ -92,4 +93,8 @@ def report_of(view: View, slugs: Sequence[str]) -> Report:
     }
     if split["estimated"]:
         about["n_units_split_estimated"] = True
-    return Report(estimates(view, slugs), about)
+    found = {
+        key: replace(each, extra=view.notes.added_to(dict(each.extra)))
+        for key, each in estimates(view, slugs).items()
+    }
+    return Report(found, view.notes.added_to(about))

@@ -65,6 +65,7 @@ def score_batch(
     compared = {} if raters is None else {"baselines": raters_compared(view, slugs, raters)}
     return {
         **compared,
+        **batch.notes.to_dict(),
         **pane.counts,
         "weight": pane.weight,
         "unit_source": batch.unit_source,

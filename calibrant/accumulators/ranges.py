@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from calibrant.accumulators.block import Block
 from calibrant.core.grid import Grid
 from calibrant.core.label_policies import POLICIES
-from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT
+from calibrant.input.columns import MAX_WEIGHT
+from calibrant.input.score_columns import MAX_LOGIT
 
 Floats = NDArray[np.float64]
 Edges = tuple[Floats, Floats]

@@ -20,7 +20,8 @@ from calibrant.core.errors import Violation
 from calibrant.core.hashing import U64, hash_names, hash_rows, mix, uniform
 from calibrant.core.packing import PackingError
 from calibrant.core.summing import over_classes
-from calibrant.input.columns import InputColumns
+from calibrant.input.columns import InputColumns, Reading
+from calibrant.input.notes import NO_NOTES, InputNotes
 from calibrant.input.value_checks import MAX_STORED, ViolationCollector
 
 TASKS = ("binary", "multiclass", "segmentation")
@@ -76,6 +77,7 @@ class Batch:
     event_times : int64 (n,), microseconds since 1970 UTC, or None
     slices : key to object array of str (n,), or None
     delays : int64 (n,), delay of each row's first label (`accumulators.delays`), or None; not part of its content
+    notes : what was altered as the batch was read, and warnings; not part of its content
     """
 
     task: str
@@ -89,6 +91,7 @@ class Batch:
     event_times: NDArray[np.int64] | None = None
     slices: Mapping[str, NDArray[Any]] | None = None
     delays: NDArray[np.int64] | None = None
+    notes: InputNotes = NO_NOTES
 
     @property
     def n(self) -> int:
@@ -191,8 +194,11 @@ class Batch:
         *,
         task: str | None = None,
         n_classes: int | None = None,
-        class_names: Sequence[str] | None = None,
+        class_names: Sequence[Any] | None = None,
         partial: bool = False,
+        ignored: Sequence[Any] = (),
+        normalize: bool = False,
+        has_named_raters: bool = False,
     ) -> BatchResult:
         """Check the columns of a `predictions` body and convert them to arrays.
 
@@ -201,8 +207,12 @@ class Batch:
         columns : mapping with one of `probabilities` (n, K), `logits` (n, K), `confidences` (n,); `labels` or
             `label_counts`; optional `ids`, `units`, `cases`, `event_times`, `slices`, `weights`. Lists or arrays.
         task, n_classes : required by the model. Default: taken from the columns.
-        class_names : labels may then be names as well as indices.
+        class_names : names of the classes. Labels may then be names as well as indices, and are always names where the names are
+            integers or truth values.
         partial : drop invalid rows instead of rejecting the batch.
+        ignored : labels that are no rating, such as -100
+        normalize : divide each row of probabilities by its sum, whatever it is
+        has_named_raters : whether each rating has the name of its rater, so that rows cannot be one-hot
 
         Returns
         -------
@@ -214,7 +224,8 @@ class Batch:
             A rule about the complete batch is broken, or any row's and not `partial`.
         """
         violations = ViolationCollector()
-        taken = InputColumns(columns, violations).read(task, n_classes, class_names)
+        reading = Reading(class_names, ignored, normalize, has_named_raters)
+        taken = InputColumns(columns, violations).read(task, n_classes, reading)
         complete = cls(
             task=taken.task,
             scores=taken.scores,
@@ -223,6 +234,7 @@ class Batch:
             weights=taken.weights,
             event_times=taken.event_times,
             slices=taken.slices,
+            notes=taken.notes,
             **taken.texts,
         )
         if not violations.n_rows:

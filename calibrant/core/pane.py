@@ -56,7 +56,9 @@ class Pane(PaneState):
         units: Any = None,
         ids: Any = None,
         cases: Any = None,
-        classes: Sequence[str] | None = None,
+        classes: Sequence[Any] | None = None,
+        ignore_label: Any = None,
+        normalize: bool = False,
         spec: PaneSpec | None = None,
         sample_bytes: int | None = None,
     ) -> Pane:
@@ -65,14 +67,16 @@ class Pane(PaneState):
         Parameters
         ----------
         probabilities : (n, n_classes), rows that sum to 1, or (n,), the probability of class 1 of two
-        labels : a class per row, or a list with one class per rater; None for a row without label
+        labels : a class per row, or one per rater; None or NaN where there is none
         logits : instead of `probabilities`: (n, n_classes), or (n,), the log-odds of class 1 of two
         label_counts : instead of `labels`: (n, n_classes), ratings per class
         weights : (n,), a factor per row
         units : (n,), names or integers: what is independent of the rest, such as the patient. A unit must be complete
             in one call; `units_split` counts those that are not.
         ids, cases : (n,), names or integers of predictions, and of images or studies
-        classes : names of the classes; labels may then be names
+        classes : names of the classes; labels may then be names. Integers or truth values are names then, and no indices.
+        ignore_label : a label, or several, that stand for none, such as -100 or 255
+        normalize : divide each row of probabilities by its sum, whatever it is
         spec : specification of the pane; panes of a model of the service need the model's. Default: from the arrays.
         sample_bytes : bound of the stored sample of complete rows, 0 to 1 MiB (1,048,576). Maps with several parameters
             per class are fitted to it. Default: 32 KiB, with ten classes 270 to 430 rows.
@@ -88,7 +92,8 @@ class Pane(PaneState):
         """
         batch = read_arrays(
             probabilities, labels, logits=logits, label_counts=label_counts, weights=weights,
-            units=units, ids=ids, cases=cases, classes=classes, spec=spec,
+            units=units, ids=ids, cases=cases, classes=classes, ignore_label=ignore_label,
+            normalize=normalize, spec=spec,
         )  # fmt: skip
         pane = cls(spec or PaneSpec(batch.task, batch.n_classes), sample_bytes=sample_bytes)
         for part in split_batch(batch):

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow import is_arrow, plain, read_table
-from calibrant.input.arrow_column import Column, Lists
+from calibrant.input.arrow_column import Column
 
 SCORES = ("probabilities", "logits", "confidences")
 LABELS = ("labels", "label_counts")
@@ -76,48 +75,43 @@ def is_flat(part: Any) -> bool:
 
 
 def _raters(parts: Sequence[Any]) -> Any:
-    """Return the raters' columns as one column of lists, without missing ratings."""
-    if all(_is_integers(part) for part in parts):
-        arrays = [np.asarray(part.values if isinstance(part, Column) else part) for part in parts]
-        values = np.stack(arrays, axis=1)
-        null = np.stack(
-            [
-                part.null if isinstance(part, Column) else np.zeros(len(part), bool)
-                for part in parts
-            ],
-            axis=1,
-        )
-        lengths = (~null).sum(axis=1)
-        offsets = np.append(0, np.cumsum(lengths))
-        return Column(Lists(values[~null], offsets, lengths == 0), lengths == 0)
-    rows = zip(*(_as_list(part) for part in parts), strict=True)
-    return [[rating for rating in row if rating is not None] or None for row in rows]
+    """Return the raters' columns as one column of lists; a missing rating is None or NaN."""
+    columns = [_as_column(part) for part in parts]
+    if all(_has_numbers(each) for each in columns):
+        return _side_by_side(columns).ratings()
+    return [list(row) for row in zip(*(each.as_list() for each in columns), strict=True)]
 
 
-def _as_list(part: Any) -> list[Any]:
+def _as_column(part: Any) -> Column:
     if isinstance(part, Column):
-        ratings = part.ratings()
-        return ratings.as_lists() if isinstance(ratings, Lists) else ratings
-    return part.tolist() if isinstance(part, np.ndarray) else list(part)
+        return part
+    values = part
+    if not isinstance(part, np.ndarray):
+        values = np.empty(len(part), object)
+        values[:] = part
+    return Column(values, np.zeros(len(part), np.bool_))
 
 
-def _is_integers(part: Any) -> bool:
-    values = part.values if isinstance(part, Column) else part
-    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu"
+def _has_numbers(column: Column) -> bool:
+    values = column.values
+    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiu"
 
 
-def _matrix(names: Sequence[str], parts: Sequence[Any]) -> Any:
-    arrays: list[NDArray[Any]] = []
-    for name, part in zip(names, parts, strict=True):
-        array = part.values if isinstance(part, Column) else np.asarray(part)
-        if isinstance(array, Lists) or array.ndim != 1 or array.dtype.kind not in "fiu":
+def _side_by_side(columns: Sequence[Column]) -> Column:
+    """Return columns of numbers as a matrix, with the place of each missing value."""
+    matrix = np.stack([np.asarray(each.values) for each in columns], axis=1)
+    cells = np.stack([each.null for each in columns], axis=1)
+    return Column(matrix, np.zeros(len(matrix), np.bool_), cells if cells.any() else None)
+
+
+def _matrix(names: Sequence[str], parts: Sequence[Any]) -> Column:
+    columns = [_as_column(part) for part in parts]
+    for name, each in zip(names, columns, strict=True):
+        if not _has_numbers(each):
             raise CalibrationInputError.at(
                 f"/{name}", "vector", f"{name} is one of several columns; expected numbers."
             )
-        arrays.append(array)
-    null = [part.null for part in parts if isinstance(part, Column)]
-    matrix = np.stack(arrays, axis=1)
-    return Column(matrix, np.any(null, axis=0) if null else np.zeros(len(matrix), np.bool_))
+    return _side_by_side(columns)
 
 
 def in_table(

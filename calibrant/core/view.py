@@ -31,6 +31,7 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, policy_index
 from calibrant.core.view_histograms import HistogramView
+from calibrant.input.notes import NO_NOTES, InputNotes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -83,6 +84,11 @@ class View(HistogramView):
         other.policy, other.scope = policy_index(pane_query.raters), pane_query.scope_for(self.spec)
         other._made = {}
         return other
+
+    @property
+    def notes(self) -> InputNotes:
+        """What was altered in the rows as they were read; nothing is known of a pane."""
+        return NO_NOTES if self.batch_sums is None else self.batch_sums.complete_batch.notes
 
     @property
     def is_raw(self) -> bool:

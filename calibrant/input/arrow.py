@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.extras import pip_install
-from calibrant.input.arrow_column import Bools, Column, Ints, Lists
+from calibrant.input.arrow_column import Bools, Column, Lists
 
 _NUMBERS = {
     "c": "i1", "C": "u1", "s": "i2", "S": "u2", "i": "i4", "I": "u4", "l": "i8", "L": "u8", "e": "f2", "f": "f4", "g": "f8",
 }  # fmt: skip
 _TIME_UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
+# Types of ml_dtypes, whose kind is not that of numbers.
+_WIDENED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 _WIDEST_VIEW = 12  # longer texts of a view are in a buffer of their own
 
 
@@ -46,8 +48,12 @@ def plain(name: str, value: Any) -> Any:
     ImportError
         nanoarrow is not installed.
     """
-    if isinstance(value, np.ndarray | list | Column):
+    if isinstance(value, np.ndarray):
+        return value.astype(np.float64) if value.dtype.name in _WIDENED else value
+    if isinstance(value, list | Column):
         return value
+    if hasattr(value, "detach"):
+        return _of_tensor(value)
     if hasattr(value, "__array__"):
         dtypes: Any = getattr(value, "dtypes", None)  # of a frame, one for each column
         types = list(dtypes) if hasattr(dtypes, "__iter__") else [getattr(value, "dtype", None)]
@@ -55,8 +61,22 @@ def plain(name: str, value: Any) -> Any:
             array = np.asarray(value)
             if array.dtype.kind == "M":
                 raise _naive(name)
-            return array.tolist() if array.dtype == object else array
-    return read_column(name, value) if is_arrow(value) else value
+            return array.tolist() if array.dtype == object else plain(name, array)
+    return read_column(name, value) if is_arrow(value) else _as_list_or_array(value)
+
+
+def _as_list_or_array(value: Any) -> Any:
+    """Return a sequence as a list, and what else says that it is an array as one."""
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return list(value)
+    return plain("", np.asarray(value)) if hasattr(value, "__array__") else value
+
+
+def _of_tensor(tensor: Any) -> NDArray[Any]:
+    """Return a tensor of torch, from any device and with or without gradients."""
+    plain_tensor = tensor.detach().cpu()
+    is_narrow = "bfloat16" in str(plain_tensor.dtype)
+    return np.asarray(plain_tensor.float() if is_narrow else plain_tensor)
 
 
 def read_column(name: str, value: Any) -> Column:
@@ -219,8 +239,8 @@ def _lists(name: str, schema: Any, view: Any, start: int, n: int, null: Bools) -
     if null.any():
         kept = np.repeat(~null, np.diff(offsets))
         inner = _selected(inner, kept)
-    values, broken = _elements(name, inner, lengths)
-    return Column(Lists(values, np.append(0, np.cumsum(lengths)), null), null, broken)
+    values, missing = _elements(name, inner)
+    return Column(Lists(values, np.append(0, np.cumsum(lengths)), null, missing), null)
 
 
 def _fixed_lists(name: str, schema: Any, view: Any, start: int, n: int, null: Bools) -> Column:
@@ -228,18 +248,16 @@ def _fixed_lists(name: str, schema: Any, view: Any, start: int, n: int, null: Bo
     inner = _column(name, schema.child(0), view.child(0), start * width, n * width)
     if null.any():
         inner = Column(inner.values, inner.null & ~np.repeat(null, width))
-    values, broken = _elements(name, inner, np.full(n, width))
-    return Column(values.reshape(n, width), null, broken)
+    values, missing = _elements(name, inner)
+    cells = None if missing is None else missing.reshape(n, width)
+    return Column(values.reshape(n, width), null, cells)
 
 
-def _elements(name: str, inner: Column, lengths: Ints) -> tuple[NDArray[Any], Bools | None]:
-    """Return the values of lists, and which lists hold a null."""
+def _elements(name: str, inner: Column) -> tuple[NDArray[Any], Bools | None]:
+    """Return the values of lists, and which of them are null."""
     if isinstance(inner.values, Lists) or inner.values.ndim != 1:
         raise _unknown(name, "a list of lists")
-    if not inner.null.any():
-        return inner.values, None
-    rows = np.repeat(np.arange(len(lengths)), lengths)[inner.null]
-    return inner.values, np.bincount(rows, minlength=len(lengths)) > 0
+    return inner.values, inner.null if inner.null.any() else None
 
 
 def _selected(column: Column, kept: Bools) -> Column:
@@ -248,33 +266,42 @@ def _selected(column: Column, kept: Bools) -> Column:
 
 
 def _side_by_side(name: str, children: Sequence[Column], null: Bools) -> Column:
-    """Return the columns of a table of numbers as a matrix."""
+    """Return the columns of a table as a matrix: of numbers, or of Python objects where not all are of one kind."""
     arrays = [child.values for child in children]
-    if not arrays or any(
-        isinstance(a, Lists) or a.ndim != 1 or a.dtype.kind not in "fiu" for a in arrays
-    ):
-        raise _unknown(name, "a table whose columns are not all numbers")
-    matrix = np.stack([np.asarray(array) for array in arrays], axis=1)
-    return Column(matrix, null | np.any([child.null for child in children], axis=0))
+    flat = [
+        a for a in arrays if not isinstance(a, Lists) and a.ndim == 1 and a.dtype.kind in "fiubO"
+    ]
+    if not arrays or len(flat) < len(arrays):
+        raise _unknown(name, "a table whose columns are not all numbers or texts")
+    kinds = {array.dtype.kind for array in flat}
+    alike = kinds <= set("fiu") or len(kinds) == 1
+    matrix = np.stack(flat if alike else [array.astype(object) for array in flat], axis=1)
+    cells = np.stack([child.null for child in children], axis=1)
+    return Column(matrix, null, cells if cells.any() else None)
 
 
 def _joined(chunks: Sequence[Column]) -> Column:
     if len(chunks) == 1:
         return chunks[0]
     null = np.concatenate([chunk.null for chunk in chunks])
-    broken = None
-    if any(chunk.broken is not None for chunk in chunks):
-        none = [np.zeros(len(chunk), np.bool_) for chunk in chunks]
-        broken = np.concatenate(
-            [n if c.broken is None else c.broken for c, n in zip(chunks, none, strict=True)]
-        )
     lists = [chunk.values for chunk in chunks if isinstance(chunk.values, Lists)]
     if lists:
         starts = np.cumsum([0, *(len(each.values) for each in lists)])
         offsets = [each.offsets[:-1] + start for each, start in zip(lists, starts, strict=False)]
         values = np.concatenate([each.values for each in lists])
-        return Column(Lists(values, np.concatenate([*offsets, starts[-1:]]), null), null, broken)
-    return Column(np.concatenate([np.asarray(chunk.values) for chunk in chunks]), null, broken)
+        missing = _masks([(each.missing, each.values) for each in lists])
+        return Column(Lists(values, np.concatenate([*offsets, starts[-1:]]), null, missing), null)
+    arrays = [np.asarray(chunk.values) for chunk in chunks]
+    cells = _masks([(each.cells, array) for each, array in zip(chunks, arrays, strict=True)])
+    return Column(np.concatenate(arrays), null, cells)
+
+
+def _masks(parts: Sequence[tuple[Bools | None, NDArray[Any]]]) -> Bools | None:
+    """Join the masks of the values of several chunks; None if no value of any is masked."""
+    if all(mask is None for mask, _ in parts):
+        return None
+    masks = [np.zeros(values.shape, np.bool_) if mask is None else mask for mask, values in parts]
+    return np.concatenate(masks)
 
 
 def _naive(name: str) -> CalibrationInputError:

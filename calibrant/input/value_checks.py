@@ -6,6 +6,7 @@ are counted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -43,8 +44,12 @@ class ViolationCollector:
         if len(self._of_row) > 2 * MAX_STORED:
             self._of_row = {row: self._of_row[row] for row in sorted(self._of_row)[:MAX_STORED]}
 
-    def rows(self, column: str, bad: NDArray[np.bool_], rule: str, detail: str) -> None:
-        """Note that all rows marked in `bad` break a rule."""
+    def rows(
+        self, column: str, bad: NDArray[np.bool_], rule: str, detail: str, hint: str = ""
+    ) -> None:
+        """Note that all rows marked in `bad` break a rule; the first says what to do, if there is a hint."""
+        if hint and bad.any():
+            self.row(column, int(np.argmax(bad)), rule, detail + hint)
         new = bad & ~self.bad_rows(len(bad))
         for row in np.flatnonzero(new)[:MAX_STORED]:
             self.row(column, int(row), rule, detail)
@@ -87,6 +92,43 @@ def all_numbers(values: list[Any]) -> bool:
     )
 
 
+def first_without_number(values: list[Any]) -> list[Any] | None:
+    """Return the first value that is no number, in a list; None without one."""
+    if all_numbers(values):
+        return None
+    return next([value] for value in values if not all_numbers([value]))
+
+
+def described(column: Any) -> str:
+    """Return what an argument is, for an error: its type, and shape and dtype where it has these.
+
+    >>> described(np.zeros((2, 3), "f4")), described({"a": 1})
+    ('an array of shape (2, 3) and type float32', 'a value of type dict')
+    """
+    if isinstance(column, np.ndarray):
+        return f"an array of shape {column.shape} and type {column.dtype}"
+    if isinstance(column, list):
+        array = as_array(column)
+        shape = f"of shape {array.shape}" if array is not None else f"of {len(column)} values"
+        return f"a list {shape}"
+    return f"a value of type {type(column).__name__}"
+
+
+def as_sequence(values: Any) -> list[Any] | None:
+    """Return a list, a tuple, an array or a column of any library as a list of plain values; None for what is none."""
+    if isinstance(values, str | bytes | dict) or (
+        isinstance(values, np.ndarray) and values.ndim != 1
+    ):
+        return None
+    if isinstance(values, np.ndarray):
+        return list(values.tolist())
+    if hasattr(values, "__array__"):
+        return as_sequence(np.asarray(values))
+    if not isinstance(values, Iterable):
+        return None
+    return [each.item() if isinstance(each, np.generic) else each for each in values]
+
+
 def is_integer(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
@@ -99,6 +141,8 @@ def has_bools(rows: Any) -> bool:
 
 
 def as_list(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 

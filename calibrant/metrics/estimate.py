@@ -184,6 +184,8 @@ class Estimate:
             parts.append(f"null_q95={number(self.null[1])}")
         if self.n is not None:
             parts.append(f"n={self.n}")
+        if self.extra.get("warnings"):
+            parts.append(f"warnings={list(self.extra['warnings'])}")
         return f"Estimate({', '.join(parts)})"
 
 

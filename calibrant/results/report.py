@@ -135,7 +135,23 @@ class Report(Mapping[str, Estimate]):
         if self.n_units_split:
             about = "about " if self.about.get("n_units_split_estimated") else ""
             caption += f"\nunits split over batches or panes: {about}{self.n_units_split:,}; each part counts as a unit of its own"
-        return caption
+        return caption + self._alterations
+
+    @property
+    def _alterations(self) -> str:
+        """What was altered in the rows as they were read, a line each."""
+        about, lines = self.about, [""]
+        if about.get("n_adjusted"):
+            lines.append(
+                f"{about['n_adjusted']:,} values outside [0, 1] by rounding, set to the bound"
+            )
+        if about.get("n_normalised"):
+            lines.append(
+                f"{about['n_normalised']:,} rows divided by their sum, off by up to {number(about['largest_deviation'])}"
+            )
+        if about.get("warnings"):
+            lines.append(f"warnings: {', '.join(about['warnings'])}")
+        return "\n".join(lines)
 
     def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         header = (

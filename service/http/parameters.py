@@ -29,7 +29,9 @@ def no_folder(text: str) -> str:
 
 def _in_path(what: str) -> Any:
     return Path(
-        description=f"{what}: {IDENTIFIER_RULE}", pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER
+        description=f"{what}: {IDENTIFIER_RULE}",
+        pattern=f"^{PATTERN}$",
+        json_schema_extra=NO_FOLDER,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.arrow_column import Column, Lists
+from calibrant.input.arrow_column import Column
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.http.problem import escaped
 from calibrant_server.service.ingest.origin import ORIGIN_FIELDS
@@ -102,13 +102,7 @@ class ParsedBatch:
 
 def indexed(column: Any) -> Any:
     """Return a column with one value per row, None where an Arrow column has none."""
-    if not isinstance(column, Column):
-        return column
-    found = column.values
-    values = found.as_lists() if isinstance(found, Lists) else found.tolist()
-    return [
-        None if null else value for null, value in zip(column.null.tolist(), values, strict=True)
-    ]
+    return column.as_list() if isinstance(column, Column) else column
 
 
 def reject_unknown(names: Iterable[str], known: Collection[str], prefix: str = "") -> None:

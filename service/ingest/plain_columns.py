@@ -38,7 +38,7 @@ def _column(member: json_columns.Member) -> Any:
     null = np.zeros(len(member.ends), np.bool_)
     assert member.column is not None
     offsets = np.concatenate([[0], member.ends])
-    return Column(Lists(member.column, offsets, null), null, null)
+    return Column(Lists(member.column, offsets, null), null)
 
 
 def _document(

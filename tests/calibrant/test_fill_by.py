@@ -255,7 +255,7 @@ def test_violations_name_the_table_s_own_columns_and_rows() -> None:
     complete = table(6)
     complete["probabilities"] = complete["probabilities"].tolist()
     changes: list[tuple[str, Any, str]] = [
-        ("ts", "yesterday", "rfc3339"), ("site", "a b", "name"), ("patient", "", "name"),
+        ("ts", "yesterday", "rfc3339"), ("site", "a\tb", "name"), ("patient", "", "name"),
         ("probabilities", [0.5, 0.6, 0.7], "row_sum"), ("labels", [3], "class_range"), ("weights", -1.0, "weight"),
     ]  # fmt: skip
     for name, value, rule in changes:

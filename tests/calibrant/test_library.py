@@ -219,7 +219,7 @@ BAD = {
     "length": (lambda: cal.ece(P3, [0, 1]), "labels", None, "length"),
     "empty": (lambda: cal.ece([], [1]), "labels", None, "length"),
     "weight": (lambda: cal.ece(P3, Y3, weights=[1, -1, 1]), "weights", 1, "weight"),
-    "unit": (lambda: cal.ece(P3, Y3, units=["a", "b", "c d"]), "units", 2, "name"),
+    "unit": (lambda: cal.ece(P3, Y3, units=["a", "b", "c\td"]), "units", 2, "name"),
     "text": (lambda: cal.ece("0.5", [1]), "probabilities", None, "matrix"),
     "masked": (
         lambda: cal.ece(np.ma.array([0.5], mask=[True]), [1]),
@@ -489,7 +489,7 @@ def test_logits_given_as_probabilities_are_advised_once() -> None:
     logits = np.array([[3.0, -1.0], [2.0, 0.5], [-4.0, 1.0]])
     with pytest.raises(cal.CalibrationInputError) as raised:
         cal.ece(logits, [0, 0, 1])
-    assert str(raised.value).count("If these are logits, pass logits=.") == 1
+    assert str(raised.value).count("If these are logits, pass them as logits.") == 1
     assert str(raised.value).count("Received a value outside [0, 1]") == 3
     with pytest.raises(cal.CalibrationInputError, match="row 1: Received NaN") as raised:
         cal.ece([0.5, float("nan")], [0, 1])

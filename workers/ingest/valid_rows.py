@@ -15,13 +15,14 @@ from calibrant.accumulators.delays import DELAY_BINS, UNKNOWN
 from calibrant.core.batch import Batch
 from calibrant.core.packing import PackingError
 from calibrant.core.spec import PaneSpec
-from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT, MIN_WEIGHT
+from calibrant.input.columns import MAX_WEIGHT, MIN_WEIGHT
+from calibrant.input.score_columns import MAX_LOGIT
 from calibrant_server.workers.ingest.tail_format import check_columns
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.tail_rows import TailRows
 
-# Probabilities were divided by their sum where that was further from 1 than `calibrant.input.columns.SUM_EXACT`.
+# Probabilities were divided by their sum where that was further from 1 than `calibrant.input.row_sums.SUM_EXACT`.
 MAX_SUM_ERROR = 1e-6
 Floats = NDArray[np.float64]
 

@@ -23,7 +23,6 @@ from calibrant.cli.input_files.roles import (
 )
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.arrays import LOGITS_ADVICE
 
 
 class Files:
@@ -320,9 +319,7 @@ class Files:
             table, column = found if found is not None else (table, None)
         elif len(scores) == 1 and table.is_named:
             column = scores[0]
-        detail = first.detail.removesuffix(LOGITS_ADVICE)
-        if detail != first.detail:
-            detail += " If the file holds logits, pass --logits."
+        detail = first.detail.replace("pass them as logits", "pass --logits")
         if first.rule in ("row_sum", "range") and self.roles.scores is None and len(scores) > 1:
             detail += f" Columns read as scores: {listed(scores)}. Others: --scores."
         line = None if first.row is None else table.line(first.row)
