@@ -206,9 +206,8 @@ def fit_temperature(
     [0.8, 0.2]
     """
     batch = labelled_batch(locals())
-    fitted = fit_temperature_exact(
-        batch, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
-    )
+    numbers = PaneQuery(bins=bins, min_count=min_count, ci=ci).numbers()
+    fitted = fit_temperature_exact(batch, objective=objective, raters=raters, **numbers)
     return Temperature(batch.notes.added_to(fitted))
 
 
@@ -300,7 +299,7 @@ def compat(
 
     Parameters
     ----------
-    peer : "monai", "netcal", "relplot", "scikit-learn", "torchmetrics" or "uncertainty-calibration". Default: all.
+    peer : "monai", "netcal", "relplot", "scikit-learn", "torchmetrics" or "uncertainty-calibration", or "all". Default: all.
     raters : "majority" or "single" if a row has several ratings; other libraries take one label per row
     probabilities, labels, bins, scope, logits, label_counts, weights, units, ids, cases, classes, ignore_label, normalize : as in `evaluate`
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from calibrant.calibrators import Options
 from calibrant.calibrators.registry import map_methods
@@ -22,6 +24,11 @@ from calibrant.metrics import (
 )
 from calibrant.metrics.requests import takes
 
+# Arguments of one type each, and the type in words.
+_TYPES: tuple[tuple[tuple[str, ...], type, str], ...] = (
+    (("binning", "edges", "raters", "scope", "objective", "method", "ties"), str, "text"),
+    (("normalize", "centred", "shrunk"), bool, "True or False"),
+)
 # The data of a call, in the order of its parameters; the first two may be given by position.
 DATA = (
     "probabilities",
@@ -42,6 +49,10 @@ def slugs_of(metrics: str | Iterable[str] | None, shared: Collection[str]) -> li
     """Return the requested metrics by their canonical keys, where options of these names are given to all metrics."""
     if metrics is None:
         return list(DEFAULT_METRICS)
+    is_single = isinstance(metrics, np.ndarray) and metrics.ndim != 1
+    if is_single or not isinstance(metrics, Iterable):
+        detail = f"Received {type(metrics).__name__} as metrics; expected slugs, such as 'ece,brier' or ['ece', 'brier']."
+        raise CalibrationInputError.at("/metrics", "metric_form", detail)
     return [each.key for each in requested(metrics, shared=shared)]
 
 
@@ -88,8 +99,27 @@ def _own(metric: Metric) -> list[str]:
     ]
 
 
+def check_types(arguments: Mapping[str, Any]) -> None:
+    """Check that choices are texts and switches are truth values; an array in their place would be compared by element.
+
+    Raises
+    ------
+    CalibrationInputError
+        Another type.
+    """
+    for names, kind, expected in _TYPES:
+        for name in names:
+            value = arguments.get(name)
+            if value is not None and not isinstance(value, kind):
+                detail = (
+                    f"Received {name}={value!r:.60} ({type(value).__name__}); expected {expected}."
+                )
+                raise CalibrationInputError.at(f"/{name}", "type", detail)
+
+
 def labelled_batch(arguments: dict[str, Any]) -> Batch:
     """Return the labelled data of a call."""
+    check_types(arguments)
     data = {name: arguments[name] for name in DATA}
     if data["labels"] is None and data["label_counts"] is None:
         detail = "Received neither labels nor label_counts; expected one of them."

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.grid import Edges
@@ -157,7 +159,8 @@ def _other_classes(scores: dict[str, Any], mine: Batch) -> CalibrationInputError
 
 def _reject_other_rows(scores: dict[str, Any], n: int) -> None:
     found = next(each for each in scores.values() if each is not None)
-    if hasattr(found, "__len__") and len(found) != n:
+    is_single = isinstance(found, np.ndarray) and found.ndim == 0
+    if hasattr(found, "__len__") and not is_single and len(found) != n:
         detail = f"Received {len(found)} rows; expected {n}, the same items as of the first model."
         raise CalibrationInputError.at(f"/{_given(scores)}", "length", detail)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from calibrant.core.query import TIES, Option, PaneQuery
 from calibrant.library import evaluate
-from calibrant.library_arguments import DATA
+from calibrant.library_arguments import DATA, check_types
 from calibrant.metrics import METRICS, Metric
 from calibrant.metrics.estimate import Estimate
 from calibrant.metrics.requests import MetricRequest, reject_without_effect
@@ -58,6 +58,7 @@ def function_of(metric: Metric) -> Callable[..., Estimate]:
                     f"{metric.slug}() takes no argument {name!r}; its options are {', '.join(options)}"
                 )
         bound = signature.bind(*args, **kwargs)
+        check_types(bound.arguments)
         changed = [
             (name, value)
             for name, value in bound.arguments.items()

@@ -7,8 +7,10 @@ metric reads it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
@@ -16,6 +18,8 @@ from calibrant.core.label_policies import POLICIES
 from calibrant.core.spec import PaneSpec
 
 MAX_BINS = 100_000
+# Larger integers are out of the range of every number of a query, and not all of them are floats.
+_MAX_NUMBER = 2**60
 BINNINGS = ("equal_width", "equal_mass")
 
 
@@ -54,6 +58,13 @@ class PaneQuery:
         CalibrationInputError
             An option outside its range, a scope that the model does not have, or bins that its grid cannot give exactly.
         """
+        return replace(self, **self.numbers())._checked(spec, exact)
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the numbers of the query in their own types."""
+        return {each.name: each.of_any(getattr(self, each.name)) for each in _NUMBERS}
+
+    def _checked(self, spec: PaneSpec, exact: bool) -> PaneQuery:
         _one_of("binning", self.binning, BINNINGS)
         _one_of("edges", self.edges, ("right", "left"))
         _one_of("raters", self.raters, POLICIES)
@@ -127,13 +138,46 @@ def inexact_bins(bins: int, scope: str, spec: PaneSpec) -> str:
     return f"the grid cannot give {bins} equal-width bins of {scope} exactly; it gives {exact}"
 
 
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in known:
         raise CalibrationInputError.at(
             f"/{name}",
             "one_of",
             f"Received {name} {str(value)[:60]!r}; expected one of {', '.join(known)}.",
         )
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number of a query: its name, and its type as `kind` and in words."""
+
+    name: str
+    kind: type[int] | type[float]
+    expected: str
+
+    def of_any(self, value: Any) -> int | float:
+        """Return a number of any type as `kind`; a whole float is an integer.
+
+        Raises
+        ------
+        CalibrationInputError
+            Another type, or a fraction where an integer is expected.
+        """
+        number = value.item() if isinstance(value, np.number) else value
+        if isinstance(number, int) and not isinstance(number, bool):
+            return min(max(number, -_MAX_NUMBER), _MAX_NUMBER)
+        if isinstance(number, float) and (self.kind is float or number.is_integer()):
+            return self.kind(number)
+        shown = f"{value!r:.60} ({type(value).__name__})"
+        detail = f"Received {self.name}={shown}; expected {self.expected}."
+        raise CalibrationInputError.at(f"/{self.name}", "type", detail)
+
+
+_NUMBERS = (
+    _Number("bins", int, "the number of bins, an integer"),
+    _Number("min_count", float, "a number"),
+    _Number("ci", float, "a number in [0.5, 1)"),
+)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ SHAPES = (
     " expected rows of numbers, one per class, (n, n_classes), or one probability per row, (n,)."
 )
 IMAGES = " Move the axis of the classes last and join the others: np.moveaxis(p, 1, -1).reshape(-1, n_classes). Average repeated passes first."
-# Of a sum that is far from 1 by more than rounding of any kind.
+# By so much no rounding raises a sum above 1.
 _FAR = 0.1
 
 
@@ -36,4 +36,4 @@ def of_range(scores: NDArray[np.float64]) -> str:
 
 def of_sum(sums: NDArray[np.float64]) -> str:
     """Return the advice for rows in [0, 1] whose sums are not 1."""
-    return MULTI_LABEL if (np.abs(sums - 1.0) > _FAR).any() else NORMALIZE
+    return MULTI_LABEL if (sums > 1.0 + _FAR).any() else NORMALIZE

@@ -115,11 +115,13 @@ def _reject_two_scores(probabilities: Any, logits: Any) -> None:
 def _empty(columns: Columns, spec: PaneSpec | None) -> Batch | None:
     """Return the batch of no rows, where the scores have none."""
     (kind, scores), *others = columns.items()
-    if not isinstance(scores, np.ndarray | list | Column) or len(scores):
+    is_single = isinstance(scores, np.ndarray) and scores.ndim == 0
+    if is_single or not isinstance(scores, np.ndarray | list | Column) or len(scores):
         return None
     for name, column in others:
-        if len(column):
-            detail = f"received {len(column)} rows of {name} and none of {kind}"
+        n = len(column) if hasattr(column, "__len__") else 1
+        if n:
+            detail = f"Received {n} rows of {name} and none of {kind}; expected as many."
             raise CalibrationInputError.at(f"/{name}", "length", detail)
     width = scores.shape[1] if isinstance(scores, np.ndarray) and scores.ndim == 2 else 1
     spec = spec or PaneSpec("binary" if width == 1 else "multiclass", max(width, 2))

@@ -37,7 +37,7 @@ ROUNDING = 1e-5
 _SATURATED = 16.0
 # Probabilities of larger log-odds are not normal numbers: such rows stay logits.
 _MAX_LOG_ODDS = 700.0
-_NUMBER = "Received a value that is not a number ({}); expected numbers only."
+_NUMBER = "Received a value of type {}, which is not a number; expected numbers only."
 
 Floats = NDArray[np.float64]
 

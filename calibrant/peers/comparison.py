@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def compared(view: View, peer: str | None = None) -> Result:
     Parameters
     ----------
     view : with raw rows
-    peer : of `PEERS`. Default: all.
+    peer : of `PEERS`, or "all". Default: all.
 
     Returns
     -------
@@ -41,7 +42,8 @@ def compared(view: View, peer: str | None = None) -> Result:
     NoResultError
         Rows that peers do not take: with several ratings or with weights.
     """
-    names = list(PEERS) if peer is None else [_known(peer)]
+    is_all = peer is None or (isinstance(peer, str) and peer == "all")
+    names = list(PEERS) if is_all else [_known(peer)]
     rows = scored_rows(view)
     found = {name: PEERS[name].compute(rows, view.pane_query.bins) for name in names}
     metrics = {each.metric for values in found.values() for each in values.values()}
@@ -55,9 +57,9 @@ def compared(view: View, peer: str | None = None) -> Result:
     }
 
 
-def _known(name: str) -> str:
-    if name not in PEERS:
-        detail = f"Received {name[:60]!r}; expected one of {', '.join(PEERS)}."
+def _known(name: Any) -> str:
+    if not isinstance(name, str) or name not in PEERS:
+        detail = f"Received {name!r:.60}; expected one of {', '.join(PEERS)}, or all."
         raise CalibrationInputError.at("/compat", "one_of", detail)
     return name
 

@@ -78,7 +78,7 @@ class CaseOptions:
             for each in CASE_OPTIONS
             if each.name in options
         }
-        composites = _composites(options.get("composites") or {}, n_classes)
+        composites = _composites(options.get("composites", {}), n_classes)
         return cls(**given, composites=composites)  # type: ignore[arg-type]
 
     def counted(self, n_classes: int) -> list[int]:
@@ -88,6 +88,8 @@ class CaseOptions:
 
 
 def _composites(given: Any, n_classes: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    if given is None:
+        return ()
     if not isinstance(given, Mapping):
         raise CalibrationInputError.at(
             "/composites",

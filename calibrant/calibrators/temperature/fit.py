@@ -17,7 +17,7 @@ from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
-from calibrant.core.query import PaneQuery
+from calibrant.core.query import MAX_BINS, PaneQuery
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
 
@@ -204,9 +204,9 @@ def _check(objective: str, bins: int, multiple: int | None) -> None:
     if objective not in OBJECTIVES:
         detail = f"Received objective {objective!r}; expected one of {', '.join(OBJECTIVES)}."
         raise CalibrationInputError.at("/objective", "one_of", detail)
-    if bins < 1:
+    if not 1 <= bins <= MAX_BINS:
         raise CalibrationInputError.at(
-            "/bins", "range", f"Received bins={bins}; expected at least 1."
+            "/bins", "range", f"Received bins={bins}; expected 1 to {MAX_BINS}."
         )
     if multiple is not None and multiple % bins:
         exact = ", ".join(str(m) for m in range(1, multiple + 1) if multiple % m == 0)
