@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from calibrant.core.durations import parse_duration
 from calibrant.core.spec import MAX_COMPOSITES
-from calibrant.input.names import NAME_RULE, name_of
+from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE
 from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
@@ -108,8 +108,8 @@ def _reject_invalid_value(key: str, values: list[Any]) -> None:
     if len(values) <= MAX_VALUES_DESCRIBED:
         return
     for index, value in enumerate(values):
-        if name_of(value) is None:
-            detail = f"Received an invalid value {index} of {key}; expected {NAME_RULE}."
+        if not isinstance(value, str) or not IDENTIFIER.fullmatch(value):
+            detail = f"Received an invalid value {index} of {key}; expected {IDENTIFIER_RULE}."
             raise PydanticCustomError("name", "{detail}", {"detail": detail})
 
 

@@ -200,7 +200,7 @@ async def test_labels_by_id_are_the_same_as_in_json(client, inbox):
         ("weights", [b"x"] * N, "arrow_type"),
         ("slices", ["a"] * N, "object"),
         ("slices", pa.array([None, *[{"site": "a"}] * (N - 1)]), "slices"),
-        ("ids", ["a b", *AS_JSON["ids"][1:]], "name"),
+        ("ids", ["a\tb", *AS_JSON["ids"][1:]], "name"),
     ],
 )
 async def test_a_column_of_another_kind_is_named(client, column, values, rule):

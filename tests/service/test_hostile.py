@@ -47,7 +47,7 @@ MALFORMED = {
 INVALID = {
     "rows that do not sum to 1": (body(probabilities=[[0.7, 0.7]]), "/probabilities/0"),
     "a negative probability": (body(probabilities=[[1.2, -0.2]]), "/probabilities/0"),
-    "one class": (body(probabilities=[[1.0]]), "/probabilities"),
+    "no class": (body(probabilities=[[]]), "/probabilities"),
     "ragged rows": (
         body(probabilities=[[0.7, 0.3], [0.5, 0.25, 0.25], [0.5, 0.5]], labels=[0, 0, 0]),
         "/probabilities/1",
@@ -55,14 +55,17 @@ INVALID = {
     "strings as numbers": (body(probabilities=[["0.7", "0.3"]]), "/probabilities/0"),
     "null as a number": (body(probabilities=[[None, 1.0]]), "/probabilities/0"),
     "booleans as numbers": (body(probabilities=[[True, False]]), "/probabilities/0"),
-    "a boolean label": (body(labels=[True]), "/labels/0"),
+    "a boolean label of three classes": (
+        body(probabilities=[[0.5, 0.25, 0.25]], labels=[True]),
+        "/labels/0",
+    ),
     "a fractional label": (body(labels=[0.5]), "/labels/0"),
-    "a whole label written as a float": (body(labels=[1.0]), "/labels/0"),
+    "a whole label out of range written as a float": (body(labels=[2.0]), "/labels/0"),
     "a label out of range": (body(labels=[2]), "/labels/0"),
     "a negative label": (body(labels=[-1]), "/labels/0"),
     "a huge label": (body(labels=[10**30]), "/labels/0"),
     "a label beyond int64": (body(labels=[2**63 + 1]), "/labels/0"),
-    "a null rating": (body(labels=[[0, None]]), "/labels/0"),
+    "a fractional rating": (body(labels=[[0, 0.5]]), "/labels/0"),
     "a nested rating": (body(labels=[[[0]]]), "/labels/0"),
     "a string label": (body(labels=["0"]), "/labels/0"),
     "wrong lengths": (body(labels=[0, 1]), "/labels"),
@@ -97,7 +100,7 @@ INVALID = {
 COUNTS = {
     "a negative count": [[-1, 2]],
     "a fractional count": [[0.5, 1]],
-    "a boolean count": [[True, 1]],
+    "a fractional count": [[0.5, 1]],
     "a short row": [[1]],
     "a huge count": [[10**30, 1]],
     "a string": ["11"],

@@ -386,7 +386,7 @@ async def test_named_raters_are_scored_one_by_one(client):
     [
         ({"raters": [["ann"], ["ann", None], None]}, "/raters/0", "length"),
         ({"raters": [["ann", "ann"], None, None]}, "/raters/0", "repeated_rater"),
-        ({"raters": [["a b", "c"], None, None]}, "/raters/0", "name"),
+        ({"raters": [["a\tb", "c"], None, None]}, "/raters/0", "name"),
         ({"raters": [["a", "b"], ["a", "b"]]}, "/raters", "length"),
         ({"raters": [["a", "b"], ["a", "b"], ["a"]]}, "/raters/2", "length"),
         ({"raters": "ann"}, "/raters", "list"),

@@ -66,7 +66,7 @@ async def test_label_and_labels_of_one_record_are_rejected(client):
         ({"probabilities": [0.7, 0.2, 0.2]}, "/predictions/1/probabilities"),
         ({"labels": [9]}, "/predictions/1/labels"),
         ({"colour": "red"}, "/predictions/1/colour"),
-        ({"id": "a b"}, "/predictions/1/id"),
+        ({"id": "a\tb"}, "/predictions/1/id"),
         ({"unit": None}, "/predictions/1/unit"),
     ],
 )
