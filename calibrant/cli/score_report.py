@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from calibrant.cli.evaluation import FileEvaluation
 from calibrant.cli.input_files.scored_data import ScoredData
 from calibrant.core.documents import Result
-from calibrant.input.columns import SUM_LENIENT
+from calibrant.input.row_sums import SUM_LENIENT
 from calibrant.kernel import status
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
 from calibrant.quality_report.numbers import plain_number

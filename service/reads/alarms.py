@@ -70,7 +70,9 @@ def check_secret(text: str) -> str:
 
 def check_policy(text: str) -> str:
     """Return a label policy unchanged; reject an unknown one."""
-    if text in POLICIES or (text.startswith(ONE_RATER) and IDENTIFIER.fullmatch(text.removeprefix(ONE_RATER))):
+    if text in POLICIES or (
+        text.startswith(ONE_RATER) and IDENTIFIER.fullmatch(text.removeprefix(ONE_RATER))
+    ):
         return text
     allowed = f"{', '.join(POLICIES)}, or {ONE_RATER}NAME"
     raise PydanticCustomError(

@@ -100,7 +100,6 @@ INVALID = {
 COUNTS = {
     "a negative count": [[-1, 2]],
     "a fractional count": [[0.5, 1]],
-    "a fractional count": [[0.5, 1]],
     "a short row": [[1]],
     "a huge count": [[10**30, 1]],
     "a string": ["11"],
