@@ -13,7 +13,7 @@ import orjson
 from benchmarks.end_to_end import N_CLASSES
 from benchmarks.requests import Service, per_request_s, posts
 
-HOURS, ROWS_AN_HOUR, N_MODELS = 336, 40, 60
+HOURS, ROWS_AN_HOUR = 336, 40
 READ = "/v1/models/one/metrics?window=P14D"
 _numbers = count()
 
@@ -89,15 +89,6 @@ def _many_posts(service: Service) -> float:
     return per_request_s(service, posts("one", 2000, 2), 64) * 2001
 
 
-def _page(service: Service) -> float:
-    """Return the CPU seconds of a page of models of which no status is cached."""
-    for i in range(N_MODELS):
-        _send(service, f"/v1/models/m{i}/predictions", _columns(20, next(_numbers)))
-    before = service.processor_s()
-    service.client.get("/v1/models?view=status").raise_for_status()
-    return service.processor_s() - before
-
-
 SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "small_posts": ("300 POSTs of 2 rows, 4 clients", (_nothing, _small_posts)),
     "many_posts": ("2,000 POSTs of 2 rows, 64 clients", (_nothing, _many_posts)),
@@ -108,10 +99,6 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
         (_two_weeks, _read_after_a_batch),
     ),
     "first_read": ("the same, first after a restart", (_two_weeks, _read_after_a_batch)),
-    "page_of_models": (
-        f"GET models with the status of {N_MODELS}, each after a batch",
-        (_nothing, _page),
-    ),
 }
 # Its repetitions each begin with a new process on the same state.
 RESTARTED = frozenset({"first_read"})

@@ -5,7 +5,6 @@ The product has no switch of its own. A name that no longer exists is an error, 
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import sys
 from collections.abc import Callable
@@ -26,16 +25,6 @@ def _without_columns(reads: Any) -> Any:
 
 def _one_by_one(_: Any) -> Any:
     return lambda several, make: [None] * len(several)
-
-
-def _alone(_: Any) -> Any:
-    async def replies(results: Any, requests: Any, wait_s: float) -> dict[str, Any]:
-        sent = [results._queries._join(each, wait_s) for each in requests]
-        return dict(
-            zip([each.digest for each in requests], await asyncio.gather(*sent), strict=True)
-        )
-
-    return replies
 
 
 @dataclass(frozen=True)
@@ -78,11 +67,6 @@ SWITCHES = {
         "shares of tenants in the thread of first queries",
         "read_after_a_batch",
         {"workers.queries.first_shares:FirstShares.has": _constant(True)},
-    ),
-    "queries-together": Switch(
-        "queries of a page of models sent in groups",
-        "page_of_models",
-        {"workers.queries.stored_results:StoredResults._replies": _alone},
     ),
     "small-batches": Switch(
         "small JSON bodies read, checked and packed in C",

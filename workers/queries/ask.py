@@ -241,18 +241,24 @@ class QueryClient:
                 against,
                 None if other is None else side_of(other.model, other.slice, other.window),
             )
-            reply = await self._join(request, deadline_s)
+            reply = await self.reply(request)
         etag = result_digest(reply.state_version, query.kind, sent, against, reply.code_version)
         return replace(_read(reply, etag, window), is_new=stored is None)
 
-    async def _join(self, request: QueryRequest, deadline_s: float) -> Reply:
-        """Share the task of an identical waiting query; leaving does not cancel it for the others."""
+    async def reply(self, request: QueryRequest) -> Reply:
+        """Return the reply of a worker, shared with identical waiting queries; leaving does not cancel it for the others.
+
+        Raises
+        ------
+        ResultTimeoutError
+            There is none within `request.wait_s`.
+        """
         task = self._shared.get(request.digest)
         if task is None:
             task = asyncio.create_task(self._until_computed(request))
             self._shared[request.digest] = task
             task.add_done_callback(lambda done: self._ended(request.digest, done))
-        done, _ = await asyncio.wait([task], timeout=deadline_s)
+        done, _ = await asyncio.wait([task], timeout=request.wait_s)
         if not done:
             raise ResultTimeoutError("no worker replied in time")
         return task.result()
@@ -281,7 +287,7 @@ class QueryClient:
         try:
             while (left_s := until_s - time.monotonic()) > 0:
                 body = replace(request, wait_s=left_s).to_json()
-                if not await self.queue.send([QueuedQuery(body, request.earlier)]):
+                if not await self.queue.send(QueuedQuery(body, request.earlier)):
                     raise ResultTimeoutError("too many queries wait for workers")
                 done, _ = await asyncio.wait([replied], timeout=min(left_s, REASK_S))
                 if done:

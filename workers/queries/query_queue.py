@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -56,19 +55,10 @@ class QueryQueue:
             self._reader = asyncio.create_task(self._deliver())
         return reply
 
-    async def send(self, queries: Sequence[QueuedQuery]) -> int:
-        """Put queries into the queues; return how many there was room for, in their order."""
-        first = [each for each in queries[:1] if not each.earlier]
-        n_first = await self._push(self._keys.first_queries, first)
-        if n_first < len(first):
-            return n_first
-        return n_first + await self._push(self._keys.more_queries, queries[n_first:])
-
-    async def _push(self, queue: str, queries: Sequence[QueuedQuery]) -> int:
-        if not queries:
-            return 0
-        arguments = [MAX_QUERIES, *(part for each in queries for part in each)]
-        return int(await run_async(self._client, "push_query", [queue], arguments))
+    async def send(self, query: QueuedQuery) -> bool:
+        """Put a query into its queue; return whether there was room."""
+        queue = self._keys.more_queries if query.earlier else self._keys.first_queries
+        return bool(await run_async(self._client, "push_query", [queue], [MAX_QUERIES, *query]))
 
     def _forget(self, digest: str, reply: asyncio.Future[bytes]) -> None:
         waiting = self._waiting.get(digest, [])
@@ -99,11 +89,6 @@ class TenantTurns:
     def __init__(self) -> None:
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._n_queued: Counter[str] = Counter()
-
-    def is_free(self, tenant: str) -> bool:
-        """Return whether a query of the tenant need not wait for its turn."""
-        turns = self._turns.get(tenant)
-        return turns is None or not turns.locked()
 
     async def take(self, tenant: str, wait_s: float) -> int:
         """Wait for a turn; return how many queries the tenant has in the queues besides.

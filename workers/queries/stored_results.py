@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,13 +14,13 @@ from calibrant_server.workers.queries.ask import (
     QueryClient,
     QueryRequest,
     Reply,
+    ResultTimeoutError,
     result_digest,
     side_of,
 )
-from calibrant_server.workers.queries.ask_together import QueriesTogether
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import SliceState, Versions
-from calibrant_server.workers.store.keys import Keys, tenant_of
+from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
@@ -81,21 +82,20 @@ class StoredResults:
 
     async def computed(self, queries: Sequence[StatedQuery], wait_s: float) -> list[Reply | None]:
         """Have queries of one tenant computed that are not cached; return the replies of workers, None where there is none in time."""
-        if not queries:
-            return []
         requests = [self._request(each, wait_s) for each in queries]
-        replies = await self._retried(partial(self._replies, requests, wait_s))
-        return [replies.get(each.digest) for each in requests]
+        return list(await asyncio.gather(*map(self._reply, requests)))
 
     def _request(self, stated: StatedQuery, wait_s: float) -> QueryRequest:
         side = side_of(stated.config, ALL_ROWS, stated.window)
         reply_to, kind = self._queries.queue.reply_to, stated.query.kind
         return QueryRequest(stated.digest, kind, stated.sent, side, reply_to, wait_s)
 
-    async def _replies(self, requests: Sequence[QueryRequest], wait_s: float) -> dict[str, Reply]:
-        tenant = tenant_of(requests[0].side.model)
-        together = QueriesTogether(self._queries.queue, self._queries.turns, tenant, wait_s)
-        return await together.replies(requests)
+    async def _reply(self, request: QueryRequest) -> Reply | None:
+        try:
+            reply: Reply = await self._retried(partial(self._queries.reply, request))
+        except ResultTimeoutError:
+            return None
+        return reply
 
     async def _read(self, digests: Sequence[str]) -> list[bytes | None]:
         async with self._client.pipeline(transaction=False) as pipe:
