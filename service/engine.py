@@ -18,8 +18,6 @@ from calibrant_server.service.http.errors import (
     BatchUnknown,
     IdsFull,
     ImportUnfinished,
-    JobClosed,
-    JobUnknown,
     ModelConflict,
     ModelDeleted,
     ModelUnknown,
@@ -29,18 +27,14 @@ from calibrant_server.service.http.errors import (
     RecordsFull,
     StoreUnavailable,
 )
-from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.process_board import Board
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.engine import Engine
 from calibrant_server.workers.ingest import inbox
 from calibrant_server.workers.ingest.errors import (
-    JobClosedError,
     OffsetMismatchError,
     SourcesFullError,
-    TaskRangeError,
-    UnknownJobError,
 )
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
@@ -138,13 +132,6 @@ def _translated() -> Iterator[None]:
         detail = f"R{str(error)[1:]}."
         found = [Violation("/offsets", rule, detail)]
         raise OffsetConflict(detail, errors=found, watermark=error.watermark) from error
-    except UnknownJobError as error:
-        raise JobUnknown(f"The model has no job {error.args[0]!r}.") from error
-    except JobClosedError as error:
-        detail = f"R{str(error)[1:]}."
-        raise JobClosed(detail, errors=[Violation("/job", "job_closed", detail)]) from error
-    except TaskRangeError as error:
-        raise invalid_input([Violation("/task", "range", f"R{str(error)[1:]}.")]) from error
     except SourcesFullError as error:
         raise QuotaFull(f"There is no room: {error}.", retry_after_s=error.retry_after_s) from error
     except inbox.ModelMismatchError as error:

@@ -11,11 +11,11 @@ from calibrant.client import operations
 from calibrant.client.current_map import CurrentMap
 from calibrant.client.errors import ServiceError
 from calibrant.client.extra import imported
-from calibrant.client.numbered_panes import KeyedPanes, groups, task_request
+from calibrant.client.numbered_panes import KeyedPanes, groups
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
 from calibrant.client.pseudonyms import Pseudonyms, coded_columns
-from calibrant.client.results import Alarm, Drift, Job, Maps, Receipt
+from calibrant.client.results import Alarm, Drift, Maps, Receipt
 from calibrant.client.row_log import LogOptions, RowLog
 from calibrant.client.synchronous import Model, address, once
 from calibrant.core.pane import Pane
@@ -179,23 +179,9 @@ class AsyncModel:
             operations.pane(self.name, pane, event_time, slice, batch_id, wait)
         )
 
-    async def job(self, name: str, *, tasks: int) -> Job:
-        """Make a bulk job, or continue the one of this name, as `Model.job`."""
-        found = await self._client.run(operations.job(self.name, name, tasks))
-        while found.missing_next is not None:
-            page = operations.job_page(self.name, name, found.missing_next)
-            found = found.with_more(await self._client.run(page))
-        return found
-
     async def watermark(self, source: str) -> int | None:
         """Return the number after the last accepted message of a source, as `Model.watermark`."""
         return await self._client.run(operations.watermark(self.name, source))
-
-    async def send_task(
-        self, panes: KeyedPanes, *, job: str, task: int, wait: float = 0
-    ) -> Receipt:
-        """Send the panes of one task of a bulk job now, as `Model.send_task`."""
-        return await self._client.run(task_request(self.name, panes, job, task, wait))
 
     async def send_panes(self, panes: KeyedPanes, *, source: str, wait: float = 0) -> list[Receipt]:
         """Send the panes of a table now, each once, as `Model.send_panes`."""

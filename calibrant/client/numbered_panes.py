@@ -1,7 +1,6 @@
 """Panes of a table in numbered groups, each one request: a job that is repeated counts each of them once.
 
 The number of a pane is its offset in its source. A group that the service has accepted is a duplicate when it is sent again.
-A task of a bulk job is one group, without offsets: its number is its own.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from calibrant.client.errors import ServiceError
 from calibrant.client.operations import Operation, batch, time_text
@@ -41,10 +39,6 @@ class PaneGroup:
         """Return the request that sends the group."""
         return panes_request(model, source, (self.first, self.end), self.panes, wait)
 
-    def request_of_task(self, model: str, job: str, task: int, wait: float) -> Operation[Receipt]:
-        """Return the request that sends the group as a task of a bulk job."""
-        return _request(model, {"job": job, "task": task}, self.panes, wait)
-
     def rest(self, error: ServiceError) -> PaneGroup:
         """Return the panes that an earlier run, with other groups, has not sent; raise the error if it is another one."""
         rules = {each.rule for each in error.violations}
@@ -68,24 +62,6 @@ def groups(panes: KeyedPanes) -> Iterator[PaneGroup]:
         n_bytes, n_panes = n_bytes + len(packed), n_panes + touched
     if group:
         yield PaneGroup(first, tuple(group))
-
-
-def task_request(
-    model: str, panes: KeyedPanes, job: str, task: int, wait: float
-) -> Operation[Receipt]:
-    """Return the one request that sends the panes of a task.
-
-    Raises
-    ------
-    CalibrationInputError
-        There are no panes, or more than one request can hold: the service could accept a part of the task only.
-    """
-    found = list(islice(groups(panes), 2))
-    if len(found) != 1:
-        what = "no panes" if not found else f"more panes than {MAX_PANES}, or {MAX_BYTES} bytes"
-        detail = f"Received {what} for one task; expected those of one request. Make smaller tasks."
-        raise CalibrationInputError.at("/histograms", "one_request", detail)
-    return found[0].request_of_task(model, job, task, wait)
 
 
 def panes_request(

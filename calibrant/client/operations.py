@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from calibrant.client.results import Alarm, Drift, Job, Maps, MapVersion, Receipt, report_of
+from calibrant.client.results import Alarm, Drift, Maps, MapVersion, Receipt, report_of
 from calibrant.client.rows import body_of, pieces
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
@@ -109,18 +109,6 @@ def maps_of(pages: list[Mapping[str, Any]]) -> Maps:
 def settings(model: str) -> Operation[dict[str, Any]]:
     """Request the definition of a model."""
     return _get(model_path(model), dict)
-
-
-def job(model: str, name: str, tasks: int) -> Operation[Job]:
-    """Make a bulk job, or continue the one of this name."""
-    body = json.dumps({"job": name, "tasks": tasks}).encode()
-    headers = {"Content-Type": JSON}
-    return Operation("POST", model_path(model, "/jobs"), Job, body=body, headers=headers)
-
-
-def job_page(model: str, name: str, first: int) -> Operation[Job]:
-    """Request the missing tasks of a bulk job from a number."""
-    return _get(model_path(model, f"/jobs/{quote(name, safe='')}"), Job, from_=first)
 
 
 def watermark(model: str, source: str) -> Operation[int | None]:

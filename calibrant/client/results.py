@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from calibrant.inference.null_reference import ASSUMPTION, NullReference
@@ -73,25 +73,6 @@ class Maps(tuple[MapVersion, ...]):
 
     current: int | None = None
     promotions: tuple[Mapping[str, Any], ...] = ()
-
-
-class Job(ResultValues):
-    """A bulk job: `job`, `status`, `tasks`, `accepted`, `missing` (ranges), ...; iterate over it for the missing tasks."""
-
-    def __iter__(self) -> Iterator[int]:
-        for first, end in self._values["missing"]:
-            yield from range(first, end)
-
-    def with_more(self, page: Job) -> Job:
-        """Return the job with the further ranges of a page."""
-        values = page._values
-        missing = [*self._values["missing"], *values["missing"]]
-        return Job({**self._values, "missing": missing, "missing_next": values["missing_next"]})
-
-    def __repr__(self) -> str:
-        values = self._values
-        counts = f"accepted={values['accepted']} of {values['tasks']}"
-        return f"Job({values['job']!r}, {values['status']!r}, {counts})"
 
 
 class Receipt(ResultValues):

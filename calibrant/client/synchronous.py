@@ -10,11 +10,11 @@ from calibrant.client import operations, processes
 from calibrant.client.current_map import CurrentMap
 from calibrant.client.errors import ServiceError
 from calibrant.client.extra import imported
-from calibrant.client.numbered_panes import KeyedPanes, groups, task_request
+from calibrant.client.numbered_panes import KeyedPanes, groups
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
 from calibrant.client.pseudonyms import Pseudonyms, coded_columns
-from calibrant.client.results import Alarm, Drift, Job, Maps, Receipt
+from calibrant.client.results import Alarm, Drift, Maps, Receipt
 from calibrant.client.row_log import LogOptions, RowLog
 from calibrant.core.pane import Pane
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
@@ -243,32 +243,6 @@ class Model:
         batch_id, wait : as in `send`; a repeat under the same batch id must have the same event time
         """
         return self._client.run(operations.pane(self.name, pane, event_time, slice, batch_id, wait))
-
-    def job(self, name: str, *, tasks: int) -> Job:
-        """Make a bulk job, or continue the one of this name; iterate over it for the tasks that are missing.
-
-        Parameters
-        ----------
-        name : 1 to 128 characters of A-Za-z0-9._:@-
-        tasks : number of tasks, the same at each call
-        """
-        found = self._client.run(operations.job(self.name, name, tasks))
-        while found.missing_next is not None:
-            page = operations.job_page(self.name, name, found.missing_next)
-            found = found.with_more(self._client.run(page))
-        return found
-
-    def send_task(self, panes: KeyedPanes, *, job: str, task: int, wait: float = 0) -> Receipt:
-        """Send the panes of one task of a bulk job now. They count once, however often the task is repeated.
-
-        Parameters
-        ----------
-        panes : as in `send_panes`; one request must hold them: at most 64, counting those of slices, and 8 MiB
-        job : name of a job that `job` has made
-        task : number of the task
-        wait : seconds to wait until the panes are merged
-        """
-        return self._client.run(task_request(self.name, panes, job, task, wait))
 
     def watermark(self, source: str) -> int | None:
         """Return the number after the last accepted message of a source, None before its first batch."""

@@ -3,14 +3,15 @@
     Problem
       400  MalformedBody, MalformedRequest
       403  ScopeMissing, KeysNotConfigured, KeyLimitedToModels
-      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, DeadLetterUnknown, JobUnknown, AlarmUnknown,
+      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, DeadLetterUnknown, AlarmUnknown,
            MapUnknown, KeyIdUnknown, ReportUnknown
       405  MethodNotAllowed
       406  NotAcceptable
       408  BodyTooSlow
-      409  BatchConflict, OffsetConflict, JobConflict, JobClosed, ModelConflict, BaselineConflict, ModelDeleted, ImportUnfinished,
+      409  BatchConflict, OffsetConflict, ModelConflict, BaselineConflict, ModelDeleted, ImportUnfinished,
            AlarmClosed, MapNotBetter, ObserveOnly,
            MapsFull, WebhooksMissing, KeyConfigured, ArchiveFull, ReportsArchived
+      410  PathRemoved
       412  PreconditionFailed
       413  BodyTooLarge
       415  MediaTypeUnsupported, CodingUnsupported
@@ -74,6 +75,12 @@ class KeyLimitedToModels(Problem):
     """The key is limited to some models, and this operation concerns all of them: use a key without this limit."""
 
     status = 403
+
+
+class PathRemoved(Problem):
+    """An earlier version served this path. The detail says what to use instead."""
+
+    status = 410
 
 
 class PathUnknown(Problem):
@@ -160,24 +167,6 @@ class OffsetConflict(Problem):
     def body(self, instance: str, request_id: str | None = None) -> dict[str, Any]:
         """Return the members of the problem document."""
         return super().body(instance, request_id) | {"watermark": self.watermark}
-
-
-class JobUnknown(Problem):
-    """The model has no bulk job with this name, or it was dropped 30 days after it closed: make the job, or list the jobs."""
-
-    status = 404
-
-
-class JobConflict(Problem):
-    """A bulk job of this name has another number of tasks: use the same number, or another name."""
-
-    status = 409
-
-
-class JobClosed(Problem):
-    """The bulk job is closed and had not accepted this task: send the task under another job."""
-
-    status = 409
 
 
 class ModelConflict(Problem):

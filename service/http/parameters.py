@@ -41,7 +41,6 @@ Name = Annotated[
 ModelId = Annotated[str, _in_path("Model id"), AfterValidator(no_folder)]
 BatchId = Annotated[str, _in_path("Batch id"), AfterValidator(no_folder)]
 PredictionId = Annotated[str, _in_path("Prediction id"), AfterValidator(no_folder)]
-JobName = Annotated[str, _in_path("Bulk job"), AfterValidator(no_folder)]
 SourceName = Annotated[str, _in_path("Source"), AfterValidator(no_folder)]
 BaselineName = Annotated[str, _in_path("Baseline"), AfterValidator(no_folder)]
 

@@ -1,5 +1,6 @@
 """Translation of every exception of a route into one problem document."""
 
+import re
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from calibrant_server.service.http.errors import (
     InvalidQuery,
     MalformedRequest,
     MethodNotAllowed,
+    PathRemoved,
     PathUnknown,
 )
 from calibrant_server.service.http.problem import Problem, escaped
@@ -26,6 +28,13 @@ CLIENT_LEFT = 499  # as nginx counts requests of clients that disconnect
 LISTED_VIOLATIONS = 100
 
 KEY_ITSELF = "[key]"  # pydantic's marker for an invalid name, as opposed to an invalid value
+
+# Paths of earlier versions, and what to do instead.
+REMOVED_PATHS = {
+    re.compile(
+        r"/v1/models/[^/]+/jobs(/.*)?"
+    ): "send each task with a batch_id, or with source and offsets",
+}
 
 # Rules whose names here differ from pydantic's.
 RULES = {
@@ -99,7 +108,7 @@ def from_http(error: HTTPException, request: Request) -> Problem:
         detail = f"{request.method} is not supported here; allowed: {allow}."
         return MethodNotAllowed(detail, headers={"Allow": allow})
     if error.status_code == 404:
-        return path_unknown(request.url.path)
+        return path_removed(request.url.path) or path_unknown(request.url.path)
     return MalformedRequest(str(error.detail), headers=error.headers)
 
 
@@ -110,6 +119,14 @@ def methods_of(request: Request) -> list[str]:
         if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):
             found |= route.methods or set()
     return sorted(found | {"HEAD"} if "GET" in found else found)
+
+
+def path_removed(path: str) -> PathRemoved | None:
+    """Return the 410 of a path of an earlier version; None if there was none."""
+    for pattern, instead in REMOVED_PATHS.items():
+        if pattern.fullmatch(path):
+            return PathRemoved(f"Received a path that was removed; {instead}.")
+    return None
 
 
 def path_unknown(path: str) -> PathUnknown:

@@ -45,7 +45,7 @@ from calibrant_server.service.ingest.updates import (
     NAMES,
     UpdateHead,
 )
-from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, IngestBatch, Origin
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, IngestBatch, SourceOffsets
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -58,7 +58,7 @@ class BatchHead:
     """What a body states of the batch as a whole."""
 
     batch_id: str | None = None
-    origin: Origin | None = None
+    origin: SourceOffsets | None = None
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> "BatchHead":

@@ -13,7 +13,7 @@ from calibrant.input.arrow_column import Column
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.http.problem import escaped
 from calibrant_server.service.ingest.origin import ORIGIN_FIELDS
-from calibrant_server.workers.ingest.entries import Origin, Places
+from calibrant_server.workers.ingest.entries import Places, SourceOffsets
 
 PLURAL = {
     "probability": "probabilities",
@@ -35,6 +35,9 @@ IN_A_LINE = SINGULAR | {"raters": "rater"}
 SOME, MAX_NAME = 10, 60  # names that an error quotes, and characters of each
 ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
+# Fields of earlier versions, and what to send instead.
+REMOVED_FIELDS = dict.fromkeys(("job", "task"), "source and offsets, or batch_id")
+
 
 @dataclass(frozen=True)
 class ParsedBatch:
@@ -53,7 +56,7 @@ class ParsedBatch:
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
     options: object = None
-    origin: Origin | None = None
+    origin: SourceOffsets | None = None
     under: str = ""
     names: Mapping[str, str] = field(default_factory=lambda: IN_A_LINE)
     options_at: tuple[str, ...] = ("options",)
@@ -111,15 +114,17 @@ def reject_unknown(names: Iterable[str], known: Collection[str], prefix: str = "
     if not unknown:
         return
     listed = ", ".join(sorted(known))
-    violations = [
-        Violation(
-            f"{prefix}/{escaped(quoted(name))}",
-            "unknown_field",
-            f"Received field {quoted(name)!r}; expected one of {listed}.",
-        )
-        for name in unknown[:MAX_VIOLATIONS]
-    ]
+    violations = [_unknown(name, prefix, listed) for name in unknown[:MAX_VIOLATIONS]]
     raise CalibrationInputError(violations, len(unknown))
+
+
+def _unknown(name: str, prefix: str, listed: str) -> Violation:
+    place = f"{prefix}/{escaped(quoted(name))}"
+    if name in REMOVED_FIELDS:
+        detail = f"Received field {name}, which was removed; use {REMOVED_FIELDS[name]}."
+        return Violation(place, "removed_field", detail)
+    detail = f"Received field {quoted(name)!r}; expected one of {listed}."
+    return Violation(place, "unknown_field", detail)
 
 
 def quoted(name: str) -> str:

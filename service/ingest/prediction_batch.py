@@ -17,12 +17,12 @@ from calibrant_server.service.ingest.model_rules import (
 )
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.service import IngestContext, digest_of_all
-from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch, Origin
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch, SourceOffsets
 from calibrant_server.workers.store.model_config import ModelConfig
 
 
 def prediction_batch(
-    posted: ParsedBatch, context: IngestContext, origin: Origin | None = None
+    posted: ParsedBatch, context: IngestContext, origin: SourceOffsets | None = None
 ) -> IngestBatch:
     """Return the batch of some columns, or raise every violation.
 

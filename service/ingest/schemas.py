@@ -28,14 +28,6 @@ Offsets = Annotated[
     ),
 ]
 
-Job = Annotated[
-    Name | None, Field(description="Bulk job that the batch is a task of; needs `task`.")
-]
-Task = Annotated[
-    int | None,
-    Field(ge=0, description="Number of the task, which is this one batch. It counts once."),
-]
-
 
 class PredictionsBody(BaseModel):
     """A batch as columns of one length; one of probabilities, logits, confidences is required."""
@@ -45,8 +37,6 @@ class PredictionsBody(BaseModel):
     batch_id: Name | None = None
     source: Source = None
     offsets: Offsets = None
-    job: Job = None
-    task: Task = None
     probabilities: list[list[float]] | list[float] | None = Field(
         None,
         description="One row per prediction with one value per class; rows must sum to 1 within 1e-3 and are then "
@@ -102,13 +92,11 @@ class RecordsBody(BaseModel):
     batch_id: Name | None = None
     source: Source = None
     offsets: Offsets = None
-    job: Job = None
-    task: Task = None
     predictions: list[ListedPrediction]
 
 
 class PredictionRecord(BaseModel):
-    """One line of NDJSON: one prediction. `batch_id`, `source` and `offsets`, or `job` and `task`, may be alone in the first line."""
+    """One line of NDJSON: one prediction. `batch_id`, `source` and `offsets` may be alone in the first line."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -138,7 +126,7 @@ class IngestQuery(BaseModel):
 
 
 class SourceQuery(IngestQuery):
-    """Query of an operation that takes numbered messages of a source, or a task of a job."""
+    """Query of an operation that takes numbered messages of a source."""
 
     source: str | None = Field(
         None, description="The same as `source` of a body, for bodies without fields."
@@ -146,8 +134,6 @@ class SourceQuery(IngestQuery):
     offsets: str | None = Field(
         None, description="The same as `offsets` of a body.", examples=["100,250"]
     )
-    job: str | None = Field(None, description="The same as `job` of a body.")
-    task: int | None = Field(None, ge=0, description="The same as `task` of a body.")
 
 
 class PackedPaneQuery(SourceQuery):
@@ -177,8 +163,8 @@ class IngestResponse(BaseModel):
     durability: str = Field(
         description="`everysec`, `replicated` or `fsync`: what a crash can lose."
     )
-    duplicate_reason: Literal["offsets_accepted", "task_accepted"] | None = Field(
-        None, description="The batch id is new, and its messages or task were accepted before."
+    duplicate_reason: Literal["offsets_accepted"] | None = Field(
+        None, description="The batch id is new, and its messages were accepted before."
     )
     stale: bool | None = Field(
         None, description="Only for running totals: a later total had arrived before."

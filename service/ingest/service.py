@@ -33,7 +33,7 @@ from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import Caller, Keyring, needs
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.ingest.entries import IngestBatch, Origin, Places
+from calibrant_server.workers.ingest.entries import IngestBatch, Places, SourceOffsets
 from calibrant_server.workers.ingest.errors import ModelMismatchError
 from calibrant_server.workers.ingest.inbox import BatchReceipt
 from calibrant_server.workers.store.keys import model_key
@@ -72,7 +72,7 @@ class IngestContext:
         retains: bool = False,
         places: Places | None = None,
         ids: tuple[str, ...] = (),
-        origin: Origin | None = None,
+        origin: SourceOffsets | None = None,
         may_spread: bool = False,
     ) -> IngestBatch:
         """Return the batch to append; its id is the one of body or header, else a new one."""

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.http.parameters import Name
-from calibrant_server.service.ingest.schemas import Job, Offsets, Source, Task
+from calibrant_server.service.ingest.schemas import Offsets, Source
 from calibrant_server.service.reads.queries import Timestamp
 
 Sums = list[float]
@@ -101,8 +101,6 @@ class SingleHistogramBody(HistogramUpdate):
 
     batch_id: Name | None = None
     offsets: Offsets = None
-    job: Job = None
-    task: Task = None
 
 
 class SinglePaneBody(PaneUpdate):
@@ -110,8 +108,6 @@ class SinglePaneBody(PaneUpdate):
 
     batch_id: Name | None = None
     offsets: Offsets = None
-    job: Job = None
-    task: Task = None
 
 
 class SingleConfidenceBody(ConfidenceUpdate):
@@ -119,8 +115,6 @@ class SingleConfidenceBody(ConfidenceUpdate):
 
     batch_id: Name | None = None
     offsets: Offsets = None
-    job: Job = None
-    task: Task = None
 
 
 class HistogramsBody(BaseModel):
@@ -131,8 +125,6 @@ class HistogramsBody(BaseModel):
     batch_id: Name | None = None
     source: Source = None
     offsets: Offsets = None
-    job: Job = None
-    task: Task = None
     histograms: list[HistogramUpdate | ConfidenceUpdate | PaneUpdate]
 
 

@@ -24,7 +24,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "slices": {"site": ["A", "B"]},
         "unit": "patient",
     },
-    "NewJob": {"job": "predictions@v12", "tasks": 365},
     "JobChange": {"status": "closed"},
     "ArchivedParameters": {
         "window": "P30D",

@@ -5,7 +5,6 @@ TAGS: dict[str, str] = {
     "predictions": "Batches of predictions, with or without labels.",
     "labels": "Labels for predictions sent earlier or later, by id.",
     "histograms": "Histogram updates, packed panes and confidence histograms.",
-    "jobs": "Bulk jobs: numbered tasks in any order, each counted once.",
     "batches": "The state of a batch: accepted, merged or rejected.",
     "catalogue": "The metrics and calibrators that exist, with their options.",
     "metrics": "Metrics over a window, for one or several models.",

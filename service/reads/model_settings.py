@@ -206,7 +206,7 @@ class ModelSettings(BaseModel):
         ge=1,
         le=MAX_FILL_PARTITIONS,
         description="Partitions that fill batches of this model, at most those of the store: more let a hot model use more workers. "
-        "Batches with ids, units, cases, source or job stay in one, and their response has `spread: false`.",
+        "Batches with ids, units, cases or source stay in one, and their response has `spread: false`.",
     )
 
     @model_validator(mode="after")

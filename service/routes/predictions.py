@@ -21,7 +21,7 @@ from calibrant_server.service.ingest.service import (
     TheIngestAccess,
 )
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.workers.ingest.entries import IngestBatch, Origin
+from calibrant_server.workers.ingest.entries import IngestBatch, SourceOffsets
 
 router = APIRouter(tags=["predictions"], default_response_class=Response)
 
@@ -55,7 +55,7 @@ async def ingest_predictions(
 
 
 async def take_predictions(
-    access: IngestAccess, partial: bool = False, origin: Origin | None = None
+    access: IngestAccess, partial: bool = False, origin: SourceOffsets | None = None
 ) -> Response:
     """Take the batch of a request; the query may state its origin."""
 
@@ -69,7 +69,7 @@ DIRECT = {"ingestPredictions": take_predictions}
 
 
 def load_predictions(
-    body: Body, context: IngestContext, origin: Origin | None = None
+    body: Body, context: IngestContext, origin: SourceOffsets | None = None
 ) -> IngestBatch:
     """Return the batch that a body holds, or raise every violation. The query may state its origin instead."""
     small = small_predictions(body, context) if origin is None else None

@@ -9,13 +9,12 @@ from itertools import pairwise
 import pytest
 
 import calibrant as cal
-from calibrant.client import Job, ServiceError
+from calibrant.client import ServiceError
 from calibrant.client.numbered_panes import (
     MAX_BYTES,
     MAX_PANES,
     PaneGroup,
     groups,
-    task_request,
 )
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
@@ -86,20 +85,3 @@ def test_panes_without_times_are_rejected():
     panes = cal.fill_by({"confidences": [0.9], "labels": [1]}, cal.PaneSpec("binary", 2))
     with pytest.raises(cal.CalibrationInputError, match="without a start"):
         next(groups(panes)).request("m", "log@1", 0)
-
-
-def test_a_task_is_one_request():
-    operation = task_request("m", ((key, b"pane") for key in keys(MAX_PANES)), "j", 7, 0)
-    body = json.loads(operation.body)
-    assert (body["job"], body["task"]) == ("j", 7) and "source" not in body
-    assert len(body["histograms"]) == MAX_PANES
-    with pytest.raises(cal.CalibrationInputError, match="more panes than 64"):
-        task_request("m", ((key, b"pane") for key in keys(MAX_PANES + 1)), "j", 7, 0)
-    with pytest.raises(cal.CalibrationInputError, match="no panes"):
-        task_request("m", [], "j", 7, 0)
-
-
-def test_a_job_has_the_missing_tasks_of_all_pages():
-    first = Job({"job": "j", "missing": [[0, 2], [5, 6]], "missing_next": 8})
-    job = first.with_more(Job({"missing": [[8, 10]], "missing_next": None}))
-    assert list(job) == [0, 1, 5, 8, 9] and job.missing_next is None and job.job == "j"

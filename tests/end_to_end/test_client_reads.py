@@ -216,11 +216,6 @@ async def test_the_asynchronous_client_returns_the_same(client, embedded):
         for duplicate in (False, True):
             (receipt,) = await tables.send_panes(panes, source="log@1", wait=60)
             assert (receipt.accepted, receipt.duplicate) == (12, duplicate)
-        assert list(await tables.job("log@2", tasks=2)) == [0, 1]
-        for duplicate in (False, True):
-            receipt = await tables.send_task(panes, job="log@2", task=1, wait=60)
-            assert (receipt.accepted, receipt.duplicate) == (12, duplicate)
-        assert list(await tables.job("log@2", tasks=2)) == [0]
         assert sent.log([0.3, 0.4], [0, 1]) == 2
         assert await sent.flush(60)
         assert sent.log_statistics.acknowledged == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import httpx
 import numpy as np
@@ -22,7 +21,7 @@ N_DAYS, A_DAY = 21, 250
 N_PARTITIONS = 8
 TO = (DAY + timedelta(days=3)).isoformat()
 READS = (
-    "", "baselines", "maps", "maps/1", "maps/current", "jobs", "jobs/j", "sources/s", "reports", "batches/first", "dead-letters",
+    "", "baselines", "maps", "maps/1", "maps/current", "sources/s", "reports", "batches/first", "dead-letters",
     "metrics", "metrics?by=site", "metrics?clock=sealed", "metrics?every=P7D", "metrics?against=baseline:b&metrics=ece,brier",
     "reliability", "temperature", "drift", "drift?slice=site:A", "drift/history",
 )  # fmt: skip
@@ -72,8 +71,6 @@ def _fill(deployment: Deployment) -> None:
     assert client.put(f"{PATH}/baselines/b", json={"window": "P60D"}).status_code == 201
     numbered = {"confidences": [0.3, 0.4], "labels": [0, 1], "source": "s", "offsets": [0, 2]}
     deployment.post(f"{PATH}/predictions", numbered)
-    assert client.post(f"{PATH}/jobs", json={"job": "j", "tasks": 2}).status_code == 201
-    deployment.post(f"{PATH}/predictions", _task(0))
     deployment.post(f"{PATH}/predictions", {"confidences": [0.4, 0.7], "ids": ["late1", "late2"]})
     old = {"metrics": "ece", "to": DAY.isoformat()}
     eventually(lambda: deployment.get(f"{PATH}/metrics", **old)["matured"], pause_s=0.2)
@@ -87,10 +84,6 @@ def _fill(deployment: Deployment) -> None:
 def n_cold_days(deployment: Deployment) -> int:
     with deployment.store.client() as store:
         return sum(store.hlen(name) for name in store.scan_iter(match="*:cd:default/moved|*"))
-
-
-def _task(number: int) -> dict[str, Any]:
-    return {"confidences": [0.6], "labels": [1], "job": "j", "task": number}
 
 
 def responses(client: httpx.Client) -> dict[str, tuple[int, str | None, bytes]]:
@@ -153,7 +146,7 @@ def goes_on(deployment: Deployment, other: httpx.Client) -> None:
     """Everything that is remembered about the model is remembered, by a service that has the former configuration too."""
     client, wait = deployment.client, {"Prefer": "wait=60"}
     n_before = deployment.get(f"{PATH}/metrics", to=TO)["n_ratings"]
-    # Repeats of a batch id, of messages of a source, and of a task.
+    # Repeats of a batch id, and of messages of a source.
     known = {"confidences": [0.5], "labels": [1], "batch_id": "known"}
     again = other.post(f"{PATH}/predictions", json=known, headers=wait).json()
     assert (again["duplicate"], again["status"]) == (True, "merged")
@@ -162,16 +155,13 @@ def goes_on(deployment: Deployment, other: httpx.Client) -> None:
     assert found["duplicate"] is True
     gap = other.post(f"{PATH}/predictions", json=numbered | {"offsets": [3, 5]})
     assert (gap.status_code, gap.json()["watermark"]) == (409, 2)
-    assert other.post(f"{PATH}/predictions", json=_task(0)).json()["duplicate"] is True
     # What comes next.
     deployment.post(f"{PATH}/predictions", numbered | {"offsets": [2, 4]})
-    deployment.post(f"{PATH}/predictions", _task(1))
-    assert deployment.get(f"{PATH}/jobs/j")["status"] == "closed"
     # A delayed label finds its prediction, another rater one of a day that is in a file.
     late = {"ids": ["i49", "late1"], "labels": [1, 1], "raters": ["r2", "r2"]}
     deployment.post(f"{PATH}/labels", late)
-    # Two labels, two messages and a task; the repeats count nothing.
-    assert deployment.get(f"{PATH}/metrics", to=TO)["n_ratings"] == n_before + 5
+    # Two labels and two messages; the repeats count nothing.
+    assert deployment.get(f"{PATH}/metrics", to=TO)["n_ratings"] == n_before + 4
     [alarm] = [
         each
         for each in deployment.get("/v1/alarms", model="moved")["alarms"]

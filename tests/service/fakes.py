@@ -24,7 +24,6 @@ from calibrant_server.workers.queries.ask import (
 )
 from calibrant_server.workers.store.event_halves import HalvesFull
 from calibrant_server.workers.store.frozen_maps import NoSuchMap, PromotedMap, PromotionConflict
-from calibrant_server.workers.store.jobs import Job, NoSuchJob
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.rate_leases import Grant
 from calibrant_server.workers.store.registry import FIXED, FixedProperty, RevisionConflict
@@ -167,30 +166,6 @@ class FakeUnfinishedReports:
 
     async def end(self, name):
         pass
-
-
-class FakeJobs:
-    """Jobs in a dict; none of their tasks is accepted."""
-
-    def __init__(self) -> None:
-        self.jobs = {}
-
-    async def put(self, config, name, tasks):
-        is_new = (config.key, name) not in self.jobs
-        self.jobs.setdefault((config.key, name), Job(name, tasks, 0, False, 0))
-        return is_new
-
-    async def close(self, config, name):
-        job, _ = await self.get(config, name)
-        self.jobs[config.key, name] = replace(job, closed_ms=1, expires_ms=2)
-
-    async def get(self, config, name):
-        if (config.key, name) not in self.jobs:
-            raise NoSuchJob(name)
-        return self.jobs[config.key, name], b""
-
-    async def listed(self, config):
-        return [job for (key, _), job in self.jobs.items() if key == config.key]
 
 
 class FakeSources:
@@ -436,7 +411,6 @@ class FakeInbox:
         self.maps = FakeMaps()
         self.reports = FakeReports()
         self.unfinished_reports = FakeUnfinishedReports()
-        self.jobs = FakeJobs()
         self.sources = FakeSources()
         self.access_keys = FakeAccessKeys()
         self.page_sessions = FakePageSessions()

@@ -21,7 +21,7 @@ from calibrant_server.service.settings import Settings
 
 pytestmark = pytest.mark.skipif(status().filled_by == "numpy", reason=str(status()))
 SETTINGS = Settings(max_rows=1000)
-HEAD = ("batch_id", "source", "offsets", "job", "task")
+HEAD = ("batch_id", "source", "offsets")
 
 
 def outcome(data):

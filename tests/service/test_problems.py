@@ -226,3 +226,20 @@ async def test_the_pointer_of_other_content_is_the_batch_id(client):
     await client.post(URL, json={**PREDICTIONS, "batch_id": "a"})
     answer = await client.post(URL, json={**PREDICTIONS, "batch_id": "a", "labels": [1, 1]})
     assert problem(answer, 409, "batch-conflict")["errors"][0]["pointer"] == "/batch_id"
+
+
+@pytest.mark.parametrize("path", ["/v1/models/m/jobs", "/v1/models/m/jobs/j"])
+async def test_a_removed_path_names_its_replacement(client, path):
+    for send in (client.get, client.post):
+        found = problem(await send(path), 410, "path-removed")
+        assert "source and offsets" in found["detail"]
+
+
+async def test_removed_fields_and_parameters_name_their_replacement(client):
+    url, rows = "/v1/models/m/predictions", {"confidences": [0.2], "job": "j", "task": 1}
+    found = problem(await client.post(url, json=rows), 422, "invalid-input")
+    assert [(each["pointer"], each["rule"]) for each in found["errors"]] == [
+        ("/job", "removed_field"), ("/task", "removed_field")
+    ]  # fmt: skip
+    found = problem(await client.post(f"{url}?job=j", json=rows), 422, "invalid-query")
+    assert found["errors"][0]["rule"] == "removed_parameter"

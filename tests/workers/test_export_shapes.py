@@ -15,7 +15,6 @@ from calibrant_server.workers.lifecycle.transfer import (
     TALLY,
     UNIT,
 )
-from calibrant_server.workers.lifecycle.transfer_jobs import JOB
 
 HOLDS = {"slice": None, "clock": "event", "window": [0, 3600], "created_ms": 1, "counts": {}}
 SUMMARY = {
@@ -34,7 +33,6 @@ GOOD = {
     "pane": {"slice": "", "start": 3600, "version": "a1", "packed": {}},
     "sample": {"day": 86_400, "halvings": 2},
     "baseline": {"name": "b", "holds": HOLDS},
-    "job": {"job": "j", "tasks": 9, "created_ms": 1, "packed": "AA=="},
     "record": {"id": "i", "packed": "AA=="},
     "unit": {"unit": "u", "ids": "i j"},
     "tallies": {"tallies": {"expired": 1}},
@@ -50,7 +48,7 @@ GOOD = {
 }
 SAMPLE_LINE = {"sealed": False, "packed": None}
 # Members that may be null.
-MORE = {"sample": SAMPLE_LINE, "job": {"closed_ms": None, "expires_ms": 5}}
+MORE = {"sample": SAMPLE_LINE}
 CASES = [(kind, name) for kind, members in GOOD.items() for name in members]  # type: ignore[attr-defined]
 
 
@@ -103,7 +101,7 @@ def test_sums_that_no_meter_can_show_are_rejected(bins):
 
 
 def test_every_kind_of_line_has_its_shape():
-    written = {*ALARM_KINDS, JOB, MARKS, PANE, SAMPLE, BASELINE, MAP, RECORD, UNIT, TALLY}
+    written = {*ALARM_KINDS, MARKS, PANE, SAMPLE, BASELINE, MAP, RECORD, UNIT, TALLY}
     assert written == set(_SHAPES)
 
 

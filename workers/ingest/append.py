@@ -15,24 +15,21 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from calibrant_server.workers.ingest.append_groups import Append, AppendGroups, GroupKey
-from calibrant_server.workers.ingest.entries import RESTORE, IngestBatch, JobTask, SourceOffsets
+from calibrant_server.workers.ingest.entries import RESTORE, IngestBatch, SourceOffsets
 from calibrant_server.workers.ingest.errors import (
     BacklogFullError,
     BatchConflictError,
     IdsFullError,
-    JobClosedError,
     ModelMismatchError,
     ModelMovingError,
     OffsetMismatchError,
     RecordsFullError,
     SourcesFullError,
-    TaskRangeError,
-    UnknownJobError,
 )
 from calibrant_server.workers.ingest.spreading import SidePartitions
 from calibrant_server.workers.ingest.store_totals import Amounts, StoreTotals
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store import batch_records, jobs
+from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
@@ -46,12 +43,11 @@ from calibrant_server.workers.store.side_partitions import side_partition
 _KNOWN, _OTHER, _FULL, _TENANT_FULL = 0, 2, 3, 4
 _TENANT_BACKLOG, _TENANT_IDS, _BACKLOG, _IDS = 5, 6, 7, 8
 _BEFORE_WATERMARK, _OVERLAP, _GAP, _SOURCES = 9, 10, 11, 12
-_NO_JOB, _TASK_ACCEPTED, _JOB_CLOSED, _NO_TASK = 13, 14, 15, 16
 _MOVING = 17
 # The replies of a batch that has no room.
 _NO_ROOM = (_FULL, _TENANT_FULL, _TENANT_BACKLOG, _TENANT_IDS, _BACKLOG, _IDS)
 # Why a batch with a new id is a repeat.
-OFFSETS_ACCEPTED, TASK_ACCEPTED = "offsets_accepted", "task_accepted"
+OFFSETS_ACCEPTED = "offsets_accepted"
 # A partition of a topic each, or a site. Each costs a field of the model's marks for ever.
 MAX_SOURCES = 1000
 _SOURCES_RETRY_S = 60
@@ -118,7 +114,7 @@ class BatchAppender:
         Raises
         ------
         BatchConflictError, BacklogFullError, IdsFullError, RecordsFullError, ModelMismatchError, HalfImported
-        OffsetMismatchError, SourcesFullError, UnknownJobError, TaskRangeError, JobClosedError
+        OffsetMismatchError, SourcesFullError
         AcceptedBefore
             All messages of the batch are before the watermark of its source, or its task is accepted.
         """
@@ -231,7 +227,6 @@ class BatchAppender:
         if kind in _NO_ROOM:
             await self._reject_full(kind, keys, batch, reply)
         self._reject_offsets(kind, batch, reply)
-        self._reject_task(kind, batch, reply)
         return None
 
     async def _moved(
@@ -296,19 +291,6 @@ class BatchAppender:
         if kind == _SOURCES:
             raise SourcesFullError(f"the model has {MAX_SOURCES} sources", _SOURCES_RETRY_S)
 
-    def _reject_task(self, kind: int, batch: IngestBatch, reply: Sequence[Any]) -> None:
-        """Raise if the job does not take the task."""
-        if kind == _TASK_ACCEPTED:
-            raise AcceptedBefore(TASK_ACCEPTED)
-        if not isinstance(batch.origin, JobTask):
-            return
-        if kind == _NO_JOB:
-            raise UnknownJobError(batch.origin.job)
-        if kind == _JOB_CLOSED:
-            raise JobClosedError(batch.origin)
-        if kind == _NO_TASK:
-            raise TaskRangeError(batch.origin, int(reply[0]))
-
     async def _send(self, group: GroupKey, appends: list[Append]) -> Sequence[Any]:
         """Run the script of a group; return one reply of each batch."""
         settings = self._settings
@@ -355,7 +337,6 @@ def append_of(
     checked = batch.checked_revision
     n_bytes = sum(map(len, fields))  # names are ASCII: `IngestEntry.n_bytes`
     offsets = batch.origin if isinstance(batch.origin, SourceOffsets) else None
-    task = batch.origin if isinstance(batch.origin, JobTask) else None
     arguments = (
         text,
         len(name) + len(text) + batch_records.RECORD_OVERHEAD_BYTES,
@@ -370,15 +351,11 @@ def append_of(
         *limits,
         *(("", 0, 0) if offsets is None else (offsets.source, offsets.first, offsets.end)),
         MAX_SOURCES,
-        *(("", 0) if task is None else (task.job, task.task)),
-        int(jobs.RETENTION_S * 1000),
         len(fields),
         *fields,
     )
     of = (batch.model, batch.generation)
     names = [name, keys.record_bytes_of(tenant), keys.marks(*of)]
-    if task is not None:
-        names += [keys.jobs(*of), keys.job(*of, task.job), keys.job_tasks(*of, task.job)]
     return Append(names, arguments, len(batch.payload))
 
 

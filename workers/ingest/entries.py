@@ -127,18 +127,6 @@ class SourceOffsets:
     end: int
 
 
-@dataclass(frozen=True)
-class JobTask:
-    """The task of a bulk job that a batch holds."""
-
-    job: str
-    task: int
-
-
-# What a batch holds, for a check that does not depend on its id: messages of a source, or the task of a job.
-Origin = SourceOffsets | JobTask
-
-
 # Neither entry nor batch is frozen: they are made for each request, which takes a frozen dataclass several times as long.
 @dataclass(kw_only=True)
 class IngestEntry:
@@ -247,7 +235,7 @@ class IngestBatch(IngestEntry):
     ids : predictions that the batch labels or removes; those with a record need no further room
     share : part of each bound of the partition that the model's tenant may use
     checked_revision : revision of the configuration that must still be the current one; None: any
-    origin : the messages of a source, or the task of a job, that the batch holds; what was accepted before is not taken again
+    origin : the messages of a source that the batch holds; what was accepted before is not taken again
     may_spread : whether a side partition may fill it: no other batch must be merged before or after it
     """
 
@@ -258,7 +246,7 @@ class IngestBatch(IngestEntry):
     ids: tuple[str, ...] = ()
     share: float = 1.0
     checked_revision: int | None = None
-    origin: Origin | None = None
+    origin: SourceOffsets | None = None
     may_spread: bool = False
 
     @classmethod
@@ -278,7 +266,7 @@ class IngestBatch(IngestEntry):
         create: bool = False,
         violations: Sequence[Violation] = (),
         ids: tuple[str, ...] = (),
-        origin: Origin | None = None,
+        origin: SourceOffsets | None = None,
         share: float = 1.0,
         checked_revision: int | None = None,
         may_spread: bool = False,

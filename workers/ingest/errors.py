@@ -15,7 +15,7 @@ from calibrant_server.workers.store.transient_errors import (
 )
 
 if TYPE_CHECKING:
-    from calibrant_server.workers.ingest.entries import JobTask, SourceOffsets
+    from calibrant_server.workers.ingest.entries import SourceOffsets
     from calibrant_server.workers.store.model_config import ModelConfig
 
 
@@ -46,27 +46,6 @@ class OffsetMismatchError(RuntimeError):
         )
         self.watermark = watermark
         self.is_gap = is_gap
-
-
-class UnknownJobError(LookupError):
-    """The model has no bulk job of this name, or it was dropped (404)."""
-
-
-class JobClosedError(RuntimeError):
-    """The job is closed, and the task was not accepted before (409)."""
-
-    def __init__(self, task: JobTask):
-        super().__init__(
-            f"received task {task.task} of job {task.job}, which is closed and has not accepted this task; "
-            "send it under another job"
-        )
-
-
-class TaskRangeError(ValueError):
-    """The job has fewer tasks (422)."""
-
-    def __init__(self, task: JobTask, tasks: int):
-        super().__init__(f"received task {task.task} of job {task.job}; expected 0 to {tasks - 1}")
 
 
 class SaturatedError(RuntimeError):

@@ -50,7 +50,6 @@ from calibrant_server.workers.store.connection import connect_async, join, run_a
 from calibrant_server.workers.store.event_halves import EventHalves
 from calibrant_server.workers.store.file_owner import FileHealth
 from calibrant_server.workers.store.frozen_maps import MapVersions
-from calibrant_server.workers.store.jobs import Jobs
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
 from calibrant_server.workers.store.model_places import ModelPlaces
@@ -117,7 +116,6 @@ class Inbox:
         self.maps = MapVersions(self.client, self.keys)
         self.reports = ReportArchive(self.client, self.keys)
         self.unfinished_reports = UnfinishedReports(self.client, self.keys)
-        self.jobs = Jobs(self.client, self.keys, self._retried)
         self.sources = Sources(self.client, self.keys, self._retried)
         self.access_keys = AccessKeys(self.client, self.keys, self._retried)
         self.page_sessions = PageSessions(self.client, self.keys, self._retried)

@@ -23,7 +23,7 @@ PART_BYTES = 1 << 20
 # Lua's unpack takes some 8000 values.
 _PART_VALUES = 2000
 _A_SCAN = 1000
-_RECORDS, _HALVES, _JOBS = "b", "ev", "jo"
+_RECORDS, _HALVES = "b", "ev"
 _SCANS = {b"hash": ("hscan_iter", "HSET"), b"set": ("sscan_iter", "SADD"), b"zset": ("zscan_iter", "ZADD")}  # fmt: skip
 
 Part = tuple[str, Sequence[Any]]
@@ -143,8 +143,6 @@ class ModelCopy:
         values: list[Any] = []
         size = 0
         for each in getattr(self._store.node(self._source.partition), scan)(name, count=500):
-            if kind == b"hash" and self._is_left_out(name, each[0]):
-                continue
             part = _arguments(kind, each)
             values += part
             size += sum(map(len, part))
@@ -153,10 +151,6 @@ class ModelCopy:
                 values, size = [], 0
         if values:
             yield command, values
-
-    def _is_left_out(self, name: str, field: bytes) -> bool:
-        """Whether a field means something in the former partition only: the last entry of a job, which is merged."""
-        return field == b"last" and kind_of(self._source.tag, name) == _JOBS
 
     def _there(self, name: str) -> str:
         """Return the name of a key in the new partition."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 # Keys of one generation, `T:KIND:tenant/model|generation...`: copied as they are.
 COPIED = frozenset({
-    "b", "s", "t", "y", "yl", "cd", "v", "l", "r", "u", "j", "n", "a", "h", "hr", "wl", "k", "jb", "jo", "jt", "f", "mv", "ra", "ev",
+    "b", "s", "t", "y", "yl", "cd", "v", "l", "r", "u", "j", "n", "a", "h", "hr", "wl", "k", "f", "mv", "ra", "ev",
 })  # fmt: skip
 # Caches of the same form: computed again where they are missing.
 CACHES = frozenset({"g"})

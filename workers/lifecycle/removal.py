@@ -18,7 +18,6 @@ from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.lifecycle.expiry import remove_records
 from calibrant_server.workers.store.cold_days import ColdDay, give_up
 from calibrant_server.workers.store.commit import Commit, FencingToken
-from calibrant_server.workers.store.jobs import job_of_member
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.merge_index import drop_merges_of
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -169,11 +168,8 @@ class PaneRemoval:
         keys = self._keys
         stored = (
             *(keys.slices, keys.marks, keys.baselines, keys.map_versions),
-            *(keys.report_archive, keys.jobs),
+            keys.report_archive,
         )
-        for member in self._node.zrange(keys.jobs(model, generation), 0, -1):
-            name = job_of_member(member)
-            left += [each(model, generation, name) for each in (keys.job, keys.job_tasks)]
         left += [each(model, generation) for each in stored]
         left += remove_alarm(self._node, self._keys, self._fencing, model, generation)
         records = self._node.scan_iter(

@@ -1,6 +1,6 @@
 """A complete model as lines, from one store to another.
 
-Each line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `sample`, `baseline`, `job`, `map`, `current_map`, those of the alarm
+Each line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `sample`, `baseline`, `map`, `current_map`, those of the alarm
 (`calibrant_server.workers.alarm.alarm_transfer`), with records `record`, `unit` and `tallies`, last `end`. Bytes of the store are base64. The
 versions of panes are included, so that the results of the other store are the same to the last digit. A pane is exported as
 sums: rows that are not sums yet are filled.
@@ -34,7 +34,6 @@ from calibrant_server.workers.ingest.stored_panes import (
     pane_reads,
 )
 from calibrant_server.workers.lifecycle.export_shapes import Line
-from calibrant_server.workers.lifecycle.transfer_jobs import job_lines
 from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
@@ -91,7 +90,6 @@ async def export_lines(
         source.panes(),
         source.samples(),
         source.baselines(),
-        job_lines(client, source.keys, config),
         source.maps(),
         alarm_lines(client, source.keys, config),
     ]

@@ -36,7 +36,6 @@ from calibrant_server.workers.lifecycle.transfer import (
     TALLY,
     UNIT,
 )
-from calibrant_server.workers.lifecycle.transfer_jobs import JOB, put_job
 from calibrant_server.workers.lifecycle.transfer_maps import check_map_line
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import (
@@ -136,8 +135,6 @@ class ModelImport:
                 if start >= self._sealed_to:
                     note(commit, self._keys, self._config, {start: [line["id"]]})
             commit.set_fields(self._keys.record_hash(*self._name, line["id"]), {line["id"]: packed})
-        elif kind == JOB:
-            put_job(line, commit, self._keys, self._config)
         elif kind == MAP:
             field, text = line["field"], line["text"]
             check_map_line(field, text, self._config)

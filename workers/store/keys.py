@@ -51,9 +51,6 @@ T:st                  hash    tenant/model -> JSON: status for overviews, a cach
 T:w                   hash    webhook id -> JSON of a delivery that is not done         commit
 T:wl:G                hash    webhook id -> JSON of a delivery that is done             commit
 T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
-T:jb:G                zset    bulk jobs: `tasks:name` -> ms at which the store drops it, +inf while open  job scripts; inbox
-T:jo:G|job            hash    a bulk job: tasks, accepted, created, last (entry id), closed and expires (ms); expires  job scripts; inbox
-T:jt:G|job            string  bitmap of its accepted tasks; expires                      inbox
 T:f:G                 hash    baselines: name -> what it holds, JSON                    commit
 T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
@@ -337,16 +334,6 @@ class PartitionKeys:
 
     def marks(self, model: str, generation: str) -> str:
         return f"{self.tag}:k:{model}|{generation}"
-
-    def jobs(self, model: str, generation: str) -> str:
-        return f"{self.tag}:jb:{model}|{generation}"
-
-    def job(self, model: str, generation: str, job: str) -> str:
-        return f"{self.tag}:jo:{model}|{generation}|{job}"
-
-    def job_tasks(self, model: str, generation: str, job: str) -> str:
-        """Return the bitmap of the accepted tasks of a job."""
-        return f"{self.tag}:jt:{model}|{generation}|{job}"
 
     def baselines(self, model: str, generation: str) -> str:
         return f"{self.tag}:f:{model}|{generation}"

@@ -164,7 +164,7 @@ def test_a_model_does_not_return_while_its_former_data_are_removed(bench, moved,
 
 
 def test_changes_of_the_model_wait_for_the_move(bench, moved):
-    """Settings, maps, jobs, orders, deletion: each is rejected for now, and works afterwards."""
+    """Settings, maps, orders, deletion: each is rejected for now, and works afterwards."""
     _, to = moved
     bench.engine()
     registry = Registry(bench.inbox.client, bench.inbox.keys)
@@ -179,10 +179,8 @@ def test_changes_of_the_model_wait_for_the_move(bench, moved):
 
     async def attempts(inbox, config):
         calls = [
-            inbox.jobs.put(config, "j", 3),
             inbox.order(config, {"op": "test", "about": "x"}),
             inbox.event_halves.exchange(config, "e", False, b"half"),
-            inbox.maps.request(config, b"{}"),
             inbox.maps.add(config, "i", b"{}", b"{}"),
             registry.put(replace(config, retention_s=86_400 * 400), config.revision),
             registry.delete(config),

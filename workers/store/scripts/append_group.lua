@@ -4,16 +4,15 @@
 -- KEYS  1 stream (T:q)   2 bytes appended (T:in)   3 bytes of records (T:dn)   4 what is retained by id (T:nr)
 --       5 models of the partition (T:m), or those of which it is a side partition (T:sm)   6 cursor hash (T:c)
 --       7 places of models (T:at)
---       then of each batch: the record of its id (T:b), bytes of its tenant's records (T:dt), marks of its model (T:k);
---       and of the task of a job: the model's jobs (T:jb), the job (T:jo), the bitmap of its tasks (T:jt)
+--       then of each batch: the record of its id (T:b), bytes of its tenant's records (T:dt), marks of its model (T:k)
 -- ARGV  1 layout that the writer knows   2 seconds until a record expires   3 bucket in which it expires
 --       4 first bucket that is not over   5 seconds after which a T:dt has no bucket that is not over
 --       6 to 9 maxima: retained records, their bytes, bytes in the stream, bytes of batch records   10 number of batches
 --       then of each batch: its record, the bytes of that, the bytes of the entry, tenant/model, generation and revision as
 --       the configuration names them (a text that it must contain each), a configuration to write if there is none (or ''),
 --       retained records that the entry may add, their bytes, the tenant and its four maxima as above, the source (or ''), its
---       first offset and the one behind its last, the maximum of sources, the job (or ''), the task, the milliseconds from its
---       closing until the job is dropped, the number of fields and values of the entry, and these
+--       first offset and the one behind its last, the maximum of sources, the number of fields and values of the
+--       entry, and these
 -- Reply {bytes appended, bytes consumed, one reply of each batch}: {1} appended; {0, record} the id is known;
 --       {2, configuration or nothing} the model is another one, or is gone;
 --       {3, records, bytes} the maximum of records is reached: this many are retained or in the queue; {4, records, bytes}
@@ -21,8 +20,6 @@
 --       {7, bytes} the partition has so much in the stream; {8, buckets and bytes} its batch records take the maximum;
 --       {9, w} the source's watermark w is not before the end of the batch; {10, w} it is inside; {11, w} it is before the
 --       first; {12} the model has the maximum of sources. A first batch of a source may start anywhere.
---       {13} there is no such job; {14} the task is accepted; {15} the job is closed; {16, tasks} the job has no such task.
---       A task is accepted with its batch. The job closes with its last task.
 --       {17} the model is being moved to another partition, or was moved to one.
 --       A first entry of a tenant may exceed its maximum of bytes in the stream.
 --
@@ -68,37 +65,14 @@ local function retained_of(suffix)
   return held[1] + held[2], held[3] + held[4]
 end
 
--- Why a task cannot be accepted, or nothing.
-local function task_error(job, bits, task)
-  local tasks, closed = unpack(redis.call('HMGET', job, 'tasks', 'closed'))
-  if not tasks then return {13} end
-  if task >= tonumber(tasks) then return {16, tonumber(tasks)} end
-  if redis.call('GETBIT', bits, task) == 1 then return {14} end
-  if closed then return {15} end
-end
-
 -- Whether a model without a configuration here was moved away.
 local function is_elsewhere(model)
   local place = redis.call('HGET', places, model)
   return place and tonumber(string.match(place, '^%d+')) ~= tonumber(string.match(models, '%.p(%d+)}'))
 end
 
-local function accept_task(jobs, job, bits, name, task, entry, retention)
-  redis.call('SETBIT', bits, task, 1)
-  redis.call('HSET', job, 'last', entry)
-  local tasks = redis.call('HGET', job, 'tasks')
-  if redis.call('HINCRBY', job, 'accepted', 1) < tonumber(tasks) then return end
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local expires = now + tonumber(retention)
-  redis.call('HSET', job, 'closed', now, 'expires', expires)
-  redis.call('PEXPIREAT', job, expires)
-  redis.call('PEXPIREAT', bits, expires)
-  redis.call('ZADD', jobs, expires, tasks .. ':' .. name)
-end
-
 local function append(k, a, n_fields)
-  local key, tenant_key, marks, jobs, job, bits = unpack(KEYS, k, k + 5)
+  local key, tenant_key, marks = unpack(KEYS, k, k + 2)
   local record, weight, size, model = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 2]), ARGV[a + 3]
   local new, n, bytes = ARGV[a + 6], tonumber(ARGV[a + 7]), tonumber(ARGV[a + 8])
   local tenant = ':' .. ARGV[a + 9]
@@ -126,11 +100,6 @@ local function append(k, a, n_fields)
       if is_first and tonumber(redis.call('HGET', marks, 'sources') or 0) >= tonumber(ARGV[a + 17]) then return {12} end
     end
   end
-  local job_name, task = ARGV[a + 18], tonumber(ARGV[a + 19])
-  if job_name ~= '' then
-    local error = task_error(job, bits, task)
-    if error then return error end
-  end
   if appended - consumed >= maxima[3] then return {7, appended - consumed} end
   local everyone, own = records_of(record_bytes), records_of(tenant_key)
   if everyone.bytes >= maxima[4] then return {8, redis.call('HGETALL', record_bytes)} end
@@ -153,11 +122,7 @@ local function append(k, a, n_fields)
     if is_first then redis.call('HINCRBY', marks, 'sources', 1) end
   end
   redis.call('SET', key, record, 'EX', ttl)
-  local entry = redis.call('XADD', stream, '*', unpack(ARGV, a + 22, a + 21 + n_fields))
-  if job_name ~= '' then
-    accept_task(jobs, job, bits, job_name, task, entry, ARGV[a + 20])
-    redis.call('HINCRBY', marks, 'jobs', 1)
-  end
+  redis.call('XADD', stream, '*', unpack(ARGV, a + 19, a + 18 + n_fields))
   appended = redis.call('INCRBY', bytes_in, size)
   redis.call('HINCRBY', record_bytes, bucket, weight)
   redis.call('HINCRBY', retained, 'backlog' .. tenant, size)
@@ -171,9 +136,9 @@ end
 
 local replies, k, a = {}, 8, 11
 for i = 1, tonumber(ARGV[10]) do
-  local n_fields = tonumber(ARGV[a + 21])
+  local n_fields = tonumber(ARGV[a + 18])
   replies[i] = append(k, a, n_fields)
-  k = k + (ARGV[a + 18] == '' and 3 or 6)
-  a = a + 22 + n_fields
+  k = k + 3
+  a = a + 19 + n_fields
 end
 return {appended, consumed, unpack(replies)}
