@@ -244,7 +244,7 @@ def fit_map(
         "top_label".
     bins, binning : of methods that bin. Default: 15, "equal_width".
     centred : of `isotonic`: one point per block, so that distinct probabilities stay distinct. Default: False.
-    regularisation : of `dirichlet`. Default: 0.01.
+    regularisation : of maps with parameters per class. Default: 0, chosen by the data.
     knots, shrunk : of `spline`. Default: 6, True; the publication's map is not shrunk.
     probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes, ignore_label, normalize : as in `evaluate`
 

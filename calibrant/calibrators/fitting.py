@@ -10,6 +10,7 @@ import numpy as np
 
 from calibrant.accumulators.replicates import keeps_class_tables
 from calibrant.accumulators.sample import Sample
+from calibrant.calibrators import histogram
 from calibrant.calibrators.base import REASONS, FitResult, Floats, MapMethod, Options, digest
 from calibrant.calibrators.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
 from calibrant.calibrators.held_out_losses import held_out_losses
@@ -105,7 +106,7 @@ def fit(method: str, view: View, options: Options | None = None, evaluate: bool 
         if chosen.solve_rows is not None:
             return _fitted_to_rows(chosen, view, options, scope, result, evaluate)
         solved = _solved(chosen, view, options)
-        shown = _shown(chosen, view, scope, solved)
+        shown = _shown(chosen, view, options, scope, solved)
     except NoResultError as error:
         nothing = _finish(result, FitResult(None, error.reason), view)
         return nothing | {"detail": error.detail, "n_excluded": error.n_excluded}
@@ -268,7 +269,9 @@ def _filled(cells: Cells) -> Cells:
     return cells.select(cells.weight > 0.0)
 
 
-def _shown(method: MapMethod, view: View, scope: str, solved: FitResult) -> Result:
+def _shown(
+    method: MapMethod, view: View, options: Options, scope: str, solved: FitResult
+) -> Result:
     """Return losses before and after, on the data of the fit."""
     if scope == "full":
         how = _how(scope, "rows" if view.is_raw else solved.details.get("fitted_to", "profile"))
@@ -280,7 +283,7 @@ def _shown(method: MapMethod, view: View, scope: str, solved: FitResult) -> Resu
     except NoResultError:
         if method.slug != "histogram":
             raise
-        table = view.table()
+        table = histogram.width_table(view, options)
         bins = replace(table.cells, lower=table.edges[:-1], upper=table.edges[1:])
         cells, how["scores"] = _filled(bins), "bin means"
     if view.is_raw:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.calibrators.map_bins import bin_cells, bin_of
 from calibrant.core.cells import Cells
-from calibrant.core.view import View
+from calibrant.core.view import Table, View
 
 FEW = 10
 
@@ -38,15 +39,23 @@ def solve_view(view: View, options: Options) -> FitResult:
 
     Raises
     ------
+    CalibrationInputError
+        The model's grid cannot give so many bins exactly.
     NoResultError
         The window contains histograms that cannot represent these bins.
     """
     if options.binning == "equal_width":
-        table = view.table()
+        table = width_table(view, options)
         if not table.cells.weight.sum() > 0.0:
             return FitResult(None, "no_labels")
         return _from_bins(table.cells, table.edges)
     return solve(view.cells().select(view.cells().weight > 0), options)
+
+
+def width_table(view: View, options: Options) -> Table:
+    """Return the fit's equal-width bins, whatever bins the view's query has."""
+    pane_query = replace(view.pane_query, bins=options.bins, binning="equal_width")
+    return view.with_query(pane_query).table()
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:

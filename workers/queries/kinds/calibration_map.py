@@ -87,7 +87,8 @@ class MapFitQuery(Including):
         None,
         ge=1,
         le=1200,
-        description="Number of bins, for methods with bins. Default: 15, or the nearest exact number.",
+        description="Number of bins, for methods with bins; one that the model's grid gives exactly, if they have equal width. "
+        "Default: 15, or the nearest exact number.",
     )
     binning: Binning = Field("equal_width", description="Binning, for methods with bins.")
     ci: float = CI
@@ -107,8 +108,40 @@ class MapFitQuery(Including):
             others = ", ".join(name for name, each in MAPS.items() if "class" in each.scopes)
             detail = f"Received class, but {slug} does not map one class alone. Leave class out, or choose one of {others}."
             raise CalibrationInputError.at("/class", "one_of", detail)
+        self._reject_unused(slug)
+        self._check_bins(config, place)
         method = f"{slug}({listed})" if listed else slug
         return self.own(method=method, class_=place, include=self.canonical_include())
+
+    def _reject_unused(self, slug: str) -> None:
+        """Reject bins and a binning that the method does not read.
+
+        Raises
+        ------
+        CalibrationInputError
+            As described.
+        """
+        for name in ("bins", "binning"):
+            if name in self.model_fields_set and not self.reads(name):
+                others = ", ".join(each for each, map_ in MAPS.items() if name in map_.options)
+                detail = f"Received {name}, which {slug} does not read. Leave it out, or choose one of {others}."
+                raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
+
+    def _check_bins(self, config: ModelConfig, place: str | None) -> None:
+        """Check that the model's panes give the bins of a map with bins of equal width.
+
+        Raises
+        ------
+        CalibrationInputError
+            They do not.
+        """
+        if self.bins is not None and self.binning == "equal_width" and self.reads("binning"):
+            scope = None if place is None else f"class:{place}"
+            PaneQuery(bins=self.bins, scope=scope).check(config.spec())
+
+    def reads(self, option: str) -> bool:
+        """Whether the method reads an option."""
+        return option in MAPS[self.slug].options
 
     @property
     def slug(self) -> str:
