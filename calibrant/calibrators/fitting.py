@@ -12,7 +12,13 @@ from calibrant.accumulators.replicates import keeps_class_tables
 from calibrant.accumulators.sample import Sample
 from calibrant.calibrators import histogram
 from calibrant.calibrators.base import REASONS, FitResult, Floats, MapMethod, Options, digest
-from calibrant.calibrators.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
+from calibrant.calibrators.from_rows import (
+    SUMMED,
+    held_out_rows,
+    losses_of,
+    mapped_rows,
+    rows_of,
+)
 from calibrant.calibrators.held_out_losses import held_out_losses
 from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
 from calibrant.calibrators.recommendation import CandidateComparison
@@ -261,7 +267,7 @@ def _held_out_rows(
 
 
 def _how(scope: str, scores: str) -> Result:
-    brier = {"brier": "sum over classes"} if scope == "full" else {}
+    brier = {"brier": SUMMED} if scope == "full" else {}
     return HOW | brier | {"scores": scores}
 
 

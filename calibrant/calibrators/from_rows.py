@@ -29,6 +29,8 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
 
 ECE_BINS = 15
+# Scales of Brier scores of two classes: as the metric `brier`, or half of it.
+SUMMED, ONE_CLASS = "sum over classes", "one class"
 FOLDS = 5
 SolveRows = Callable[[LabelledRows], FitResult]
 AtRows = Callable[[Mapping[str, Any], Floats], Floats]
@@ -118,9 +120,11 @@ def mapped_rows(at: AtRows, parameters: Mapping[str, Any], rows: LabelledRows) -
     return at(parameters, rows.logits)
 
 
-def scope_losses(rows: LabelledRows, probabilities: Floats, scope: str) -> dict[str, Floats]:
-    """Return NLL and Brier sums of each row: over all classes for `full`, of class 1 for `positive`."""
-    if scope == "full":
+def scope_losses(
+    rows: LabelledRows, probabilities: Floats, scope: str, brier: str = ONE_CLASS
+) -> dict[str, Floats]:
+    """Return NLL and Brier sums of each row: over all classes for `full`, and for `positive` if `brier` is `SUMMED`; else of class 1."""
+    if scope == "full" or brier == SUMMED:
         return row_losses(rows, probabilities)
     return event_losses(rows.share[:, 1], rows.weight, np.clip(probabilities[:, 1], 0.0, 1.0))
 
@@ -149,7 +153,12 @@ def losses_of(
 
 
 def held_out_rows(
-    solve: SolveRows, at: AtRows, rows: LabelledRows, scope: str, ci: float
+    solve: SolveRows,
+    at: AtRows,
+    rows: LabelledRows,
+    scope: str,
+    ci: float,
+    brier: str = ONE_CLASS,
 ) -> tuple[Result | None, str | None]:
     """Return losses before and after by five-fold cross-fitting over units, or the reason why there are none.
 
@@ -170,7 +179,7 @@ def held_out_rows(
         if solved.parameters is None:
             return None, solved.reason
         after[mine] = at(solved.parameters, rows.logits[mine])
-    result = held_out_result(rows, after, scope, ci)
+    result = held_out_result(rows, after, scope, ci, brier)
     how = "fifths of the units, each mapped by the fit to the others"
     return result | {"folds": FOLDS, "interval_method": how}, None
 
@@ -180,7 +189,7 @@ def held_out_result(
     after: Floats,
     scope: str,
     ci: float,
-    sums: tuple[dict[str, Floats], dict[str, Floats]] | None = None,
+    brier: str = ONE_CLASS,
 ) -> Result:
     """Return losses before and after of rows mapped by fits to other rows.
 
@@ -188,15 +197,14 @@ def held_out_result(
     ----------
     rows : LabelledRows
     after : float64 (n, n_classes)
-    scope, ci : as in `held_out_rows`
-    sums : `scope_losses` before and after, if known
+    scope, ci, brier : as in `held_out_rows`
 
     Returns
     -------
     dict; `gain` is before minus after, its interval from the variation across units (Student's t).
     """
     before = rows.probabilities
-    first, then = sums or (scope_losses(rows, before, scope), scope_losses(rows, after, scope))
+    first, then = (scope_losses(rows, each, scope, brier) for each in (before, after))
     result: Result = {
         "before": losses_of(rows, before, scope, first),
         "after": losses_of(rows, after, scope, then),

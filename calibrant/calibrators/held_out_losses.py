@@ -47,12 +47,14 @@ def held_out_losses(
         return None, "few_units"
     class_index = int(view.scope.partition(":")[2])
     before = np.clip(rows.probabilities[:, class_index], 0.0, 1.0)
-    if reason := why_no_fit(_cells(rows, class_index, before)):
+    if reason := why_no_fit(cells_of_rows(rows, class_index, before)):
         return None, reason
     after = np.empty_like(before)
     for side in (0, 1):
         others, mine = np.flatnonzero(rows.half != side), rows.half == side
-        solved = method.solve(_cells(rows.take(others), class_index, before[others]), options)
+        solved = method.solve(
+            cells_of_rows(rows.take(others), class_index, before[others]), options
+        )
         if solved.parameters is None:
             return None, solved.reason
         after[mine] = method.at_scores(solved.parameters, before[mine])
@@ -83,7 +85,7 @@ def held_out_losses(
     return result, None
 
 
-def _cells(rows: LabelledRows, class_index: int, score: Floats) -> Cells:
+def cells_of_rows(rows: LabelledRows, class_index: int, score: Floats) -> Cells:
     """Return one cell for each distinct score."""
     distinct, place = np.unique(score, return_inverse=True)
     return _summed(place, rows.share[:, class_index], rows.weight, distinct)

@@ -11,6 +11,7 @@ import scipy
 
 from calibrant.accumulators.replicates import CLASS_BINS, SCORE_BINS, TABLE_SUMS, keeps_class_tables
 from calibrant.calibrators.base import Floats, MapMethod, Options
+from calibrant.calibrators.from_rows import ONE_CLASS
 from calibrant.calibrators.rows import event_losses
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.cells import SUM_FIELDS, Cells
@@ -26,7 +27,7 @@ HOW = {
     "bins": ECE_BINS,
     "edges": "right",
     "binning": "equal_width",
-    "brier": "one class",
+    "brier": ONE_CLASS,
     "scores": "cell means",
 }
 

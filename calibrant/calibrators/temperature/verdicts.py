@@ -13,6 +13,8 @@ VERDICTS = {
     "correct, so lower temperatures would fit better",
     "at_upper_bound": "the loss still decreases at the largest temperature: the labels look unrelated to the "
     "probabilities",
+    "zero_probability": "some ratings are of a class with probability 0, which no temperature changes: the temperature is fitted to "
+    "the others; send logits, or smooth the probabilities",
     "flat": "the loss does not depend on the temperature: every prediction is uniform, or certain",
     "no_bins": "no bin has min_count samples at any temperature",
     "unsettled": "the interval covers every temperature considered: the data do not determine one",
@@ -41,4 +43,6 @@ def verdict_of(result: Result) -> Result:
         code = reason.removeprefix("too_")
     elif result["n_units"] < MIN_UNITS:
         code = "few_units"
+    elif result["n_zero_probability"]:
+        code = "zero_probability"
     return {"verdict": code, "reason": None, "detail": VERDICTS[code]}

@@ -87,7 +87,7 @@ def _fitted(query: TemperatureQuery, inputs: Weighted) -> Result:
     if not {"recommendation", "heldout"} & query.included:
         return found
     view = View(pane, PaneQuery(bins=default_bins(pane.spec), raters=query.raters, ci=query.ci))
-    candidates = CandidateComparison(view, found["temperature"])
+    candidates = CandidateComparison(view)
     if "heldout" in query.included:
         found |= candidates.held_out_temperature(
             query.objective, bins=query.bins, min_count=query.min_count

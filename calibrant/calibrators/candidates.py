@@ -1,0 +1,101 @@
+"""Candidates of a recommendation: the maps that its actions freeze, each fitted to one half of the units and applied to the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.held_out_losses import cells_of_rows
+from calibrant.calibrators.registry import map_methods
+from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.temperature.fit import fit_temperature_exact
+from calibrant.core.actions import map_method
+from calibrant.core.batch import Batch
+from calibrant.core.view import View
+
+CANDIDATES = ("temperature", "slope_intercept", "flexible")
+# Their maps fit a softmax of all classes, so that the candidates of several classes can be compared.
+_OF_TWO_CLASSES = ("flexible",)
+
+
+def candidates_of(is_binary: bool) -> tuple[str, ...]:
+    """Return the actions that a recommendation compares, the simplest first.
+
+    >>> candidates_of(False)
+    ('temperature', 'slope_intercept')
+    """
+    return tuple(each for each in CANDIDATES if is_binary or each not in _OF_TWO_CLASSES)
+
+
+class HalfFits:
+    """Fits to halves of a view's rows.
+
+    Parameters
+    ----------
+    view : View; its query gives the label policy
+    rows : its labelled rows with weight
+    is_binary : whether maps are of class 1 against class 0
+    """
+
+    def __init__(self, view: View, rows: LabelledRows, is_binary: bool) -> None:
+        self.view, self.rows, self.is_binary = view, rows, is_binary
+
+    def mapped(self, action: str) -> tuple[Floats | None, str | None]:
+        """Return probabilities of every row by the action's map of the other half, (n, n_classes), or the reason why there is none."""
+        method = map_methods()[str(map_method(action, self.is_binary))]
+        result = np.empty_like(self.rows.logits)
+        for side in (0, 1):
+            mine = self.rows.half == side
+            solved = self._solved(method, self.rows.take(np.flatnonzero(~mine)))
+            if solved.parameters is None:
+                return None, solved.reason
+            result[mine] = _applied(method, solved.parameters, self.rows, mine)
+        return result, None
+
+    def _solved(self, method: MapMethod, half: LabelledRows) -> FitResult:
+        if method.slug == "temperature":
+            return TemperatureOfRows(self.view)(half)
+        if method.solve_rows is not None:
+            return method.solve_rows(half, Options())
+        assert method.solve is not None
+        score = np.clip(half.probabilities[:, 1], 0.0, 1.0)
+        return method.solve(cells_of_rows(half, 1, score), Options())
+
+
+class TemperatureOfRows:
+    """Temperature of some of a view's rows, as the library fits it to rows.
+
+    Parameters
+    ----------
+    view : View
+    objective, bins, min_count : as in `fit_temperature_exact`
+    """
+
+    def __init__(
+        self, view: View, objective: str = "nll", bins: int = 15, min_count: float = 0.0
+    ) -> None:
+        self.options: dict[str, Any] = {
+            "objective": objective,
+            "raters": view.pane_query.raters,
+            "bins": bins,
+            "min_count": min_count,
+        }
+        self.batch: Batch = (
+            view.pane.sample.batch() if view.batch_sums is None else view.batch_sums.batch
+        )
+
+    def __call__(self, rows: LabelledRows) -> FitResult:
+        found = fit_temperature_exact(self.batch.take(rows.place), **self.options)
+        if found["temperature"] is None:
+            return FitResult(None, found["reason"])
+        return FitResult({"temperature": found["temperature"]})
+
+
+def _applied(method: MapMethod, parameters: Any, rows: LabelledRows, mine: Any) -> Floats:
+    if method.at_rows is not None:
+        return method.at_rows(parameters, rows.logits[mine])
+    assert method.at is not None
+    score = method.at(parameters, np.clip(rows.probabilities[mine, 1], 0.0, 1.0))
+    return np.stack([1.0 - score, score], axis=1)
