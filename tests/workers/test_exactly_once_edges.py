@@ -12,7 +12,7 @@ from calibrant_server.workers.health import read_health
 from calibrant_server.workers.ingest.entries import PREDICTIONS, alarm_order
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import RecordError
+from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.lifecycle import removal
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import Registry

@@ -18,13 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from calibrant import Batch, Pane
 from calibrant.accumulators import sample
 from calibrant.core.sampled_rows import RATING_BYTES, ROW_BYTES
-from calibrant.input.labels import WITHDRAWN, LabelRow
-from calibrant_server.workers.ingest.label_join import LabelJoin
-from calibrant_server.workers.ingest.retained_record import RetainedRecord
+from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.ingest.tail_cache import CachedTail
 from calibrant_server.workers.ingest.tail_rows import TailRows
-from calibrant_server.workers.store.watermarks import Watermarks
 from tests.workers.driving import MODEL
+from tests.workers.joins import MemoryRecords, rows_of
 from tests.workers.test_late_labels import assert_same_state
 
 CONFIG = replace(MODEL, task="binary", n_classes=2, grid=60)
@@ -43,47 +41,16 @@ SHARED = [(None, None), ("units", "a"), ("units", "b"), ("cases", "a"), ("cases"
 SAMPLE_BYTES = 3 * (2 * 8 + ROW_BYTES + 2 * RATING_BYTES)
 
 
-def rows_of(change, part=0):
-    """The rows that a change appends to a tail."""
-    sides = ((-1, change.lost), (1, change.gained))
-    return TailRows.together(
-        [
-            TailRows.of_records(facts, change.config.task, sign, part + (sign > 0))
-            for sign, facts in sides
-            if facts
-        ]
-    )
-
-
-class Dictionary:
-    """Records and members as a store would keep them."""
-
-    def __init__(self):
-        self.packed: dict[str, bytes] = {}
-        self.groups: dict[tuple[int, str], list[str]] = {}
-
-    def records(self, config, names):
-        return {
-            name: RetainedRecord.unpack(self.packed[name]) for name in names if name in self.packed
-        }
-
-    def unit_members(self, config, groups):
-        return {group: list(self.groups[group]) for group in groups if group in self.groups}
-
-    def marks(self, config):
-        return Watermarks()
-
-
 class JoinMachine(RuleBasedStateMachine):
     """Rules are entries; a commit may come after any of them, or the run is lost and read again."""
 
     def __init__(self):
         super().__init__()
         self.pane_bytes, sample.PANE_BYTES = sample.PANE_BYTES, SAMPLE_BYTES
-        self.store = Dictionary()
+        self.store = MemoryRecords()
         self.panes: dict[tuple[str, int], Pane] = {}
         self.tails: dict[int, CachedTail] = {}
-        self.join = LabelJoin(self.store)
+        self.join = self.store.join()
         self.now_ms = START_US // 1000 + 10_000_000
         self.order = 0
         self.uncommitted: list = []
@@ -98,7 +65,7 @@ class JoinMachine(RuleBasedStateMachine):
 
     def apply(self, step):
         self.uncommitted.append(step)
-        step(self.join)
+        step(self.join, f"e{len(self.uncommitted)}")
 
     @rule(
         name=IDS,
@@ -126,7 +93,7 @@ class JoinMachine(RuleBasedStateMachine):
         batch = replace(batch, event_times=np.array([START_US + hour * 3_600_000_000]))
         now = self.now_ms
         for _ in range(2 if repeats else 1):
-            self.apply(lambda join: join.predictions(CONFIG, batch, now))
+            self.apply(lambda join, entry: join.predictions(entry, CONFIG, batch, now))
         if name not in self.sent and name not in self.deleted:
             self.sent[name] = {
                 "p": p / 8,
@@ -140,14 +107,14 @@ class JoinMachine(RuleBasedStateMachine):
     @rule(name=IDS, class_index=CLASSES, n=st.integers(1, 3))
     def vote(self, name, class_index, n):
         """Unnamed ratings, before or after their prediction."""
-        self._label(LabelRow(name, {class_index: n}, []))
+        self._label([name, [[class_index, n]], []])
         if name not in self.deleted:
             self.unnamed.setdefault(name, Counter()).update({class_index: n})
 
     @rule(words=st.lists(WORDS, min_size=1, max_size=8))
     def rate(self, words):
         """Named raters' words, a batch of them."""
-        self._label(*(LabelRow(name, {}, [said]) for name, *said in words))
+        self._label(*([name, [], [said]] for name, *said in words))
         for name, rater, class_index, revision in words:
             if name not in self.deleted:
                 self._rated(self.ratings.setdefault(name, {}), rater, class_index, revision)
@@ -171,26 +138,22 @@ class JoinMachine(RuleBasedStateMachine):
         ]
         if said:
             name, rater, class_index, revision = data.draw(st.sampled_from(said))
-            self._label(LabelRow(name, {}, [(rater, class_index, revision)]))
+            self._label([name, [], [(rater, class_index, revision)]])
 
     @rule(name=IDS, class_index=CLASSES)
     def fail_half_way(self, name, class_index):
         """An entry that fails after it has changed facts is undone."""
         mark = self.join.mark()
-        self.join.labels(
-            CONFIG,
-            [LabelRow(name, {class_index: 1}, [("r", class_index, 9)])],
-            self.now_ms,
-            1 << 40,
-        )
-        self.join.deletion(CONFIG, name, self.now_ms)
+        rows = [[name, [[class_index, 1]], [["r", class_index, 9]]]]
+        self.join.labels("fails", CONFIG, rows, self.now_ms, 1 << 40)
+        self.join.deletion("fails too", CONFIG, name, self.now_ms)
         self.join.back(mark)
 
     @rule(name=IDS)
     def delete(self, name):
         """For good, also before it came."""
         now = self.now_ms
-        self.apply(lambda join: join.deletion(CONFIG, name, now))
+        self.apply(lambda join, entry: join.deletion(entry, CONFIG, name, now))
         self.deleted.add(name)
         self.sent.pop(name, None)
         self.unnamed.pop(name, None)
@@ -203,10 +166,8 @@ class JoinMachine(RuleBasedStateMachine):
         for key, change in self.join.changes().items():
             tail = self.tails.setdefault(key.start_s, CachedTail(TailRows))
             tail.append(rows_of(change, tail.next_part))
-        for model in self.join.models.values():
-            self.store.packed |= {name: facts.pack() for name, facts in model.changed().items()}
-            self.store.groups |= {group: list(names) for group, names in model.unit_members.items()}
-        self.join = LabelJoin(self.store)
+        self.store.commit(self.join)
+        self.join = self.store.join()
         self.uncommitted = []
 
     @rule(hour=st.integers(0, HOURS - 1))
@@ -230,7 +191,7 @@ class JoinMachine(RuleBasedStateMachine):
     def die_and_read_again(self):
         """Nothing of the run was written; the next worker reads the same entries."""
         steps, self.uncommitted = self.uncommitted, []
-        self.join = LabelJoin(self.store)
+        self.join = self.store.join()
         for step in steps:
             self.apply(step)
 
@@ -247,7 +208,7 @@ class JoinMachine(RuleBasedStateMachine):
         self.now_ms += 1000
         self.order += 1
         now, order = self.now_ms, self.order
-        self.apply(lambda join: join.labels(CONFIG, rows, now, order))
+        self.apply(lambda join, entry: join.labels(entry, CONFIG, rows, now, order))
 
     def _expected(self, slice_, hour):
         pane = Pane(CONFIG.spec())

@@ -26,6 +26,7 @@ from calibrant_server.workers.ingest.retained_record import (
     NEW,
     RetainedRecord,
 )
+from calibrant_server.workers.join.records import Records
 from tests.workers.driving import MODEL, Bench, eventually
 
 
@@ -98,14 +99,14 @@ def test_a_rater_too_many_is_an_error_of_his_row(bench):
 def test_what_cannot_be_written_is_set_aside_and_the_rest_continues(bench, monkeypatch):
     """An entry that cannot be committed must not stop its partition, whatever the reason."""
     bench.put_model()
-    pack = RetainedRecord.pack
+    write = Records.write
 
-    def failing(record):
-        if "poison" in record.ratings:
+    def failing(records):
+        if b"poison" in records.ratings.raters:
             raise ArithmeticError("it does not fit")
-        return pack(record)
+        return write(records)
 
-    monkeypatch.setattr(RetainedRecord, "pack", failing)
+    monkeypatch.setattr(Records, "write", failing)
     bench.engine(numerics=Numerics())
     poison = labels(LabelRow("i1", {}, [("poison", 1, None)]), batch_id="bad")
     bench.deliver(predictions("i1"), poison)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
-from calibrant_server.workers.ingest.label_join import LabelJoin
 from tests.workers.driving import MODEL
-from tests.workers.test_join_machine import Dictionary, rows_of
+from tests.workers.joins import MemoryRecords, rows_of
 from tests.workers.test_late_labels import assert_same_state
 
 AT_MS = 1_767_225_600_000
@@ -42,22 +41,20 @@ WHOLE = [
 
 def joined(order, removed=()):
     """The pane of all rows after batches in some order, each a run of its own, and removals."""
-    store, pane = Dictionary(), Pane(MODEL.spec())
+    store, pane = MemoryRecords(), Pane(MODEL.spec())
     steps = [
         lambda join, name=name: join.predictions(
-            MODEL, Batch.from_columns(PARTS[name]).batch, AT_MS
+            "p", MODEL, Batch.from_columns(PARTS[name]).batch, AT_MS
         )
         for name in order
     ]
-    steps += [lambda join, name=name: join.deletion(MODEL, name, AT_MS) for name in removed]
+    steps += [lambda join, name=name: join.deletion("d", MODEL, name, AT_MS) for name in removed]
     for step in steps:
-        join = LabelJoin(store)
+        join = store.join()
         step(join)
         [change] = join.changes().values()
         rows_of(change).fill_into(pane, "", lambda: Pane(MODEL.spec()))
-        for model in join.models.values():
-            store.packed |= {name: record.pack() for name, record in model.changed().items()}
-            store.groups |= {group: list(names) for group, names in model.unit_members.items()}
+        store.commit(join)
     return pane
 
 

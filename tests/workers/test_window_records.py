@@ -22,7 +22,7 @@ from calibrant_server.workers.ingest.record_columns import (
     NO_LABELS,
     labelled_row,
 )
-from calibrant_server.workers.ingest.retained_record import Rating, RecordError, RetainedRecord
+from calibrant_server.workers.ingest.retained_record import Rating, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import (
     FilledRow,
     as_probabilities,
@@ -30,6 +30,7 @@ from calibrant_server.workers.ingest.retained_rows import (
     filled_rows,
     rows_of,
 )
+from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.queries import window_records
 from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import KINDS, Compute

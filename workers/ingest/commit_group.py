@@ -26,6 +26,7 @@ from calibrant_server.workers.ingest.entries import (
     fields_bytes,
     reserved_records,
 )
+from calibrant_server.workers.ingest.label_join import Mark
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreReads, reduce_entry
 from calibrant_server.workers.ingest.retained_store import write_records
@@ -239,13 +240,15 @@ class CommitGroup:
         self._progress()
         # All entries share deltas at first. One that fails leaves them half filled; then each gets its own.
         whole = self._whole(item)
-        target, mark = whole, {}
+        target = whole
+        mark: Mark = {}
         if self._careful:
             target, mark = Reduction(whole.reads), whole.reads.join.mark()
         try:
             item.n = reduce_entry(item.entry, item.config, self._numerics, target)
             if self._careful:
                 target.close(self._numerics)
+                whole.reads.join.check(mark)
         except NO_VERDICT:
             raise
         except Exception as error:
@@ -255,11 +258,9 @@ class CommitGroup:
             else:
                 self.refill()
             return
-        rows = target.outcomes.get(item.id)
-        item.rows = rows.placed(item.entry.places) if rows else None
         item.other = target.other.get(item.id, {})
         if self._careful:
-            item.touched = target.touched | whole.reads.join.touched_since(mark)
+            item.touched = target.touched
             whole.absorb(target)
 
     def refill(self) -> None:
@@ -277,14 +278,31 @@ class CommitGroup:
         try:
             self.reduction.close(self._numerics)
             self.side.close(self._numerics)
+            self._join()
         except NO_VERDICT:
             raise
         except Exception as error:
             log.info("group_refilled error=%s", error)
             self.refill()
+            self._join()
         while not self._try_apply(cache):
             cache.forget()
             self.refill()
+            self._join()
+
+    def _join(self) -> None:
+        """Join the facts of all items that count, and note the outcomes of their rows."""
+        join = self.reduction.reads.opened_join
+        outcomes = {} if join is None else join.outcomes()
+        for item in self.items:
+            rows = outcomes.get(item.id)
+            item.rows = (
+                None if rows is None or item.entry is None else rows.placed(item.entry.places)
+            )
+
+    def _touched_by(self, item: Item) -> set[PaneKey]:
+        join = self.reduction.reads.opened_join
+        return item.touched if join is None else item.touched | join.touched_by(item.id)
 
     def _try_apply(self, cache: PaneCache) -> bool:
         known = [item.config for item in self.items if item.config]
@@ -323,7 +341,9 @@ class CommitGroup:
         if not self._careful:
             self.refill()
         merged = [item for item in self.items if item.is_merged]
-        affected = [item for item in merged if error.key in set(map(cache.place, item.touched))]
+        affected = [
+            item for item in merged if error.key in set(map(cache.place, self._touched_by(item)))
+        ]
         if not affected:
             raise error
         for item in affected:

@@ -252,7 +252,7 @@ class PaneCache:
         batches = [] if new is None else new.batches
         added = rows_of_batches(rows, batches, part)
         if change is not None:
-            added += change.rows(rows, part + len(batches))
+            added += change.rows(part + len(batches))
         return rows.together(added)
 
     def _limit(self, key: PaneKey, config: ModelConfig, tail: CachedTail, added: TailRows) -> int:

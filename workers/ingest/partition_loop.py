@@ -324,9 +324,9 @@ class PartitionLoop:
         self._add(group, [item])
         return group
 
-    def _reads(self, by_columns: bool = False) -> StoreReads:
+    def _reads(self) -> StoreReads:
         max_values = self._settings.max_slice_values
-        return StoreReads(self._retained, self._slices_of, max_values, by_columns)
+        return StoreReads(self._retained, self._slices_of, max_values)
 
     def _side_reads(self) -> StoreReads:
         max_values = self._settings.max_slice_values
@@ -344,7 +344,7 @@ class PartitionLoop:
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
-        reads = self._reads(by_columns=True)
+        reads = self._reads()
         group = CommitGroup(self._numerics, self._busy, reads, self._side_reads())
         while True:
             plain = list(

@@ -30,8 +30,8 @@ from calibrant_server.workers.ingest.retained_record import (
     PREDICTED,
     RATER_STRUCT,
     RECORD_HEAD,
-    RecordError,
 )
+from calibrant_server.workers.join.record_format import RecordError
 
 _TIME, _NUMBER = struct.Struct("<q8s"), struct.Struct("<d")
 _TEXTS = UNIT | CASE | SLICED

@@ -37,7 +37,7 @@ from calibrant_server.workers.ingest.entries import (
     IngestEntry,
 )
 from calibrant_server.workers.ingest.label_checks import check_labels, check_removal
-from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records
+from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, RecordReader
 from calibrant_server.workers.ingest.payloads import SentLabels
 from calibrant_server.workers.ingest.posted_sums import (
     Claim,
@@ -45,7 +45,6 @@ from calibrant_server.workers.ingest.posted_sums import (
     reduce_histograms,
     reduce_pane,
 )
-from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.ingest.slices import NO_LIMIT, ReadSlices, SliceNames, no_slices
 from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes
 from calibrant_server.workers.ingest.tail_rows import TailRows
@@ -136,27 +135,24 @@ class StoreReads:
     records : retained records
     slices_of : slices of a model that have panes, `key:value`
     max_values : values of an open slice key
-    by_columns : join first labels by columns
     """
 
     def __init__(
         self,
-        records: Records | None = None,
+        records: RecordReader | None = None,
         slices_of: ReadSlices = no_slices,
         max_values: int = NO_LIMIT,
-        by_columns: bool = False,
     ) -> None:
         self._records = records
         self._slices_of = slices_of
         self._max_values = max_values
-        self._by_columns = by_columns
         self.opened_join: LabelJoin | None = None
 
     @property
     def join(self) -> LabelJoin:
         """The join of labels, opened by the first entry with ids."""
         if self.opened_join is None:
-            self.opened_join = LabelJoin(self._records or NoRecords(), self._by_columns)
+            self.opened_join = LabelJoin(self._records or NoRecords())
         return self.opened_join
 
     @cached_property
@@ -221,6 +217,7 @@ class Reduction:
     lifted : samples of posted panes
     touched : panes that change
     n_rows : rows without ids, by pane
+    has_ids : an entry brings facts by id
     unpacked : payloads that were unpacked together, by the id of their entry
     """
 
@@ -228,9 +225,9 @@ class Reduction:
         self.reads = reads or StoreReads()
         self.unpacked: dict[str, Batch] = {}
         self.other: dict[str, dict[str, int]] = {}
-        self.outcomes: dict[str, RowOutcomes] = {}
         self.rows: dict[PaneKey, NewRows] = {}
         self.deltas: dict[PaneKey, Pane] = {}
+        self.has_ids = False
         self.lifted: list[LiftedSample] = []
         self.claims: list[tuple[str, Claim]] = []
         self.touched: set[PaneKey] = set()
@@ -262,7 +259,7 @@ class Reduction:
         join = self.reads.opened_join
         changes = {} if join is None else join.changes()
         for change in changes.values():
-            change.check(numerics.rows, numerics.fill_if_doubtful)
+            change.check(numerics.fill_if_doubtful)
             self.touched |= change.touched()
         return changes
 
@@ -285,7 +282,6 @@ class Reduction:
                 self.deltas[key] = delta
         self.claims += other.claims
         self.lifted += other.lifted
-        self.outcomes |= other.outcomes
         self.other |= other.other
         self.touched |= other.touched
         for key, n in other.n_rows.items():
@@ -316,9 +312,8 @@ def _predictions(
     if sent.slices:
         batch, into.other[entry.id] = into.reads.names.batch(config, sent, counts)
     if has_ids:
-        into.outcomes[entry.id] = into.reads.join.predictions(
-            config, batch, entry.received_ms, sent
-        )
+        into.has_ids = True
+        into.reads.join.predictions(entry.id, config, batch, entry.received_ms, sent)
         return int(batch.n)
     _add_rows(batch, entry.received_ms, config, into)
     return int(batch.n)
@@ -362,7 +357,8 @@ def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: R
     check_labels(sent, config.n_classes, entry.places)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
-    into.outcomes[entry.id] = into.reads.join.sent_labels(config, sent, entry.received_ms, order)
+    into.has_ids = True
+    into.reads.join.labels(entry.id, config, sent.packed_rows, entry.received_ms, order)
     return len(sent)
 
 
@@ -372,7 +368,8 @@ def _removal(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: 
     except (ValueError, KeyError, TypeError) as error:
         raise EntryError(f"the removal cannot be read: {error}") from error
     check_removal(name)
-    into.outcomes[entry.id] = into.reads.join.deletion(config, name, entry.received_ms)
+    into.has_ids = True
+    into.reads.join.deletion(entry.id, config, name, entry.received_ms)
     return 1
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN
 from calibrant_server.workers.ingest.retained_prediction import Prediction
+from calibrant_server.workers.join.record_format import RecordError
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
 EXPIRED, REVISED, FULL = "expired", "revised", "full"
@@ -24,10 +25,6 @@ RECORD_HEAD = struct.Struct("<BBIHHHHH")
 PREDICTED, DELETED = 1, 8
 COUNT_STRUCT = struct.Struct("<HI")
 RATER_STRUCT = struct.Struct("<Biiq")
-
-
-class RecordError(ValueError):
-    """The bytes are not a record of a known format."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +152,9 @@ class RetainedRecord:
             if n
         ]
         ratings = [
-            RATER_STRUCT.pack(len(rater), rating.class_index, rating.revision, rating.order)
+            RATER_STRUCT.pack(
+                len(rater.encode()), rating.class_index, rating.revision, rating.order
+            )
             + rater.encode()
             for rater, rating in (sorted(self.ratings.items()) if self.ratings else ())
         ]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
-from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJoin
+from calibrant_server.workers.ingest.joined_model import Group, JoinedModel
+from calibrant_server.workers.ingest.label_join import LabelJoin
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.ingest.unsealed import note
@@ -102,57 +105,51 @@ def write_records(
         )
         counts["conflicts"] += len(each.errors)
         counts["duplicates"] += each.duplicates
-    for name, model in join.models.items():
+    for model in join.joined():
+        name = (model.config.key, model.config.generation)
         _write_model(model, noted.get(name, {}), commit, keys)
 
 
 def _write_model(
-    model: ModelJoin, counts: dict[str, int], commit: Commit, keys: PartitionKeys
+    model: JoinedModel, counts: dict[str, int], commit: Commit, keys: PartitionKeys
 ) -> None:
     key, generation = model.config.key, model.config.generation
-    tallies = dict.fromkeys(TALLIES, 0) | counts
-    names: list[str] = []
-    written: list[bytes] = []
-    changed = model.changed()
-    for name, record in changed.items():
-        packed = record.pack()
-        before = model.before[name]
-        count_record(tallies, name, record, len(packed), 1)
-        if before is not None:
-            count_record(tallies, name, before, before.n_bytes, -1)
-        names.append(name)
-        written.append(packed)
-    for joined in model.columns:
-        own_names, own_records = joined.written()
-        names += own_names
-        written += own_records
-        for field, n in joined.tallies(FIELD_OVERHEAD_BYTES).items():
-            tallies[field] += n
+    names = [model.ids[i] for i in model.changed.tolist()]
     for shard, places in by_shard(names):
-        own = [names[i] for i in places], [written[i] for i in places]
+        own = [names[i] for i in places], [model.written[i] for i in places]
         commit.set_many_fields(keys.records(key, generation, shard), *own)
     members = {
         group_field(group): _SEPARATOR.join(names)
-        for group, names in model.unit_members.items()
-        if names != model.unit_members_before[group]
+        for group, names in model.members.items()
+        if names != model.members_before.get(group, [])
     }
     if members:
         commit.set_fields(keys.unit_members(key, generation), members)
-    n_erased = sum(
-        record.deleted and not _was_deleted(model.before[name]) for name, record in changed.items()
-    )
-    commit.add_numbers(keys.marks(key, generation), {ERASED: n_erased})
+    commit.add_numbers(keys.marks(key, generation), {ERASED: model.n_erased})
     if model.config.label_horizon_s is not None:
-        note(commit, keys, model.config, model.joined())
-        if any(record.ratings for record in changed.values()):
+        note(commit, keys, model.config, model.newly_predicted())
+        if model.has_raters:
             commit.set_fields(keys.marks(key, generation), {RATED: "1"})
+    tallies = dict.fromkeys(TALLIES, 0) | counts | _tallies(model, names)
     commit.add_numbers(keys.tallies(key, generation), tallies)
     retained = {name: tallies[name] for name in ("records", "bytes")}
     commit.add_numbers(keys.retained, with_tenant(key, retained))
 
 
-def _was_deleted(before: RetainedRecord | None) -> bool:
-    return before is not None and before.deleted
+def _tallies(model: JoinedModel, names: list[str]) -> dict[str, int]:
+    """Return by how much the model's counts change."""
+    after, before = model.after.states(), model.before.states()
+    known = model.changed[model.is_known[model.changed]]
+    new = [model.ids[i] for i in np.setdiff1d(model.changed, known).tolist()]
+    stored = [each for i in known.tolist() if (each := model.stored[i]) is not None]
+    n_bytes = sum(map(len, model.written)) - sum(map(len, stored))
+    found = {
+        "records": len(new),
+        "bytes": n_bytes + sum(map(len, new)) + FIELD_OVERHEAD_BYTES * len(new),
+    }
+    for state, is_after in after.items():
+        found[state] = int(is_after[model.changed].sum()) - int(before[state][known].sum())
+    return found
 
 
 def count_record(

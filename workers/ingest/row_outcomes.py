@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from calibrant.input.labels import MAX_NAMED
 from calibrant_server.workers.ingest.entries import Places
-from calibrant_server.workers.ingest.retained_record import (
+from calibrant_server.workers.join.outcomes import (
     CONFLICT,
     DUPLICATE,
     EXPIRED,
     FULL,
     GONE,
-    MAX_RATINGS_OF_CLASS,
     NEW,
     REVISED,
     STALE,
 )
+from calibrant_server.workers.join.ragged import Ints
+from calibrant_server.workers.join.record_format import MAX_RATINGS_OF_CLASS
 from calibrant_server.workers.store.batch_records import BatchRecord, RowError
 
 
@@ -57,23 +61,36 @@ class RowOutcomes:
             "rejected": record.rejected + n_errors,
         } | ({} if self.joined is None else {"joined": self.joined, "waiting": self.waiting or 0})
 
-    def count_labels(self, joined: int, waiting: int) -> None:
-        """Add rows of labels with and without their prediction."""
-        self.joined = (self.joined or 0) + joined
-        self.waiting = (self.waiting or 0) + waiting
+    @classmethod
+    def of(cls, outcome: Ints, is_of_rows: bool) -> RowOutcomes:
+        """Return the outcomes of an entry's facts.
 
-    def note(self, column: str, row: int | None, result: str) -> None:
-        """Record the result of one row; without a row number, that of the entry."""
-        if result == NEW:
-            self.n += 1
-        elif result == DUPLICATE:
-            self.duplicates += 1
-        elif result == STALE:
-            self.stale += 1
-        else:
-            pointer = f"/{column}" if row is None else f"/{column}/{row}"
-            rule, detail = _RULES[result]
-            self.errors.append({"pointer": pointer, "rule": rule, "detail": detail})
+        Parameters
+        ----------
+        outcome : of each fact (`workers/join/outcomes`)
+        is_of_rows : errors point to rows; a deletion has none
+        """
+        n = np.bincount(outcome, minlength=len(_RULES) + 3).tolist()
+        found = cls(n[NEW], n[DUPLICATE], n[STALE])
+        if sum(n) > n[NEW] + n[DUPLICATE] + n[STALE]:
+            for row in np.flatnonzero(~np.isin(outcome, (NEW, DUPLICATE, STALE))).tolist():
+                found.errors.append(_error(int(outcome[row]), row if is_of_rows else None))
+        return found
+
+    def count_labels(self, outcome: Ints, has_prediction: NDArray[np.bool_]) -> RowOutcomes:
+        """Count the rows of labels that are stored with and without their prediction."""
+        stored = np.isin(outcome, (NEW, DUPLICATE, STALE))
+        self.joined = int(np.count_nonzero(stored & has_prediction))
+        self.waiting = int(np.count_nonzero(stored & ~has_prediction))
+        return self
+
+
+def _error(outcome: int, row: int | None) -> RowError:
+    rule, detail = _RULES[outcome]
+    if row is None:
+        return {"pointer": "/id", "rule": rule, "detail": detail}
+    column = "revision" if outcome == REVISED else "ids"
+    return {"pointer": f"/{column}/{row}", "rule": rule, "detail": detail}
 
 
 _RULES = {

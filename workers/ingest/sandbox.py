@@ -30,7 +30,6 @@ from calibrant_server.workers.ingest.reduce import (
     numerics_at,
     reduce_entry,
 )
-from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
@@ -208,8 +207,7 @@ class DisposableReducer:
         if isinstance(reply, Rejected):
             raise EntryRejected(reply.kind, reply.detail, reply.violations)
         reduction = Reduction()
-        if reply.joined:
-            reduction.outcomes[entry.id] = RowOutcomes()
+        reduction.has_ids = reply.joined
         for key, packed in reply.deltas.items():
             reduction.deltas[key] = self._numerics.pane.unpack(packed)
         reduction.lifted = list(reply.lifted)
@@ -249,7 +247,7 @@ def reply_to(entry: IngestEntry, config: ModelConfig, numerics: Numerics) -> Rep
         lifted = reduction.lifted + _lifted(deltas, numerics)
         return Reduced(
             n,
-            bool(reduction.outcomes),
+            reduction.has_ids,
             reduction.touched,
             {key: delta.pack() for key, delta in (deltas | reduction.deltas).items()},
             [claim for _, claim in reduction.claims],

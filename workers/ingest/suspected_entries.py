@@ -68,7 +68,7 @@ class SuspectedEntries:
         except EntryRejected as error:
             item.judge(error)
         else:
-            depends = reduction.outcomes or any(key.slice for key in reduction.touched)
+            depends = reduction.has_ids or any(key.slice for key in reduction.touched)
             if depends or entry.is_side or entry.kind == DELTA:
                 # It is harmless. Its changes depend on records and slices, which only the worker reads; or it adds rows to a delta,
                 # or those of a delta.

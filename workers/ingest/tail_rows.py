@@ -24,12 +24,10 @@ from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Columns
 from calibrant.core.float32 import Narrowed, narrow_scores
-from calibrant.core.hashing import U64, hash_names
+from calibrant.core.hashing import U64
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, ROWS_TOGETHER
 from calibrant.core.stored_batch import StoredBatch
-from calibrant_server.workers.ingest.retained_prediction import scores_of
-from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.tail_cancelling import uncancelled
 from calibrant_server.workers.ingest.tail_format import has_names, pack_rows, unpack_rows
 from calibrant_server.workers.ingest.tail_ranges import RowRange, unpack_small, unpack_together
@@ -109,46 +107,6 @@ class TailRows:
             batch.unit_hash,
             np.full(n, None, dtype=object) if batch.cases is None else batch.cases,
             dict(batch.slices or {}),
-        )
-
-    @classmethod
-    def of_records(
-        cls, records: Sequence[tuple[str, RetainedRecord]], task: str, sign: int, part: int
-    ) -> TailRows:
-        """Return the rows of retained predictions that count, all of one sign."""
-        rows = [(name, each, each.prediction) for name, each in records if each.prediction]
-        n = len(rows)
-        numbers: list[int] = []
-        for i, (_, each, _) in enumerate(rows):
-            totals = each.totals
-            for class_index in sorted(totals) if len(totals) > 1 else totals:
-                if totals[class_index]:
-                    numbers += (i, class_index, totals[class_index])
-        ratings = np.array(numbers, np.int64).reshape(-1, 3).T
-        units = [one.unit if one.unit is not None else one.case for _, _, one in rows]
-        ids = hash_names([name for name, _, _ in rows])
-        unit_hashes = ids.copy()
-        grouped = [row for row, unit in enumerate(units) if unit is not None]
-        unit_hashes[grouped] = hash_names([str(units[row]) for row in grouped])
-        slices: dict[str, NDArray[Any]] = {}
-        for i, (_, _, one) in enumerate(rows):
-            for key, value in one.slices:
-                slices.setdefault(key, np.full(n, None, dtype=object))[i] = value
-        return cls(
-            task,
-            scores_of([one for _, _, one in rows]),
-            Ratings(*(np.ascontiguousarray(column) for column in ratings)),
-            np.array([one.is_logits for _, _, one in rows]),
-            np.full(n, sign),
-            np.full(n, part),
-            np.array([1.0 if one.weight is None else one.weight for _, _, one in rows]),
-            np.array([_source(one.unit, one.case) for _, _, one in rows]),
-            np.ones(n, np.bool_),
-            np.array([UNKNOWN if each.delay is None else each.delay for _, each, _ in rows]),
-            ids,
-            unit_hashes,
-            np.array([one.case for _, _, one in rows] + [None], dtype=object)[:-1],
-            slices,
         )
 
     @classmethod
@@ -378,10 +336,6 @@ class TailRows:
                 self.task, self.scores[rows], True, Ratings(none, none, none)
             ).probabilities
         return replace(self, logits=logits, scores=scores)
-
-
-def _source(unit: str | None, case: str | None) -> int:
-    return 3 if unit is not None else 1 if case is None else _NAMED
 
 
 def _mixed_units(rows: TailRows) -> Iterator[Ints]:

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from calibrant_server.workers.ingest.retained_record import RecordError, RetainedRecord
+from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.retained_store import TALLIES, count_record, scanned
+from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys, with_tenant
 from calibrant_server.workers.store.model_config import ModelConfig

@@ -15,7 +15,7 @@ from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort
 from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import RecordError
+from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.lifecycle.cold_moves import DayMoves
 from calibrant_server.workers.lifecycle.compaction import Compaction
 from calibrant_server.workers.lifecycle.due_times import DueTimes, min_age_s, next_due_s

@@ -19,10 +19,10 @@ from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day
 from calibrant_server.workers.ingest.stored_panes import read_pane
+from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort, find_hooks
 from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit, FencingToken

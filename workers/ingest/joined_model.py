@@ -1,0 +1,214 @@
+"""Join of the facts of one model in a group: its changed records, units and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.routing import ALL_ROWS, MICROSECONDS
+from calibrant_server.workers.ingest.changed_rows import ChangedRows
+from calibrant_server.workers.ingest.record_rows import rows_of_records
+from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.join.facts import EntryFacts, Facts
+from calibrant_server.workers.join.join import EMPTY, join
+from calibrant_server.workers.join.ragged import Ints
+from calibrant_server.workers.join.records import Records
+from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.watermarks import Watermarks
+
+Group = tuple[int, str]
+Mask = NDArray[np.bool_]
+
+
+class StoredRecords(Protocol):
+    """Records of one model, and members of its units, as stored."""
+
+    config: ModelConfig
+    marks: Watermarks
+
+    @property
+    def kept_from_us(self) -> int: ...
+
+    def stored(self, names: Sequence[str]) -> list[bytes | None]: ...
+
+    def unit_members(self, groups: list[Group]) -> dict[Group, list[str]]: ...
+
+
+class JoinedModel:
+    """Records before and after some entries, the rows that change, and the members of units.
+
+    Attributes
+    ----------
+    ids : of the facts, each once
+    stored : bytes of their records before, None of ids without one
+    is_known : bool (n,), which have a record
+    """
+
+    def __init__(self, source: StoredRecords, entries: Sequence[EntryFacts]) -> None:
+        self.config = source.config
+        self.marks = source.marks
+        self.entries = entries
+        self._source = source
+        self.facts = Facts.together(entries)
+        self.ids = self.facts.ids
+        self.stored = source.stored(self.ids)
+        self.is_known = np.fromiter(
+            (each is not None for each in self.stored), np.bool_, len(self.ids)
+        )
+        before = Records.read([each or EMPTY for each in self.stored])
+        self.joined = join(self.facts, before, self.is_known, source.kept_from_us)
+
+    @property
+    def before(self) -> Records:
+        """Records before the entries."""
+        return self.joined.before
+
+    @property
+    def after(self) -> Records:
+        """Records after the entries."""
+        return self.joined.after
+
+    @cached_property
+    def changed(self) -> Ints:
+        """Places of the records that differ from the store's."""
+        return np.flatnonzero(self.joined.is_changed)
+
+    @cached_property
+    def written(self) -> list[bytes]:
+        """Stored bytes of the changed records."""
+        records = self.after.write()
+        return [records[i] for i in self.changed.tolist()]
+
+    @cached_property
+    def place(self) -> Ints:
+        """Place of each id's prediction in `after.predictions`, also of a deleted one; -1 without one."""
+        return np.where(self.before.prediction >= 0, self.before.prediction, self.after.prediction)
+
+    @cached_property
+    def units(self) -> dict[Group, list[str]]:
+        """Changed ids of units of several rows, by time slice and unit."""
+        return self._changed_units[1]
+
+    @cached_property
+    def members_before(self) -> dict[Group, list[str]]:
+        """Stored members of these units."""
+        return self._source.unit_members(list(self.units))
+
+    @cached_property
+    def members(self) -> dict[Group, list[str]]:
+        """Members of these units from now on."""
+        before = self.members_before
+        return {
+            key: list(dict.fromkeys([*before.get(key, []), *names]))
+            for key, names in self.units.items()
+        }
+
+    @cached_property
+    def _changed_units(self) -> tuple[list[int], dict[Group, list[str]]]:
+        """Places of changed ids that are units of their own, and the ids of the others by unit.
+
+        A pane before the retention is deleted and its records will be: nothing is subtracted from it any more.
+        """
+        some = self.changed[self.place[self.changed] >= 0]
+        predictions = self.after.predictions.take(self.place[some])
+        kept = predictions.event_us >= self._source.kept_from_us
+        starts = self._starts(predictions.event_us)
+        singles: list[int] = []
+        units: dict[Group, list[str]] = {}
+        for i, start, names in zip(
+            some[kept].tolist(), starts[kept].tolist(), predictions.take(np.flatnonzero(kept)).names(), strict=True
+        ):  # fmt: skip
+            if names.group is None:
+                singles.append(i)
+            else:
+                units.setdefault((start, names.group), []).append(self.ids[i])
+        return singles, units
+
+    def _starts(self, event_us: Ints) -> Ints:
+        pane_s = self.config.pane_s
+        starts: Ints = event_us // (pane_s * MICROSECONDS) * pane_s
+        return starts
+
+    def changes(self) -> Iterator[ChangedRows]:
+        """Yield old and new rows of every unit that changed, by time slice."""
+        place = dict(zip(self.ids, range(len(self.ids)), strict=True))
+        members = dict.fromkeys(name for names in self.members.values() for name in names)
+        own = [*self._changed_units[0], *(place[name] for name in members if name in place)]
+        others = [name for name in members if name not in place]
+        chosen = np.array(own, np.int64)
+        lost = [self._by_start(self.ids, self.before, chosen, -1)]
+        gained = [self._by_start(self.ids, self.after, chosen, 1)]
+        if others:
+            unchanged = Records.read([each or EMPTY for each in self._source.stored(others)])
+            every = np.arange(len(others))
+            lost.append(self._by_start(others, unchanged, every, -1))
+            gained.append(self._by_start(others, unchanged, every, 1))
+        for start in sorted({start for each in (*lost, *gained) for start in each}):
+            yield ChangedRows(self.config, start, _together(lost, start), _together(gained, start))
+
+    def _by_start(
+        self, ids: Sequence[str], records: Records, chosen: Ints, sign: int
+    ) -> dict[int, TailRows]:
+        """Return the rows of records that count, by the start of their time slice."""
+        counts = records.has_prediction & ~records.is_deleted
+        chosen = chosen[counts[chosen]]
+        starts = self._starts(records.predictions.event_us[records.prediction[chosen]])
+        return {
+            start: rows_of_records(ids, records, chosen[starts == start], self.config.task, sign)
+            for start in np.unique(starts).tolist()
+        }
+
+    def newly_predicted(self) -> dict[int, list[str]]:
+        """Return the ids that have newly received their prediction, by the start of their pane, if it is not sealed."""
+        after = self.after
+        new = np.flatnonzero(
+            self.joined.is_changed & ~self.before.has_prediction & after.has_prediction
+        )
+        return self._ids_by_start(new, self.marks.sealed_to)
+
+    @property
+    def n_erased(self) -> int:
+        """Number of ids that are newly deleted."""
+        new = self.joined.is_changed & self.after.is_deleted & ~self.before.is_deleted
+        return int(np.count_nonzero(new))
+
+    @property
+    def has_raters(self) -> bool:
+        """Whether a changed record has ratings of named raters."""
+        return bool(self.joined.is_changed[self.after.ratings.row].any())
+
+    def erased(self) -> dict[int, list[str]]:
+        """Return the ids whose prediction was deleted, by the start of their time slice."""
+        new = self.joined.is_changed & self.after.is_deleted & self.before.has_prediction
+        return self._ids_by_start(np.flatnonzero(new), None)
+
+    def _ids_by_start(self, chosen: Ints, least: int | None) -> dict[int, list[str]]:
+        starts = self._starts(self.after.predictions.event_us[self.place[chosen]])
+        found: dict[int, list[str]] = {}
+        for i, start in zip(chosen.tolist(), starts.tolist(), strict=True):
+            if least is None or start >= least:
+                found.setdefault(start, []).append(self.ids[i])
+        return found
+
+    def panes_of(self, entry: str) -> set[PaneKey]:
+        """Return the panes of the predictions whose records change and are named by an entry."""
+        named = {name for each in self.entries if each.entry == entry for name in each.ids}
+        own = [i for i in self.changed.tolist() if self.ids[i] in named and self.place[i] >= 0]
+        predictions = self.after.predictions.take(self.place[np.array(own, np.int64)])
+        starts = self._starts(predictions.event_us).tolist()
+        key, generation = self.config.key, self.config.generation
+        return {
+            PaneKey(key, generation, name, start)
+            for start, names in zip(starts, predictions.names(), strict=True)
+            for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in names.slices))
+        }
+
+
+def _together(parts: Sequence[dict[int, TailRows]], start: int) -> TailRows | None:
+    some = [each[start] for each in parts if start in each]
+    return TailRows.together(some) if some else None

@@ -1,0 +1,236 @@
+"""Predictions as records store them, as columns over their bytes; scores and names are read where they are needed.
+
+A prediction never changes, but its record does with every label. Its bytes are therefore copied as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.float32 import Narrowed
+from calibrant_server.workers.join.ragged import Bytes, Ints, starts_of, table_at
+from calibrant_server.workers.join.record_format import (
+    CASE,
+    DIVIDED,
+    LOGITS,
+    NARROW,
+    NUMBER,
+    PREDICTION,
+    SLICED,
+    UNIT,
+    WEIGHTED,
+    RecordError,
+)
+
+Mask = NDArray[np.bool_]
+Slices = tuple[tuple[str, str], ...]
+_TEXTS = UNIT | CASE | SLICED
+_DESCRIBED = LOGITS | NARROW | WEIGHTED | _TEXTS
+
+
+class Names(NamedTuple):
+    """Unit, case and slices of a prediction."""
+
+    unit: str | None = None
+    case: str | None = None
+    slices: Slices = ()
+
+    @property
+    def group(self) -> str | None:
+        """Name of the unit that rows of this unit, or else of this case, share; None if the row is a unit of its own."""
+        if self.unit is not None:
+            return f"u{self.unit}"
+        return None if self.case is None else f"c{self.case}"
+
+
+_UNNAMED = Names()
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predictions over the bytes in which they are stored.
+
+    Attributes
+    ----------
+    data : uint8, bytes of many records
+    start, n_bytes : int64 (n,), where each prediction is
+    flags : int64 (n,), of a record's head
+    is_divided : bool (n,); the scores are followed by their sum
+    n_scores, n_slices : int64 (n,)
+    event_us : int64 (n,), microseconds since the epoch
+    sent : uint64 (n,), digest of what was sent
+    """
+
+    data: Bytes
+    start: Ints
+    n_bytes: Ints
+    flags: Ints
+    is_divided: Mask
+    n_scores: Ints
+    n_slices: Ints
+    event_us: Ints
+    sent: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @classmethod
+    def read(cls, data: Bytes, start: Ints, end: Ints, heads: NDArray[np.void]) -> Predictions:
+        """Return the predictions of records with these heads, each to the end of its record.
+
+        Raises
+        ------
+        RecordError, IndexError
+            A record is too short.
+        """
+        fixed = table_at(data, start, PREDICTION)
+        found = cls(
+            data,
+            start,
+            end - start,
+            heads["flags"].astype(np.int64) & _DESCRIBED,
+            heads["format"] == DIVIDED,
+            heads["n_scores"].astype(np.int64),
+            heads["n_slices"].astype(np.int64),
+            fixed["event_us"].astype(np.int64),
+            fixed["sent"].copy(),
+        )
+        if (found.names_at > end).any():
+            raise RecordError("received a record that is too short")
+        return found
+
+    def take(self, index: Ints) -> Predictions:
+        """Return some predictions over the same bytes."""
+        return Predictions(self.data, *(getattr(self, name)[index] for name in _COLUMNS))
+
+    @classmethod
+    def together(cls, parts: Sequence[Predictions]) -> Predictions:
+        """Concatenate predictions over one array of their bytes."""
+        if len(parts) == 1:
+            return parts[0]
+        first = starts_of(np.array([len(each.data) for each in parts]))
+        starts = [each.start + at for each, at in zip(parts, first.tolist(), strict=True)]
+        rest = (np.concatenate([getattr(each, name) for each in parts]) for name in _COLUMNS[1:])
+        data = np.concatenate([each.data for each in parts])
+        return cls(data, np.concatenate(starts), *rest)
+
+    @property
+    def is_logits(self) -> Mask:
+        """Which scores are logits."""
+        return (self.flags & LOGITS).astype(np.bool_)
+
+    @property
+    def is_narrow(self) -> Mask:
+        """Which scores take four bytes."""
+        return (self.flags & NARROW).astype(np.bool_)
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """Weights, float64 (n,); nan for none."""
+        found = np.full(len(self), np.nan)
+        own = np.flatnonzero(self.flags & WEIGHTED)
+        found[own] = self._numbers(own, self.weight_at[own])
+        return found
+
+    @cached_property
+    def narrowed(self) -> tuple[NDArray[np.float64], Narrowed]:
+        """Scores as they were filled, float64 (n, n_classes), and how they narrow (`calibrant.core.float32`).
+
+        Raises
+        ------
+        ValueError
+            Rows have different numbers of scores, or are divided by a number that is no sum of probabilities.
+        """
+        sizes = np.unique(self.n_scores)
+        if len(sizes) > 1:
+            raise ValueError(f"received rows of {' and '.join(map(str, sizes.tolist()))} scores")
+        n, n_scores = len(self), int(sizes[0]) if len(sizes) else 0
+        narrow, scores = np.zeros((n, n_scores), np.float32), np.empty((n, n_scores))
+        some = np.flatnonzero(self.is_narrow)
+        narrow[some] = self._table(some, np.dtype(("<f4", (n_scores,))))
+        totals = self._totals()
+        wide = np.flatnonzero(~self.is_narrow)
+        scores[some] = narrow[some].astype(np.float64) / totals[some, None]
+        scores[wide] = self._table(wide, np.dtype(("<f8", (n_scores,))))
+        return scores, (self.is_narrow, narrow, totals)
+
+    def names(self) -> list[Names]:
+        """Return unit, case and slices of each prediction."""
+        found = [_UNNAMED] * len(self)
+        own = np.flatnonzero(self.flags & _TEXTS)
+        if not len(own):
+            return found
+        data, starts = self.data.tobytes(), self.names_at[own].tolist()
+        ends, flags, n_slices = (
+            (self.start + self.n_bytes)[own].tolist(),
+            self.flags[own].tolist(),
+            self.n_slices[own].tolist(),
+        )
+        known: dict[tuple[bytes, int, int], Names] = {}
+        for i, at, end, flag, n in zip(own.tolist(), starts, ends, flags, n_slices, strict=True):
+            key = data[at:end], flag & _TEXTS, n
+            if key not in known:
+                known[key] = _names_of(*key)
+            found[i] = known[key]
+        return found
+
+    @property
+    def sum_at(self) -> Ints:
+        """Where the sum of each is, if it has one."""
+        return self.start + PREDICTION.itemsize + self.n_scores * np.where(self.is_narrow, 4, 8)
+
+    @property
+    def weight_at(self) -> Ints:
+        """Where the weight of each is, if it has one."""
+        return self.sum_at + NUMBER.itemsize * self.is_divided
+
+    @property
+    def names_at(self) -> Ints:
+        """Where unit, case and slices of each begin."""
+        return self.weight_at + NUMBER.itemsize * (self.flags & WEIGHTED).astype(np.bool_)
+
+    def _totals(self) -> NDArray[np.float64]:
+        totals = np.ones(len(self))
+        own = np.flatnonzero(self.is_divided)
+        totals[own] = self._numbers(own, self.sum_at[own])
+        if not ((totals > 0.5) & (totals < 2.0)).all():
+            raise ValueError("received probabilities that are divided by no sum of probabilities")
+        return totals
+
+    def _numbers(self, own: Ints, at: Ints) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = self.data[at[:, None] + np.arange(NUMBER.itemsize)].view(
+            NUMBER
+        )[:, 0]
+        return found
+
+    def _table(self, own: Ints, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+        at = self.start[own] + PREDICTION.itemsize
+        table = self.data[at[:, None] + np.arange(dtype.itemsize)]
+        found: NDArray[np.generic] = table.view(dtype.base).reshape(len(own), *dtype.shape)
+        return found
+
+
+_COLUMNS = ("start", "n_bytes", "flags", "is_divided", "n_scores", "n_slices", "event_us", "sent")
+
+
+def _names_of(data: bytes, flags: int, n_slices: int) -> Names:
+    n_texts = bool(flags & UNIT) + bool(flags & CASE) + (2 * n_slices if flags & SLICED else 0)
+    texts, at = [], 0
+    for _ in range(n_texts):
+        end = at + 1 + data[at]
+        if end > len(data):
+            raise RecordError(f"received {len(data)} bytes of names; expected at least {end}")
+        texts.append(data[at + 1 : end].decode())
+        at = end
+    n_first = bool(flags & UNIT) + bool(flags & CASE)
+    return Names(
+        texts[0] if flags & UNIT else None,
+        texts[n_first - 1] if flags & CASE else None,
+        tuple(zip(texts[n_first::2], texts[n_first + 1 :: 2], strict=True)),
+    )

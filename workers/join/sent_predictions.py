@@ -1,0 +1,143 @@
+"""Rows of a batch with ids, as records store them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch
+from calibrant.core.float32 import narrow_scores
+from calibrant.kernel.digests import digests_of
+from calibrant_server.workers.join.predictions import Predictions
+from calibrant_server.workers.join.ragged import Bytes, Ints, places, starts_of
+from calibrant_server.workers.join.record_format import (
+    CASE,
+    COUNT,
+    LOGITS,
+    NARROW,
+    NUMBER,
+    PREDICTION,
+    SLICED,
+    UNIT,
+    WEIGHTED,
+)
+
+
+def sent_predictions(batch: Batch, received_ms: int, sent: Batch | None = None) -> Predictions:
+    """Return the rows of a batch; one without event times has the time of receipt.
+
+    Parameters
+    ----------
+    sent : the batch as the client sent it, where slices were renamed: repeats are recognised by it
+    """
+    times = batch.event_times
+    event_us = np.full(batch.n, received_ms * 1000) if times is None else times
+    n, n_scores = batch.scores.shape
+    fits, narrow, totals = narrow_scores(batch.scores, np.full(n, batch.is_logits))
+    flags, names = _names(batch)
+    lengths = np.fromiter(map(len, names), np.int64, n)
+    is_divided, n_weights = fits & (totals != 1.0), int(batch.weights is not None)
+    width = n_scores * np.where(fits, 4, 8)
+    n_bytes = PREDICTION.itemsize + width + NUMBER.itemsize * (is_divided + n_weights) + lengths
+    data = np.empty(int(n_bytes.sum()), np.uint8)
+    found = Predictions(
+        data,
+        starts_of(n_bytes),
+        n_bytes,
+        _flags(batch) | flags | np.where(fits, NARROW, 0),
+        is_divided,
+        np.full(n, n_scores),
+        np.full(n, len(batch.slices or {})),
+        event_us,
+        digests_of_rows(sent or batch).view(np.uint64)[:, 0],
+    )
+    _put_numbers(found, batch, narrow, totals)
+    data[places(found.names_at, lengths)] = np.frombuffer(b"".join(names), np.uint8)
+    return found
+
+
+def _flags(batch: Batch) -> int:
+    return (LOGITS if batch.is_logits else 0) | (0 if batch.weights is None else WEIGHTED)
+
+
+def _put_numbers(
+    rows: Predictions, batch: Batch, narrow: NDArray[np.float32], totals: NDArray[np.float64]
+) -> None:
+    """Write times, digests, scores, sums and weights."""
+    data, scores_at = rows.data, rows.start + PREDICTION.itemsize
+    head = np.empty(batch.n, PREDICTION)
+    head["event_us"], head["sent"] = rows.event_us, rows.sent
+    _put(data, rows.start, head)
+    some, wide, own = (
+        np.flatnonzero(each) for each in (rows.is_narrow, ~rows.is_narrow, rows.is_divided)
+    )
+    _put(data, scores_at[some], narrow[some].astype("<f4"))
+    _put(data, scores_at[wide], batch.scores[wide].astype("<f8"))
+    _put(data, rows.sum_at[own], totals[own].astype(NUMBER))
+    if batch.weights is not None:
+        _put(data, rows.weight_at, batch.weights.astype(NUMBER))
+
+
+def _put(data: Bytes, at: Ints, table: NDArray[np.generic]) -> None:
+    if len(at):
+        rows = np.ascontiguousarray(table).view(np.uint8).reshape(len(at), -1)
+        data[at[:, None] + np.arange(rows.shape[1])] = rows
+
+
+def _names(batch: Batch) -> tuple[int, list[bytes]]:
+    """Return the flags of the names that a batch has, and the bytes of each row's."""
+    flags, columns = 0, []
+    for flag, column in ((UNIT, batch.units), (CASE, batch.cases)):
+        if column is not None:
+            flags |= flag
+            columns.append(_encoded(column.tolist()))
+    for key in sorted(batch.slices or {}):
+        flags |= SLICED
+        columns.append([*_encoded([key]) * batch.n])
+        columns.append(_encoded((batch.slices or {})[key].tolist()))
+    if not columns:
+        return 0, [b""] * batch.n
+    return flags, list(map(b"".join, zip(*columns, strict=True)))
+
+
+def _encoded(names: list[str]) -> list[bytes]:
+    """Return each name after its length."""
+    different = {}
+    for name in set(names):
+        text = str(name).encode()
+        different[name] = bytes([len(text)]) + text
+    return [different[name] for name in names]
+
+
+def digests_of_rows(batch: Batch) -> NDArray[np.uint8]:
+    """Return eight bytes per row that identify its content, excluding the default event time: uint8 (n, 8)."""
+    ratings = batch.ratings
+    table = np.empty(len(ratings.row), COUNT)
+    table["class_index"], table["n"] = ratings.class_index, ratings.count
+    packed, ends = table.tobytes(), np.cumsum(np.bincount(ratings.row, minlength=batch.n))
+    at = [0, *(ends * COUNT.itemsize).tolist()]
+    form = b"l" if batch.is_logits else b"p"
+    width = batch.scores.itemsize * batch.scores.shape[1]
+    scores = batch.scores.tobytes()
+    rows = [
+        scores[width * i : width * (i + 1)] + form + packed[at[i] : at[i + 1]] + other
+        for i, other in enumerate(_other_columns(batch))
+    ]
+    return digests_of(rows, 8)
+
+
+def _other_columns(batch: Batch) -> list[bytes]:
+    """Return what a row's digest contains of weight, event time, unit, case and slices."""
+    columns = (batch.weights, batch.event_times, batch.units, batch.cases)
+    if all(column is None for column in columns) and not batch.slices:
+        return [b"\0" * len(columns)] * batch.n
+    texts = [""] * batch.n
+    for column in columns:
+        if column is None:
+            texts = [text + "\0" for text in texts]
+        else:
+            values = column.tolist()
+            texts = [f"{text}\1{value}" for text, value in zip(texts, values, strict=True)]
+    for key, values in sorted((batch.slices or {}).items()):
+        texts = [f"{text}\2{key}\3{value}" for text, value in zip(texts, values, strict=True)]
+    return [text.encode() for text in texts]
