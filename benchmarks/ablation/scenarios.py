@@ -67,15 +67,6 @@ def _read_after_a_batch(service: Service) -> float:
     return _read(service)
 
 
-def _late_labels(service: Service) -> float:
-    """Return the CPU seconds of 2,000 predictions by id and of their labels."""
-    number = next(_numbers)
-    body = _columns(2000, number, ids=[f"{number}.{i}" for i in range(2000)])
-    labels = {"ids": body["ids"], "labels": body.pop("labels")}
-    used = _send(service, "/v1/models/late/predictions", body)
-    return used + _send(service, "/v1/models/late/labels", labels)
-
-
 def _large_posts(service: Service) -> float:
     path = "/v1/models/large/predictions"
     return sum(_send(service, path, _columns(10_000, next(_numbers))) for _ in range(3))
@@ -93,7 +84,6 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "small_posts": ("300 POSTs of 2 rows, 4 clients", (_nothing, _small_posts)),
     "many_posts": ("2,000 POSTs of 2 rows, 64 clients", (_nothing, _many_posts)),
     "large_posts": ("3 POSTs of 10,000 rows of 10 classes in JSON", (_nothing, _large_posts)),
-    "late_labels": ("2,000 predictions by id, then their labels", (_nothing, _late_labels)),
     "read_after_a_batch": (
         "GET metrics of two weeks after a batch",
         (_two_weeks, _read_after_a_batch),

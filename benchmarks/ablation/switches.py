@@ -19,10 +19,6 @@ def _constant(value: Any) -> Callable[[Any], Any]:
     return lambda _: lambda *args, **named: value
 
 
-def _without_columns(reads: Any) -> Any:
-    return lambda loop, by_columns=False: reads(loop, by_columns=False)
-
-
 def _one_by_one(_: Any) -> Any:
     return lambda several, make: [None] * len(several)
 
@@ -90,11 +86,6 @@ SWITCHES = {
             "service.ingest.plain_columns:json_columns.read": _constant(None),
             "service.ingest.plain_columns:json_columns.read_lines": _constant(None),
         },
-    ),
-    "first-labels": Switch(
-        "first labels of plain predictions joined by columns",
-        "late_labels",
-        {"workers.ingest.partition_loop:PartitionLoop._reads": _without_columns},
     ),
     "kernel": Switch("panes filled in C", "large_posts", environment={"CALIBRANT_KERNEL": "off"}),
 }
