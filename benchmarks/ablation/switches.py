@@ -59,11 +59,6 @@ SWITCHES = {
             "workers.ingest.tail_rows:unpack_together": _constant(None),
         },
     ),
-    "first-shares": Switch(
-        "shares of tenants in the thread of first queries",
-        "read_after_a_batch",
-        {"workers.queries.first_shares:FirstShares.has": _constant(True)},
-    ),
     "small-batches": Switch(
         "small JSON bodies read, checked and packed in C",
         "small_posts",

@@ -2,9 +2,9 @@
 
 A tenant that sends many queries at once delays no other tenant's. One thread serves only the first query of each tenant (and
 service process): while it waits for the result, its further ones are in the second queue, where tenants take turns. So a
-first query waits neither behind the queries of a busy tenant nor for the one that is being computed. While several tenants have
-queries, the first ones of each have a part of that thread's time (`first_shares`): more of them are further ones. Several service processes
-may have a first query of the same tenant: where several threads serve first queries, one of them at a time serves a tenant.
+first query waits neither behind the further queries of a busy tenant nor for one of these that is being computed: at most for one first
+query of each other tenant. Several service processes may have a first query of the same tenant: where several threads serve first queries,
+one of them at a time serves a tenant.
 
 A fit of seconds must not delay fast results, nor occupy every worker when it is requested repeatedly meanwhile. So a worker
 that takes a slow query without a cached result moves it to the queue of slow ones, which one thread of each process
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -33,7 +32,6 @@ from calibrant_server.workers.queries.ask import (
     result_digest,
 )
 from calibrant_server.workers.queries.compute import Compute
-from calibrant_server.workers.queries.first_shares import FirstShares
 from calibrant_server.workers.queries.query_queue import MAX_QUERIES
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import tenant_of
@@ -55,7 +53,6 @@ class QueryServer:
         self._compute = compute
         self._served_first: set[str] = set()
         self._computing: set[tuple[str, str]] = set()
-        self._shares = FirstShares()
         self._changing = threading.Lock()
 
     def threads(
@@ -127,25 +124,17 @@ class QueryServer:
             serve(replace(request, wait_s=request.wait_s - waited_s))
 
     def _first(self, request: QueryRequest) -> None:
-        """Serve the first query of a tenant.
-
-        It is a further one if another thread serves one of the tenant, from another service process, or if first queries of the tenant
-        have used more than their share of the time.
-        """
+        """Serve the first query of a tenant; a further one if another thread serves one of the tenant, from another service process."""
         tenant = tenant_of(request.side.model)
-        has_share = self._shares.has(tenant)
         with self._changing:
-            is_further = tenant in self._served_first or not has_share
-            if not is_further:
-                self._served_first.add(tenant)
+            is_further = tenant in self._served_first
+            self._served_first.add(tenant)
         if is_further:
             self._push(self._keys.more_queries, replace(request, earlier=max(request.earlier, 1)))
             return
-        started = time.thread_time()
         try:
             self._quick(request)
         finally:
-            self._shares.charge(tenant, time.thread_time() - started)
             with self._changing:
                 self._served_first.discard(tenant)
 
