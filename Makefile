@@ -36,7 +36,7 @@ help:
 	@echo "make bench-peers  CPU of related packages on the same arrays, from rows and from state"
 	@echo "make openapi    write openapi/openapi.json from the app"
 	@echo "make recorded   record the responses of tests/recorded again, with ARGS=labels only of scenarios so named"
-	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
+	@echo "make bench-drift  scenarios of users: how soon the rule of change finds them, how often it is wrong; continues an interrupted run"
 	@echo "make guarantees  simulate every promise of intervals and nulls; write docs/guarantees.md"
 	@echo "make kernel     build the kernel that fills panes, with the system's C compiler"
 	@echo "make wheels     build the distribution for Linux and macOS into dist/, with a compiler that pip installs"
@@ -156,7 +156,7 @@ bench-scale: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 bench-drift: $(VENV)/dev.stamp
-	@$(BIN)/python -m benchmarks.drift_table $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.drift.table $(ARGS)
 
 guarantees: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.guarantees.run $(ARGS)

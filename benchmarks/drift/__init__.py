@@ -1,0 +1,1 @@
+"""How soon the verdict finds changes of users' scenarios, and how often it is wrong."""

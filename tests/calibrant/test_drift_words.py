@@ -1,0 +1,157 @@
+"""The word of calibration, the power of the rule of change, and the shift of scores: hand values and simulated models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.drift.days import normal_logits, simulate, tempered
+from benchmarks.drift.detector import calibration_words
+from calibrant.drift.calibration import (
+    BinnedError,
+    Judgement,
+    held_word,
+    judge,
+    selection_of,
+)
+from calibrant.drift.change import Effects
+from calibrant.drift.occupancy_shift import psi, shift_of
+from calibrant.drift.power import Monitor, SimulatedChange, change_shift, points_shift
+from calibrant.drift.unit_tables import UnitTable
+
+LEVEL = 1.0 / 3650.0
+
+
+def table_of(n=400.0, gap=0.0, bins=15):
+    weight = np.full(bins, n / bins)
+    confidence = weight * (np.arange(bins) + 0.5) / bins
+    correct = np.clip(confidence + gap * weight, 0.0, weight)
+    return UnitTable(weight, confidence, correct, weight, weight)
+
+
+@pytest.mark.parametrize("bins", [1, 3, 15])
+def test_the_null_quantile_is_at_least_the_simulated_one(bins):
+    noise = np.random.default_rng(bins).uniform(0.002, 0.01, bins)
+    drawn = np.abs(np.random.default_rng(0).normal(size=(400_000, bins)) * noise).sum(1)
+    found = BinnedError(np.array(0.0), noise, np.array(1.0))
+    for level in (0.05, 0.001):
+        share = (drawn > found.null_quantile(level)).mean()
+        assert 0.3 * level < share < 1.12 * level
+
+
+@pytest.mark.parametrize("gaps", [np.zeros(15), np.full(15, 0.01), np.eye(15)[4] * 0.1])
+def test_the_upper_limit_misses_the_true_error_at_most_one_time_in_twenty(gaps):
+    noise = np.full(15, 0.0012)
+    true = np.abs(gaps).sum() / 15
+    error = np.abs(np.random.default_rng(0).normal(gaps / 15, noise, (4000, 15))).sum(1)
+    found = BinnedError(error, np.tile(noise, (4000, 1)), np.full(4000, 1.0))
+    assert (found.upper < true).mean() <= 0.06
+
+
+def test_words_of_clear_tables():
+    assert judge(table_of(49.0)).word == "unknown" and judge(table_of(49.0)).limit is None
+    assert judge(table_of(6000.0)).word == "good"
+    off = judge(table_of(400.0, 0.3))
+    assert off.word == "off" and off.at_once and 0.02 < off.limit < off.error
+    between = judge(table_of(400.0, 0.03))
+    assert between.word == "unknown" and between.n_more > 0
+    assert judge(table_of(6000.0, 0.04), tolerance=0.05).word != "off"
+
+
+def test_more_variance_between_cohorts_needs_a_larger_error():
+    table = table_of(1500.0, 0.09)
+    assert judge(table).word == "off" and judge(table, phi=6.0).word == "unknown"
+
+
+def test_a_word_turns_after_two_cohorts():
+    off, good = Judgement("off", 0.1, 0.2, 0.1, 100.0), Judgement("good", 0.0, 0.0, 0.0, 100.0)
+    assert held_word("good", "good", off) == "good" and held_word("good", "off", off) == "off"
+    assert held_word("off", "off", good) == "off" and held_word("off", "good", good) == "good"
+    at_once = Judgement("off", 0.5, 0.6, 0.1, 100.0, at_once=True)
+    assert held_word("good", "good", at_once) == "off"
+
+
+def test_calibrated_models_are_never_off_and_wrong_ones_are_from_the_second_day():
+    off, good = calibration_words(simulate(np.random.default_rng(0), 20, 60))
+    assert not off.any() and good[:, 40:].mean() > 0.2
+    wrong = simulate(np.random.default_rng(0), 20, 10, lambda p, day: 0.35 + 0.3 * p, normal_logits(4.0))  # fmt: skip
+    off, good = calibration_words(wrong)
+    assert off[:, 1:].all() and not good.any()
+
+
+def test_selection_of_labels_has_bounds():
+    table = table_of(400.0)
+    full = np.full((2, 15), 27)
+    assert not selection_of(table, full).is_partial
+    few = np.stack([np.full(15, 270), np.full(15, 27)])
+    wide = UnitTable(
+        table.weight, table.confidence, table.correct, table.squared, 10 * table.weight
+    )
+    found = selection_of(wide, few)
+    # 9 of 10 units are unlabelled: the worst labels give .9 · max(p, 1 − p) on average over the bins.
+    p = (np.arange(15) + 0.5) / 15
+    assert found.bounds == pytest.approx((0.0, 0.9 * np.maximum(p, 1 - p).mean()))
+    by_score = np.stack([np.full(15, 100), np.repeat([99, 99, 99, 99, 85], 3)])
+    assert selection_of(table, by_score).differs and selection_of(table, by_score).is_partial
+
+
+def monitor(n_before, per_day=200):
+    days = simulate(np.random.default_rng(0), 50, 30)
+    columns = [each.mean(axis=(0, 1)) * per_day / 200 for each in (days.weight, days.confidence)]
+    typical = UnitTable(columns[0], columns[1], columns[1], columns[0], columns[0])
+    empty = Monitor(typical, LEVEL, n_before, np.zeros(7), np.ones(7))
+    return Monitor(typical, LEVEL, n_before, n_before * empty.variance, np.ones(7))
+
+
+def test_power_grows_with_days_and_volume():
+    change = SimulatedChange(slope=0.625)
+    power = [monitor(n).power(change_shift(monitor(n).typical, change)) for n in (5, 10, 20, 60)]
+    assert power == sorted(power) and power[-1] > 0.95 and power[0] < 0.1
+    assert monitor(4).power(change_shift(monitor(4).typical, change)) == 0.0
+    assert monitor(30).armed_in == 0 and 0 < monitor(7).armed_in < 10
+    assert monitor(30, 10).armed_in is None
+    assert monitor(60).smallest_points < monitor(10).smallest_points
+
+
+def test_the_predicted_delay_is_near_the_simulated_median():
+    from benchmarks.drift.detector import first_change
+
+    change = SimulatedChange(slope=0.625)
+    delay = first_change(simulate(np.random.default_rng(1), 60, 60, tempered(1.6, 30))) - 29
+    assert 0.5 * np.median(delay) <= monitor(30).delay(change) <= 2.0 * np.median(delay)
+
+
+def test_shifts_are_mean_effects_of_outcomes():
+    typical = monitor(30).typical
+    exact = simulate(np.random.default_rng(2), 1, 400, tempered(1.6)).effects
+    mean = exact.errors[0].sum(0) / exact.variance[0].sum(0)
+    np.testing.assert_allclose(change_shift(typical, SimulatedChange(slope=0.625))[:2], mean[:2], atol=0.05)  # fmt: skip
+    level = points_shift(typical, 0.05)[0]
+    assert level == pytest.approx(-0.05 * typical.n_units / monitor(30).variance[0], rel=0.02)
+
+
+def test_scores_that_shift_are_found_and_others_are_not():
+    shifted = simulate(np.random.default_rng(0), 10, 33, scores=normal_logits(shift=1.0, at=30))
+    found = [shift_of(each, [day % 7 for day in range(33)]) for each in shifted.occupancy]
+    assert all(each.is_shifted and 29 <= each.start <= 31 for each in found)
+    same = simulate(np.random.default_rng(1), 10, 60).occupancy
+    assert not any(shift_of(each[:day]).is_shifted for each in same for day in range(20, 61, 5))
+
+
+def test_scores_of_weekends_are_compared_with_weekends():
+    scores = lambda rng, shape, day: normal_logits(2.0, 0.8 * (day % 7 >= 5))(rng, shape, day)  # noqa: E731
+    days = simulate(np.random.default_rng(0), 5, 49, scores=scores).occupancy
+    assert not any(shift_of(each, [day % 7 for day in range(49)]).is_shifted for each in days)
+
+
+def test_few_days_have_no_shift_and_psi_is_symmetric():
+    assert shift_of(np.full((7, 15), 10.0)) is None
+    one, other = np.array([10.0, 30.0]), np.array([20.0, 20.0])
+    assert psi(one, other) == pytest.approx(psi(other, one)) and psi(one, one) == 0.0
+
+
+def test_empty_cohorts_do_not_count():
+    days = np.full((20, 15), 20.0)
+    gaps = np.insert(days, [3, 9], np.zeros((2, 15)), axis=0)
+    assert shift_of(days) == shift_of(gaps)
+    assert Effects.of(gaps, gaps / 2, gaps / 2).variance[3].max() == 0.0
