@@ -149,6 +149,10 @@ def score(
     delimiter: Delimiter = None,
     decimal: Decimal = ".",
     ignore_label: IgnoreLabel = None,
+    normalize: Annotated[
+        bool,
+        typer.Option("--normalize", help="divide each row of probabilities by its sum"),
+    ] = False,
     salt: Salt = None,
 ) -> None:
     """Evaluate the calibration of predictions in files. No server is needed.
@@ -169,7 +173,7 @@ def score(
     roles = ColumnRoles(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
         None if classes is None else tuple(classes.split(",")), text_format(na, delimiter, decimal),
-        ignored_labels(ignore_label),
+        ignored_labels(ignore_label), normalize,
     )  # fmt: skip
     settings = EvaluationSettings(metrics, bins, policy, scope, ci, tolerance, days, compat)
     try:

@@ -79,6 +79,7 @@ def subject(data: ScoredData) -> list[tuple[str, str]]:
         rows.append(("Rows", text))
     if data.is_logits and look_like_probabilities(data.batch.scores):
         rows.append(("Warning", LOOKS_LIKE_PROBABILITIES))
+    rows += [("Scores", text) for text in data.batch.notes.sentences()]
     if data.classes:
         rows.append(("Classes", ", ".join(data.classes)))
     return rows

@@ -205,7 +205,7 @@ def _content(name: str, column: Any) -> Content:
     if isinstance(column, np.ndarray):
         if column.dtype.kind == "M":
             column = np.char.add(np.datetime_as_string(column.astype("datetime64[us]")), "Z")
-        if name in NUMBERS or column.dtype.kind in "biu":
+        if name in NUMBERS or column.dtype.kind in "iu":
             return np.array(column, dtype=np.int64 if column.dtype.kind == "b" else column.dtype)
         column = column.tolist()
     return json.dumps([_plain(each) for each in column]).encode()

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from calibrant.input.number_text import number_of
 
+_TRUTH = {"false": 0, "true": 1}
 _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 
 
@@ -61,13 +62,16 @@ def class_places(classes: Sequence[str]) -> dict[str, int]:
     return places
 
 
-def class_index(text: str, places: Mapping[str, int], are_names: bool) -> int | None:
+def class_index(
+    text: str, places: Mapping[str, int], are_names: bool, n_classes: int | None = None
+) -> int | None:
     """Return the class that a text means; None if it is none.
 
     Parameters
     ----------
     places : of `class_places`
     are_names : whether labels are names only, as `has_numbers` decides
+    n_classes : number of classes; of two, truth values are labels
 
     Examples
     --------
@@ -75,9 +79,13 @@ def class_index(text: str, places: Mapping[str, int], are_names: bool) -> int | 
     (1, 1)
     >>> class_index("0", class_places(["1", "2"]), True) is None
     True
+    >>> class_index("True", {}, False, 2), class_index("True", {}, False, 3)
+    (1, None)
     """
     if text in places:
         return places[text]
+    if n_classes == 2 and not are_names and text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
     number = _canonical(text)
     if number is None:
         return None

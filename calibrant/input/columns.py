@@ -82,7 +82,7 @@ class InputColumns:
             if name not in KNOWN:
                 detail = f"Received field {str(name)[:60]!r}; expected one of {', '.join(KNOWN)}."
                 raise CalibrationInputError.at(f"/{str(name)[:60]}", "unknown_field", detail)
-            if isinstance(column, np.ma.MaskedArray):
+            if isinstance(column, np.ma.MaskedArray) and name != "labels":
                 detail = "Received a masked array; expected plain values. Fill in or leave out masked rows."
                 raise CalibrationInputError.at(f"/{name}", "list", detail)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from calibrant.core.documents import Extra, Result
 
 POSSIBLY_ONE_HOT = "possibly_one_hot"
+_WARNINGS = {
+    POSSIBLY_ONE_HOT: "every row of labels has one 1 and else 0 (possibly_one_hot): if that marks the class, pass its index; "
+    "as they are, they count as ratings of the classes 0 and 1"
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,32 @@ class InputNotes:
         found = self.to_dict()
         own = result.get("warnings") or []
         return result | found | ({"warnings": [*own, *self.warnings]} if self.warnings else {})
+
+    def sentences(self) -> list[str]:
+        """Return what is not as usual, a sentence each."""
+        return sentences_of(self.to_dict())
+
+
+def sentences_of(about: Mapping[str, Any]) -> list[str]:
+    """Return what the notes in a result say.
+
+    Examples
+    --------
+    >>> sentences_of({"n_adjusted": 2, "n": 5})
+    ['2 values outside [0, 1] by rounding were set to the bound']
+    """
+    found = []
+    if about.get("n_adjusted"):
+        found.append(
+            f"{about['n_adjusted']:,} values outside [0, 1] by rounding were set to the bound"
+        )
+    if about.get("n_normalised"):
+        most = about["largest_deviation"]
+        found.append(
+            f"{about['n_normalised']:,} rows were divided by their sum, off from 1 by up to {most:.3g}"
+        )
+    found += [_WARNINGS[each] for each in about.get("warnings") or () if each in _WARNINGS]
+    return found
 
 
 NO_NOTES = InputNotes()

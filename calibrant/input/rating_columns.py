@@ -196,8 +196,9 @@ class LabelColumn:
 def _plain_labels(column: Any) -> Any:
     """Return labels as `Lists`, an array of at most two axes or a list; masked values are None."""
     if isinstance(column, np.ma.MaskedArray):
-        masked: Any = column.astype(object)
-        column = masked.filled(None)
+        mask = np.ma.getmaskarray(column)
+        column = np.array(column.data, object)
+        column[mask] = None
     if isinstance(column, np.ndarray) and column.ndim > 2:
         detail = f"Received {described(column)} for labels; expected one class per row, (n,), or one per reader, (n, n_readers)."
         raise CalibrationInputError.at("/labels", "shape", detail)

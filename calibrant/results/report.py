@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from calibrant.input.notes import sentences_of
 from calibrant.metrics import is_error
 from calibrant.metrics.estimate import Estimate, number
 from calibrant.printing import html_table, text_table
@@ -135,23 +136,7 @@ class Report(Mapping[str, Estimate]):
         if self.n_units_split:
             about = "about " if self.about.get("n_units_split_estimated") else ""
             caption += f"\nunits split over batches or panes: {about}{self.n_units_split:,}; each part counts as a unit of its own"
-        return caption + self._alterations
-
-    @property
-    def _alterations(self) -> str:
-        """What was altered in the rows as they were read, a line each."""
-        about, lines = self.about, [""]
-        if about.get("n_adjusted"):
-            lines.append(
-                f"{about['n_adjusted']:,} values outside [0, 1] by rounding, set to the bound"
-            )
-        if about.get("n_normalised"):
-            lines.append(
-                f"{about['n_normalised']:,} rows divided by their sum, off by up to {number(about['largest_deviation'])}"
-            )
-        if about.get("warnings"):
-            lines.append(f"warnings: {', '.join(about['warnings'])}")
-        return "\n".join(lines)
+        return "\n".join([caption, *sentences_of(self.about)])
 
     def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         header = (

@@ -18,6 +18,7 @@ class ColumnRoles:
     classes : names of the classes
     form : of the cells
     ignored : labels that mean no label
+    normalize : divide each row of probabilities by its sum
     """
 
     scores: str | None = None
@@ -32,3 +33,4 @@ class ColumnRoles:
     classes: tuple[str, ...] | None = None
     form: TextFormat = DEFAULT_FORMAT
     ignored: tuple[int, ...] = ()
+    normalize: bool = False

@@ -50,10 +50,14 @@ class KnownClasses:
     ----------
     names : of the classes; empty for indices
     ignored : numbers that mean no label
+    n_classes : number of classes; of two, truth values are labels
     """
 
-    def __init__(self, names: Sequence[str], ignored: Sequence[int] = ()) -> None:
+    def __init__(
+        self, names: Sequence[str], ignored: Sequence[int] = (), n_classes: int | None = None
+    ) -> None:
         self.names, self._ignored = list(names), frozenset(ignored)
+        self.n_classes = n_classes
         self.places, self.are_names = class_places(names), has_numbers(names)
 
     def is_ignored(self, text: str) -> bool:
@@ -78,7 +82,7 @@ def _class_index(
 ) -> int | None:
     if classes.is_ignored(text):
         return None
-    found = class_index(text, classes.places, classes.are_names)
+    found = class_index(text, classes.places, classes.are_names, classes.n_classes)
     if found is not None:
         return found
     if text.lower() in OFTEN_MISSING:

@@ -41,7 +41,8 @@ class RowColumns:
         names = self._classes
         if names is None and len(scores) > 1:
             names = classes_of(scores)
-        known = KnownClasses(names or (), self._ignored)
+        width = sum(1 if each.ndim == 1 else each.shape[1] for each in found.values())
+        known = KnownClasses(names or (), self._ignored, max(width, 2))
         return found | {name: self._labels(name, known) for name in labels}
 
     def _labels(self, name: str, known: KnownClasses) -> Any:

@@ -83,7 +83,7 @@ def read_scored(
         else scores,
         "labels": class_indices(
             labels,
-            KnownClasses(classes or (), roles.ignored),
+            KnownClasses(classes or (), roles.ignored, max(scores.shape[1], 2)),
             files.label_table,
             label_name,
             raters,
@@ -97,7 +97,7 @@ def read_scored(
     if weights is not None:
         columns["weights"] = weights
     try:
-        batch = read_arrays(**columns)
+        batch = read_arrays(**columns, normalize=roles.normalize)
     except CalibrationInputError as error:
         raise files.located(error, is_logits, score_names, label_name) from error
     if not batch.row_total.any():

@@ -118,12 +118,12 @@ def _text(value: Any) -> str | None:
     """Return a value as text, None for a null; a float that is a whole number as that number.
 
     >>> [_text(value) for value in ("cat", 3, 3.0, float("nan"), None, True, "")]
-    ['cat', '3', '3', None, None, '1', '']
+    ['cat', '3', '3', None, None, 'true', '']
     """
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return None
     if isinstance(value, bool):
-        return str(int(value))
+        return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
