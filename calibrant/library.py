@@ -22,6 +22,7 @@ from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
     accepted_options,
     filled,
+    filled_view,
     labelled_batch,
     map_options,
     reject_unused_edges,
@@ -104,12 +105,11 @@ def evaluate(
     """
     slugs = slugs_of(metrics, options)
     batch = labelled_batch(locals())
-    pane = filled(batch, accumulators_for(slugs))
     pane_query = PaneQuery(
         bins, binning, edges, raters, min_count, scope, ci, accepted_options(options, slugs)
     )
     reject_unused_edges(pane_query, slugs)
-    return report_of(View(pane, pane_query, batch), slugs)
+    return report_of(filled_view(batch, pane_query, slugs), slugs)
 
 
 def reliability(
@@ -156,9 +156,9 @@ cases, classes, ignore_label, normalize : as in `evaluate`
     ([0.2, 0.85], [0.0, 1.0])
     """
     batch = labelled_batch(locals())
-    pane = filled(batch, accumulators_for(["ece"]))
     pane_query = PaneQuery(bins, binning, edges, raters, min_count, scope, ci)
-    return ReliabilityTable(batch.notes.added_to(reliability_of(View(pane, pane_query, batch))))
+    view = filled_view(batch, pane_query, ["ece"])
+    return ReliabilityTable(batch.notes.added_to(reliability_of(view)))
 
 
 def fit_temperature(

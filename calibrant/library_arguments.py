@@ -15,10 +15,12 @@ from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
 from calibrant.input.arrays import read_arrays
 from calibrant.metrics import (
     DEFAULT_METRICS,
     Metric,
+    accumulators_for,
     chosen,
     requested,
 )
@@ -133,6 +135,12 @@ def filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
     for part in split_batch(batch):
         pane.fill_batch(part)
     return pane
+
+
+def filled_view(batch: Batch, pane_query: PaneQuery, slugs: Iterable[str]) -> View:
+    """Return a view of rows, with a pane of what these metrics read and the cells of the query's own scope."""
+    scope = pane_query.scope_for(PaneSpec(batch.task, batch.n_classes))
+    return View(filled(batch, accumulators_for(["ece", *slugs], scope)), pane_query, batch)
 
 
 def map_options(method: str, given: dict[str, Any]) -> Options:

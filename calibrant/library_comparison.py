@@ -21,13 +21,12 @@ from calibrant.inference.metrics_differences import differences_of
 from calibrant.inference.pairing import paired
 from calibrant.library_arguments import (
     accepted_options,
-    filled,
+    filled_view,
     labelled_batch,
     reject_unused_edges,
     slugs_of,
 )
 from calibrant.library_of_panes import report_of, view_of
-from calibrant.metrics import accumulators_for
 from calibrant.results import Comparison
 
 # What the scores of the second model are called, by the name that the first model's have.
@@ -102,11 +101,7 @@ classes, ignore_label, normalize, options : as in `evaluate`
         bins, binning, edges, raters, min_count, scope, ci, accepted_options(options, slugs)
     )
     reject_unused_edges(pane_query, slugs)
-    accumulators = accumulators_for(slugs)
-    views = [
-        View(filled(batch, accumulators), pane_query, batch)
-        for batch in (paired(mine), paired(theirs))
-    ]
+    views = [filled_view(batch, pane_query, slugs) for batch in (paired(mine), paired(theirs))]
     return _comparison(views[0], views[1], slugs)
 
 

@@ -186,11 +186,17 @@ class _SquaresByUnit:
         return self._all_four(squared, power=2)
 
 
+def _distinct(units: Ints, n_units: int) -> int:
+    found = np.zeros(n_units, np.bool_)
+    found[units] = True
+    return int(np.count_nonzero(found))
+
+
 def _count_units(batch_sums: BatchSums) -> Ints:
     """Return the columns of the block `units`, (4, policies)."""
     correct_ratings, weighted = batch_sums.correct_ratings, batch_sums.weights > 0
     result = np.full((len(UNIT_COUNTS), N_POLICIES), batch_sums.n, np.int64)
-    result[1] = len(np.unique(batch_sums.unit_index[weighted]))
+    result[1] = _distinct(batch_sums.unit_index[weighted], batch_sums.n_units)
     is_top = correct_ratings.class_index == batch_sums.top_class[correct_ratings.row]
     rated = np.ones(len(correct_ratings.row), bool)
     for policy, chosen in enumerate(
@@ -199,7 +205,7 @@ def _count_units(batch_sums: BatchSums) -> Ints:
         counted = chosen & weighted[correct_ratings.row]
         for column, own in ((2, is_top), (3, ~is_top)):
             units = batch_sums.unit_index[correct_ratings.row[counted & own]]
-            result[column, policy] = len(np.unique(units))
+            result[column, policy] = _distinct(units, batch_sums.n_units)
     return result
 
 

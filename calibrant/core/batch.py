@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -244,7 +244,7 @@ class Batch:
         good = np.flatnonzero(~violations.bad_rows(complete.n))
         return BatchResult(complete.take(good), violations.found, good, complete.n)
 
-    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
+    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
         """Select predictions by index, keeping order and repeats. Boolean masks are accepted."""
         index = np.arange(self.n)[index]
         starts = np.append(0, np.cumsum(np.bincount(self.ratings.row, minlength=self.n)))
@@ -253,6 +253,20 @@ class Batch:
         row = np.repeat(np.arange(len(index)), length)
         selected = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
         ratings = Ratings(row, self.ratings.class_index[selected], self.ratings.count[selected])
+        return self._selected(index, ratings)
+
+    def part(self, start: int, stop: int) -> Self:
+        """Return consecutive predictions, without copying their columns."""
+        first, last = np.searchsorted(self.ratings.row, [start, stop])
+        ratings = Ratings(
+            self.ratings.row[first:last] - start,
+            self.ratings.class_index[first:last],
+            self.ratings.count[first:last],
+        )
+        return self._selected(slice(start, stop), ratings)
+
+    def _selected(self, index: slice | NDArray[np.int64], ratings: Ratings) -> Self:
+        """Return the predictions at `index`, which have these ratings."""
         optional: dict[str, Any] = {
             name: _taken(getattr(self, name), index) for name in (*TEXTS, *_NUMBERS)
         }
@@ -348,5 +362,5 @@ class Batch:
         return batch_digest(self)
 
 
-def _taken(column: NDArray[Any] | None, index: NDArray[np.int64]) -> NDArray[Any] | None:
+def _taken(column: NDArray[Any] | None, index: slice | NDArray[np.int64]) -> NDArray[Any] | None:
     return None if column is None else column[index]

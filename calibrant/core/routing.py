@@ -118,12 +118,14 @@ def split_batch(batch: Batch) -> Iterator[Batch]:
     if batch.n <= ROWS_TOGETHER:
         yield batch
         return
+    if batch.unit_source not in ("unit", "case"):
+        for start in range(0, batch.n, ROWS_TOGETHER):
+            yield batch.part(start, min(start + ROWS_TOGETHER, batch.n))
+        return
+    order = np.argsort(batch.unit_hash, kind="stable")
+    hashes = batch.unit_hash[order]
     cuts = np.arange(ROWS_TOGETHER, batch.n, ROWS_TOGETHER)
-    order = np.arange(batch.n)
-    if batch.unit_source in ("unit", "case"):
-        order = np.argsort(batch.unit_hash, kind="stable")
-        hashes = batch.unit_hash[order]
-        cuts = np.unique(np.searchsorted(hashes, hashes[cuts]))
+    cuts = np.unique(np.searchsorted(hashes, hashes[cuts]))
     for rows in np.split(order, cuts[cuts > 0]):
         yield batch.take(rows)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,15 +41,13 @@ class SampledBatch(HashedBatch):
         assert self.hashes is not None and self.unit_hashes is not None
         return "id" if np.array_equal(self.hashes, self.unit_hashes) else "unit"
 
-    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> SampledBatch:
-        """Select the predictions at `index`, with their hashes."""
+    def _selected(self, index: slice | NDArray[np.int64], ratings: Ratings) -> Self:
         assert self.hashes is not None and self.unit_hashes is not None
-        bare = Batch(self.task, self.scores, self.is_logits, self.ratings, self.weights).take(index)
-        where = np.arange(self.n)[index]
-        return SampledBatch(
-            bare.task, bare.scores, bare.is_logits, bare.ratings, bare.weights,
-            hashes=self.hashes[where], unit_hashes=self.unit_hashes[where],
-        )  # fmt: skip
+        return replace(
+            super()._selected(index, ratings),
+            hashes=self.hashes[index],
+            unit_hashes=self.unit_hashes[index],
+        )
 
 
 @dataclass(frozen=True)

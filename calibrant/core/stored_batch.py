@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.batch import Batch
+from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Columns
 from calibrant.core.hashing import U64, mix
 
@@ -82,12 +83,8 @@ class StoredBatch(HashedBatch):
             return self.unit_hash
         return mix(self.unit_hash ^ mix(self.parts.astype(np.uint64)))
 
-    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> StoredBatch:
-        """Select rows by index, with their hashes and batch numbers."""
-        rows = np.arange(self.n)[index]
+    def _selected(self, index: slice | NDArray[np.int64], ratings: Ratings) -> Self:
         columns: Columns = {
-            name: getattr(self, name)[rows] for name in ("hashes", "unit_hashes", "parts")
+            name: getattr(self, name)[index] for name in ("hashes", "unit_hashes", "parts")
         }
-        taken = super().take(index)
-        assert isinstance(taken, StoredBatch)
-        return replace(taken, **columns)
+        return replace(super()._selected(index, ratings), **columns)

@@ -116,6 +116,19 @@ class View(HistogramView):
         self.reject_histograms()
         return self.cells_of(self.scope)
 
+    def grid_cells(self) -> Cells:
+        """Return `cells` as the pane has them, where it does: these are few, whatever the number of rows.
+
+        Raises
+        ------
+        NoResultError
+            As `cells`.
+        """
+        self.reject_histograms()
+        if self._is_on_grid(self.scope):
+            return self._stored_cells(self.scope)[1]
+        return self.cells_of(self.scope)
+
     def table(self) -> Table:
         """Return the query's bins of its scope. Plain histograms count if they have this kind, policy and edges.
 
@@ -162,8 +175,8 @@ class View(HistogramView):
     def binned_classes(self, binning: str, bins: int) -> list[Table]:
         """Return the `class_tables` under another binning than the query's."""
         scopes = [f"class:{k}" for k in range(self.spec.n_classes)]
-        is_exact = not self.is_raw and bins in self.spec.class_grid.exact_bins
-        if binning == "equal_width" and is_exact and self.spec.keeps_all_classes:
+        is_exact = all(self._gives_bins(scope, bins) for scope in scopes)
+        if binning == "equal_width" and is_exact:
             for scope, grouped in zip(scopes, self._grouped_classes(bins), strict=True):
                 self._made.setdefault(("grouped", scope, bins), grouped)
         return [self.binned(scope, binning, bins) for scope in scopes]
@@ -226,6 +239,29 @@ class View(HistogramView):
         """
         return self.once(("cells", scope), lambda: self._cells_of(scope))
 
+    def _is_on_grid(self, scope: str) -> bool:
+        """Whether the cells of a scope are read from the pane: always without rows, else where it was filled with them."""
+        if not self.is_raw:
+            return True
+        kind, _, name = scope.partition(":")
+        if kind == "class" and int(name) not in self.spec.stored_classes:
+            return False
+        by_class = kind == "class" or (kind == "all" and self.spec.keeps_all_classes)
+        stored = "classes" if by_class else "all_labels" if kind == "all" else kind
+        return stored in self.pane.names and self.pane.keeps(stored)
+
+    def _gives_bins(self, scope: str, bins: int) -> bool:
+        """Whether the pane gives equal-width bins exactly, so that they need no pass over the rows."""
+        return self._is_on_grid(scope) and bins in self.spec.grid_for(scope).exact_bins
+
+    def _grouped(self, scope: str, bins: int) -> Cells:
+        """Return the cells of a scope in equal-width bins."""
+        if self.is_raw and self._gives_bins(scope, bins):
+            places, cells = self._stored_cells(scope)
+            grid = self.spec.grid_for(scope)
+            return cells.grouped(grid.bins(bins, self.pane_query.edges)[places], bins)
+        return self.cells_of(scope).grouped(self._width_bins(scope, bins), bins)
+
     def _cells_of(self, scope: str) -> Cells:
         if self.batch_sums is not None:
             if self._splits_ties:
@@ -259,10 +295,7 @@ class View(HistogramView):
             raise NoResultError(
                 "bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly"
             )
-        grouped = self.once(
-            ("grouped", scope, bins),
-            lambda: self.cells_of(scope).grouped(self._width_bins(scope, bins), bins),
-        )
+        grouped = self.once(("grouped", scope, bins), lambda: self._grouped(scope, bins))
         for key in self._stored_keys(scope):
             grouped = with_histogram(grouped, self.pane.histograms.table(key), bins)
         return self._discarding(grouped, np.arange(bins + 1) / bins)

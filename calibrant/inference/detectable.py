@@ -37,7 +37,7 @@ def detectable(view: View, times: float = 1.0) -> Result:
     """
     nothing = {"n_effective": None, "intercept": None, "slope": None, "local_error": None}
     try:
-        cells = view.cells()
+        cells = view.grid_cells()
         effect = _effect(view)
         table = view.table().cells
     except NoResultError as rejection:

@@ -93,7 +93,8 @@ def fill(
         workspace = Workspace(spec, only)
     hashes = np.empty(batch.n, np.uint64) if _hashes_rows(batch) else None
     rows = _rows(batch, _arrays(batch, hashes, with_cases), workspace)
-    rows.hashes_rows = hashes is not None
+    # A pane of some accumulators has no digest.
+    rows.hashes_rows, rows.needs_digest = hashes is not None, only is None
     if workspace.library.calibrant_kernel_fill(
         workspace.handle, ctypes.byref(rows), workspace.n_touched
     ):

@@ -82,6 +82,7 @@ class KernelRows(ctypes.Structure):
         *((name, _Int) for name in ("unit_from_row", "digest_source")),
         ("pointers", _Pointer * len(POINTERS)),
         ("hashes_rows", _Int),
+        ("needs_digest", _Int),
         ("digest", ctypes.c_uint64 * 2),
     ]
 

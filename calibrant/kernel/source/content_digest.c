@@ -17,8 +17,7 @@ static void make_keys(uint64_t *high, uint64_t *low, int64_t n_classes)
 
 static uint64_t prediction_hash(const Workspace *workspace, const Batch *batch, int64_t row)
 {
-    const int64_t n_classes = workspace->model.n_classes;
-    uint64_t state = hash_scores(batch->scores + row * n_classes, n_classes), ratings = 0;
+    uint64_t state = workspace->score_hash[row], ratings = 0;
     for (int64_t i = workspace->first_entry[row]; i < workspace->first_entry[row + 1]; i++)
         ratings += mix((uint64_t)batch->rating_class[i] * 0x1F123BB5u + (uint64_t)batch->rating_count[i]);
     return mix(state ^ ratings);

@@ -62,6 +62,16 @@ static void locate_classes(Workspace *workspace, int lane)
     }
 }
 
+/* Whether any block reads the positions of every class's probability. */
+static int reads_classes(const Workspace *workspace)
+{
+    static const int blocks[] = {CLASSES_CELLS, ALL_LABELS_CELLS, LABEL_BINS_BINS, REPLICATES_CLASSES, REPLICATES_UNIT_PRODUCTS};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        if (is_wanted(&workspace->tables[blocks[i]]))
+            return 1;
+    return 0;
+}
+
 static void fill_row(Workspace *workspace, const Batch *batch, int lane)
 {
     const Row *row = &workspace->tile.rows[lane];
@@ -109,7 +119,7 @@ static void fill_tile(Workspace *workspace, const Batch *batch)
     if (workspace->tile.n == 0)
         return;
     complete_tile(workspace, batch);
-    for (int lane = 0; lane < workspace->tile.n; lane++)
+    for (int lane = 0; reads_classes(workspace) && lane < workspace->tile.n; lane++)
         locate_classes(workspace, lane);
     if (is_wanted(&workspace->tables[TEMPERATURE_CURVE]))
         fill_temperature(workspace, (int)batch->has_units);
@@ -154,7 +164,8 @@ static Row start_row(const Workspace *workspace, const Batch *batch, const Unit 
 static void fill_unit(Workspace *workspace, Batch *batch, const UnitRow *rows, int64_t n)
 {
     Unit unit = count_unit(workspace, batch, rows, n);
-    add_unit_to_digest(workspace, batch, rows, n);
+    if (batch->needs_digest)
+        add_unit_to_digest(workspace, batch, rows, n);
     for (int64_t i = 0; i < n; i++) {
         if (is_wanted(&workspace->tables[UNITS_BINS]))
             fill_occupancy(workspace, batch->probabilities + rows[i].row * workspace->model.n_classes, unit.n_rows);
@@ -183,6 +194,8 @@ static void fill_tables(Workspace *workspace, Batch *batch)
 {
     start_sums(workspace);
     find_entries(workspace, batch);
+    if (batch->hashes_rows || batch->unit_from_row)
+        hash_all_scores(batch->scores, batch->n, workspace->model.n_classes, workspace->score_hash);
     for (int64_t row = 0; batch->hashes_rows && row < batch->n; row++)
         batch->prediction_hash[row] = prediction_hash(workspace, batch, row);
     order_by_unit(workspace, batch);

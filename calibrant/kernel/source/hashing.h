@@ -46,4 +46,22 @@ static inline uint64_t hash_scores(const double *scores, int64_t n_classes)
     return state;
 }
 
+enum { CHAINS = 8 };
+
+/* Hashes of rows (n, n_classes), eight at once: the chain of one row alone waits for each multiplication. */
+static inline void hash_all_scores(const double *scores, int64_t n, int64_t n_classes, uint64_t *hashes)
+{
+    int64_t row = 0;
+    for (; row + CHAINS <= n; row += CHAINS) {
+        const double *first = scores + row * n_classes;
+        uint64_t state[CHAINS] = {0};
+        for (int64_t k = 0; k < n_classes; k++)
+            for (int64_t i = 0; i < CHAINS; i++)
+                state[i] = mix(state[i] ^ bits_of(first[i * n_classes + k]));
+        memcpy(hashes + row, state, sizeof state);
+    }
+    for (; row < n; row++)
+        hashes[row] = hash_scores(scores + row * n_classes, n_classes);
+}
+
 #endif

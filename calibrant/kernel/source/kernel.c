@@ -118,6 +118,7 @@ EXPORTED void calibrant_kernel_free(Workspace *workspace)
     release(workspace->unit_bins);
     release(workspace->word_keys[0]);
     release(workspace->word_keys[1]);
+    free(workspace->score_hash);
     free(workspace->first_entry);
     free(workspace->order);
     free(workspace->row_digest[0]);
@@ -184,6 +185,8 @@ static int make_room(Workspace *workspace, int64_t n)
         return 1;
     const size_t rows = (size_t)n;
     workspace->capacity = 0;
+    free(workspace->score_hash);
+    workspace->score_hash = malloc(rows * sizeof *workspace->score_hash);
     free(workspace->first_entry);
     free(workspace->order);
     free(workspace->row_digest[0]);
@@ -192,7 +195,7 @@ static int make_room(Workspace *workspace, int64_t n)
     workspace->order = malloc(rows * sizeof *workspace->order);
     workspace->row_digest[0] = malloc(rows * sizeof **workspace->row_digest);
     workspace->row_digest[1] = malloc(rows * sizeof **workspace->row_digest);
-    if (!workspace->first_entry || !workspace->order || !workspace->row_digest[0] || !workspace->row_digest[1])
+    if (!workspace->score_hash || !workspace->first_entry || !workspace->order || !workspace->row_digest[0] || !workspace->row_digest[1])
         return 0;
     workspace->capacity = n;
     return 1;
@@ -328,8 +331,7 @@ EXPORTED void calibrant_kernel_narrow(const Narrowing *rows, uint8_t *fits, floa
 /* Write the hash of each of n rows of numbers. */
 EXPORTED void calibrant_kernel_hash_rows(const double *values, int64_t n, int64_t n_columns, uint64_t *hashes)
 {
-    for (int64_t i = 0; i < n; i++)
-        hashes[i] = hash_scores(values + i * n_columns, n_columns);
+    hash_all_scores(values, n, n_columns, hashes);
 }
 
 /* Write the values of several packed arrays. */

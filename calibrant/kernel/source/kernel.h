@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 10
+#define KERNEL_ABI 11
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
@@ -81,7 +81,7 @@ typedef struct {
     const double *weights;
     uint64_t *prediction_hash; /* written where `hashes_rows` */
     const uint64_t *unit_hash, *unit_key, *case_hash;
-    int64_t hashes_rows;
+    int64_t hashes_rows, needs_digest;
     uint64_t digest[2]; /* written: high and low half of the content digest */
 } Batch;
 

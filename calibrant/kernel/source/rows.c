@@ -163,7 +163,7 @@ static void complete_tile(Workspace *workspace, const Batch *batch)
         Row *row = &tile->rows[lane];
         int64_t index = row->index < 0 ? tile->rows[0].index : row->index;
         /* A row without a name by its scores alone, so that replicates do not differ in their labels by more than chance. */
-        uint64_t unit = batch->unit_from_row ? hash_scores(batch->scores + index * n_classes, n_classes) : batch->unit_hash[index];
+        uint64_t unit = batch->unit_from_row ? workspace->score_hash[index] : batch->unit_hash[index];
         row->replicate = (int64_t)(mix(unit ^ 0xA5A5A5A5u) >> 58);
         choose_majority(row);
         choose_single(row, batch->prediction_hash[index]);

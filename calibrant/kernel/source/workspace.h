@@ -85,6 +85,7 @@ struct Workspace {
     uint64_t *word_keys[2];                               /* of the digest: (head words and scores,), then (n_classes,) of ratings */
     /* By row of the batch; they grow with the largest batch. */
     int64_t capacity;
+    uint64_t *score_hash; /* (n,) */
     int64_t *first_entry; /* (n + 1,) */
     UnitRow *order;
     uint64_t *row_digest[2];
