@@ -29,6 +29,7 @@ from calibrant.core.cells import (
 from calibrant.core.errors import NoResultError as NoResultError
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.pane import Pane
+from calibrant.core.pane_cells import has_cells
 from calibrant.core.query import PaneQuery, policy_index
 from calibrant.core.view_histograms import HistogramView
 from calibrant.input.notes import NO_NOTES, InputNotes
@@ -176,7 +177,7 @@ class View(HistogramView):
         """Return the `class_tables` under another binning than the query's."""
         scopes = [f"class:{k}" for k in range(self.spec.n_classes)]
         is_exact = all(self._gives_bins(scope, bins) for scope in scopes)
-        if binning == "equal_width" and is_exact:
+        if binning == "equal_width" and is_exact and self.spec.keeps_all_classes:
             for scope, grouped in zip(scopes, self._grouped_classes(bins), strict=True):
                 self._made.setdefault(("grouped", scope, bins), grouped)
         return [self.binned(scope, binning, bins) for scope in scopes]
@@ -209,25 +210,35 @@ class View(HistogramView):
             return rank_groups(len(cells), bins)
         return equal_mass_groups(cells.weight, bins)
 
-    def bin_of_cells(self, scope: str, binning: str, bins: int) -> Ints:
-        """Return the bin of `binned` that each of `cells_of` is in, -1 for those in none; int64 (n_cells,)."""
-        table, cells = self.binned(scope, binning, bins), self.cells_of(scope)
-        used = cells.weight > 0
+    def cells_in_bins(
+        self, scope: str, binning: str, bins: int, *, of_rows: bool = False
+    ) -> tuple[Cells, Ints]:
+        """Return cells of a scope, and the bin of `binned` that each is in, -1 for those in none; int64 (n_cells,).
+
+        Parameters
+        ----------
+        of_rows : return `cells_of`, with one cell for each distinct score where there are rows
+        """
+        table = self.binned(scope, binning, bins)
         if binning == "equal_mass":
+            cells = self.cells_of(scope)
             place = np.zeros(len(cells), np.int64)
-            place[used] = self._mass_groups(cells.select(used), bins)
+            place[cells.weight > 0] = self._mass_groups(cells.select(cells.weight > 0), bins)
         else:
-            place = self._width_bins(scope, bins)
+            cells, place = self._width_bins(scope, bins, of_rows)
+        used = cells.weight > 0
         if len(table.cells):  # without bins no cell has weight
             used &= (table.cells.weight > 0)[place]
-        return np.where(used, place, -1)
+        return cells, np.where(used, place, -1)
 
-    def _width_bins(self, scope: str, bins: int) -> Ints:
-        """Return the equal-width bin of each of `cells_of`; int64 (n_cells,)."""
-        if self.batch_sums is not None:
-            return equal_width_bin(self.cells_of(scope).lower, bins, self.pane_query.edges)
-        grid = self.spec.grid_for(scope)
-        return grid.bins(bins, self.pane_query.edges)[self._stored_cells(scope)[0]]
+    def _width_bins(self, scope: str, bins: int, of_rows: bool = False) -> tuple[Cells, Ints]:
+        """Return cells of a scope, of the pane where these give the bins exactly, and their equal-width bins."""
+        edges = self.pane_query.edges
+        if self._gives_bins(scope, bins) and not (of_rows and self.is_raw):
+            places, cells = self._stored_cells(scope)
+            return cells, self.spec.grid_for(scope).bins(bins, edges)[places]
+        cells = self.cells_of(scope)
+        return cells, equal_width_bin(cells.lower, bins, edges)
 
     def cells_of(self, scope: str) -> Cells:
         """Return non-empty cells of a scope under the policy.
@@ -241,26 +252,11 @@ class View(HistogramView):
 
     def _is_on_grid(self, scope: str) -> bool:
         """Whether the cells of a scope are read from the pane: always without rows, else where it was filled with them."""
-        if not self.is_raw:
-            return True
-        kind, _, name = scope.partition(":")
-        if kind == "class" and int(name) not in self.spec.stored_classes:
-            return False
-        by_class = kind == "class" or (kind == "all" and self.spec.keeps_all_classes)
-        stored = "classes" if by_class else "all_labels" if kind == "all" else kind
-        return stored in self.pane.names and self.pane.keeps(stored)
+        return not self.is_raw or has_cells(self.pane, scope)
 
     def _gives_bins(self, scope: str, bins: int) -> bool:
         """Whether the pane gives equal-width bins exactly, so that they need no pass over the rows."""
         return self._is_on_grid(scope) and bins in self.spec.grid_for(scope).exact_bins
-
-    def _grouped(self, scope: str, bins: int) -> Cells:
-        """Return the cells of a scope in equal-width bins."""
-        if self.is_raw and self._gives_bins(scope, bins):
-            places, cells = self._stored_cells(scope)
-            grid = self.spec.grid_for(scope)
-            return cells.grouped(grid.bins(bins, self.pane_query.edges)[places], bins)
-        return self.cells_of(scope).grouped(self._width_bins(scope, bins), bins)
 
     def _cells_of(self, scope: str) -> Cells:
         if self.batch_sums is not None:
@@ -313,6 +309,10 @@ class View(HistogramView):
               for name in Cells.__dataclass_fields__)
         )  # fmt: skip
         return Table(emptied, edges, discarded)
+
+    def _grouped(self, scope: str, bins: int) -> Cells:
+        cells, place = self._width_bins(scope, bins)
+        return cells.grouped(place, bins)
 
     def _stored_cells(self, scope: str) -> tuple[Ints, Cells]:
         """Return the non-empty cells of a scope under the policy, and their places on its grid."""

@@ -206,9 +206,10 @@ def _replicates_of(view: View, tables: GapTables) -> tuple[ReplicateTables, BinS
         fine = class_tables(view, SCORE_BINS, _ANY)
     else:
         fine = tables_for(view, tables.scopes[0], SCORE_BINS, _ANY)
+    found = [view.cells_in_bins(scope, tables.binning, tables.bins) for scope in tables.scopes]
     shares = bin_shares(
-        [view.cells_of(scope) for scope in tables.scopes],
-        [view.bin_of_cells(scope, tables.binning, tables.bins) for scope in tables.scopes],
+        [cells for cells, _ in found],
+        [bins for _, bins in found],
         fine.bins,
         tables.weight.shape[1],
     )

@@ -65,8 +65,7 @@ def bins_of(view: View) -> Bins:
     """Return the bins of a view; the scores of a stored cell count as equal to their mean."""
     pane_query = view.pane_query
     table = view.table().cells
-    cells = view.cells_of(view.scope)
-    place = view.bin_of_cells(view.scope, pane_query.binning, pane_query.bins)
+    cells, place = view.cells_in_bins(view.scope, pane_query.binning, pane_query.bins, of_rows=True)
     used = place >= 0
     own = cells.select(used)
     squares = np.bincount(
