@@ -16,7 +16,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from calibrant.core.errors import CalibrationInputError
 from calibrant.quality_report.numbers import counted
 from calibrant.quality_report.page import load_report_template
-from calibrant.quality_report.pdf import load_pdf
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.problem_responses import problem_of
 from calibrant_server.service.pages import help_site, numbers
@@ -87,7 +86,6 @@ def load_templates() -> None:
     load_report_template()
     # The first report need not wait for the import of its figures either.
     import_module("calibrant.quality_report.figures")
-    load_pdf()
 
 
 def page(

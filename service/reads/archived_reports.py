@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from calibrant.quality_report import ReportContents
+from calibrant.quality_report import page
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import (
     AnswerLate,
@@ -47,7 +47,6 @@ from calibrant_server.workers.store.report_archive import (
 from calibrant_server.workers.store.unfinished_reports import UnfinishedReport
 from calibrant_server.workers.store.windows import rfc3339
 
-Write = Callable[[ReportContents], tuple[bytes, bytes]]
 # Of all panes of a report with their results, as the workers send them: a report holds them in memory about five times.
 MAX_PANES_BYTES = 17 << 20
 MAX_NUMBER = 1_000_000
@@ -99,9 +98,6 @@ class ArchivedReport(BaseModel):
     parameters: dict[str, Any]
     state_version: str
     sha256: str = Field(description="SHA-256 of the page.")
-    pdf_sha256: str | None = Field(
-        description="SHA-256 of the PDF; null if the service wrote none then."
-    )
     panes: list[ArchivedPane]
     stored_bytes: int
 
@@ -156,15 +152,12 @@ class MadeReport:
     name: str
 
 
-async def new_report(
-    read: ReadAccess, wanted: ArchivedParameters, by: str, write: Write
-) -> MadeReport:
+async def new_report(read: ReadAccess, wanted: ArchivedParameters, by: str) -> MadeReport:
     """Return a report, with the pane that the results of each slice are computed from.
 
     Parameters
     ----------
     by : who archives it
-    write : returns the page and the PDF of contents
 
     Raises
     ------
@@ -189,7 +182,7 @@ async def new_report(
             await unfinished.leave(name, slices.left, continues=bool(earlier.versions))
     if deleted or not slices.are_of(await read.config()):
         raise AnswerLate(CHANGED, retry_after_s=ResultUnfinishedError.retry_after_s)
-    made = await run_in_threadpool(_archived, report, wanted, slices.found, drift, by, write)
+    made = await run_in_threadpool(_archived, report, wanted, slices.found, drift, by)
     return MadeReport(report.config, made, name)
 
 
@@ -287,7 +280,6 @@ def _archived(
     found: dict[str, Any],
     drift: QueryResult,
     by: str,
-    write: Write,
 ) -> NewReport:
     panes = [_pane(name, each) for name, each in found.items()]
     results = {
@@ -301,7 +293,7 @@ def _archived(
         for each in panes
     ]
     contents = replace(contents, versions=[*contents.versions, *digests])
-    page, document = write(contents)
+    written = page(contents).encode()
     parameters = wanted.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"note"})
     made_of = [results, parameters, wanted.note, report.map_etag, [each.digest for each in panes]]
     identity = _digest(made_of)
@@ -314,12 +306,11 @@ def _archived(
         "slice": wanted.slice,
         "parameters": parameters,
         "state_version": results["metrics"]["state_version"],
-        "sha256": hashlib.sha256(page).hexdigest(),
-        "pdf_sha256": hashlib.sha256(document).hexdigest(),
+        "sha256": hashlib.sha256(written).hexdigest(),
         "panes": [_summary(each) for each in panes],
     }
     packed = [{**_summary(each), "pane": found[each.slice]["packed"]} for each in panes]
-    return NewReport(identity, summary, page, orjson.dumps({"panes": packed}), document)
+    return NewReport(identity, summary, written, orjson.dumps({"panes": packed}))
 
 
 def _summary(pane: ArchivedPane) -> PaneSummary:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 # estimated, on a slow core: 0.6 ms for a complete pane of few rows, or as much as the largest subgroup took.
 MAX_WORK, OF_A_RESULT = 650.0, 8.0
 OF_A_PANE, OF_A_SUBGROUP = 0.6, 24.0
-# The query `drift` reads the panes of the window again; then page and PDF are written.
+# The query `drift` reads the panes of the window again; then the page is written.
 OF_DRIFT, OF_THE_PAGE = 0.15, 300.0
 
 

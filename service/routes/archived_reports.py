@@ -6,7 +6,6 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from calibrant_server.service.engine import engine_errors, model_of
-from calibrant_server.service.figures.report import report_files
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
     Admin,
@@ -45,14 +44,10 @@ from calibrant_server.service.reads.frozen_maps import document, valid, who_is
 router = APIRouter(tags=["metrics"], default_response_class=Response)
 HTML, PDF = "text/html", "application/pdf"
 PANES = "application/vnd.calibrant.panes+json"
-NO_PDF = (
-    f"Received Accept: {PDF}; this report has no PDF, because it was archived before the service could write PDF files. Accept text/html "
-    "and print it."
-)
-ONE = success(ArchivedReport, "The report: its summary, its page, a PDF, or its panes", ETag="A report never changes.")  # fmt: skip
+NO_PDF = f"Received Accept: {PDF}, which was removed. Accept text/html and print the page: a browser saves it as PDF."
+ONE = success(ArchivedReport, "The report: its summary, its page, or its panes", ETag="A report never changes.")  # fmt: skip
 ONE["content"] |= {
     HTML: {"schema": {"type": "string"}},
-    PDF: {"schema": {"type": "string", "contentMediaType": PDF}},
     PANES: {"schema": {"type": "object"}},
 }
 
@@ -81,7 +76,7 @@ async def create_report(
     """
     wanted = valid(ArchivedParameters, await document(request, ingest))
     read = ReadAccess(model, request, caller)
-    made = await new_report(read, wanted, who_is(caller), report_files)
+    made = await new_report(read, wanted, who_is(caller))
     archive = connection.inbox.reports
     with engine_errors(), report_errors():
         number, is_new = await archive.add(made.config, made.report, settings.archive_bytes)
@@ -133,8 +128,10 @@ async def get_archived_report(
     connection: TheConnection,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Return an archived report by `Accept`: its summary, the page (HTML), a PDF, or its packed panes."""
-    media_type = negotiated(request, [JSON, HTML, PDF, PANES])
+    """Return an archived report by `Accept`: its summary, the page (HTML), or its packed panes."""
+    if request.headers.get("accept", "").strip().lower() == PDF:
+        raise NotAcceptable(NO_PDF)
+    media_type = negotiated(request, [JSON, HTML, PANES])
     config = await model_of(connection, caller, model)
     archive = connection.inbox.reports
     with engine_errors(), report_errors():
@@ -146,8 +143,6 @@ async def get_archived_report(
         }
         if names(entity_tags(request, "if-none-match"), headers["ETag"]):
             return Response(status_code=304, headers=headers)
-        if media_type == PDF and shown["pdf_sha256"] is None:
-            raise NotAcceptable(NO_PDF)
-        read = {HTML: archive.page, PDF: archive.pdf, PANES: archive.panes}.get(media_type)
+        read = {HTML: archive.page, PANES: archive.panes}.get(media_type)
         body = orjson.dumps(shown) if read is None else await read(config, report)
     return Response(body, 200, headers, media_type)

@@ -6,7 +6,7 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from calibrant_server.service.figures.report import draw_report
+from calibrant.quality_report import page
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.dependencies import TheReadAccess
@@ -43,7 +43,7 @@ async def get_report(read: TheReadAccess, query: Annotated[ReportParameters, Que
 
     async def render(body: bytes) -> bytes:
         found = orjson.loads(body)
-        return (await run_in_threadpool(lambda: draw_report(report.contents(found)))).encode()
+        return (await run_in_threadpool(lambda: page(report.contents(found)))).encode()
 
     return await read.reads.together(
         read.request, report.queries, lambda found: found, media_type, render

@@ -25,7 +25,7 @@ from tests.waiting import eventually
 URL = "/v1/models/kept"
 START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=6)
 WINDOW = {"from": START.isoformat(), "to": (START + timedelta(hours=4)).isoformat()}
-HTML, PDF, PANES = "text/html", "application/pdf", "application/vnd.calibrant.panes+json"
+HTML, PANES = "text/html", "application/vnd.calibrant.panes+json"
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +68,13 @@ def fetch(service: Deployment, media_type: str, status: int = 200) -> bytes:
     return response.content
 
 
-def test_page_pdf_and_panes_have_the_digests_of_the_list(
+def test_page_and_panes_have_the_digests_of_the_list(
     service: Deployment, report: dict[str, Any]
 ) -> None:
     listed = service.get(f"{URL}/reports")["reports"]
     assert listed == [report] and json.loads(fetch(service, "application/json")) == report
     page = fetch(service, HTML)
     assert hashlib.sha256(page).hexdigest() == report["sha256"]
-    pdf = fetch(service, PDF)
-    assert pdf.startswith(b"%PDF-") and hashlib.sha256(pdf).hexdigest() == report["pdf_sha256"]
     panes = json.loads(fetch(service, PANES))["panes"]
     assert [each["slice"] for each in panes] == ["", "site:A", "site:B"]
     for each, summary in zip(panes, report["panes"], strict=True):
@@ -103,7 +101,7 @@ def test_its_numbers_are_computed_again_from_its_panes(
 def test_later_data_retention_and_deletion_do_not_change_it(
     service: Deployment, report: dict[str, Any]
 ) -> None:
-    before = {media: fetch(service, media) for media in (HTML, PDF, PANES)}
+    before = {media: fetch(service, media) for media in (HTML, PANES)}
     fill(service, seed=1)
     body = WINDOW | {"tolerance": 0.05}
     second = service.client.post(f"{URL}/reports", json=body)
@@ -124,12 +122,12 @@ def test_later_data_retention_and_deletion_do_not_change_it(
 
 def test_an_unchanged_report_is_not_sent_again(service: Deployment, report: dict[str, Any]) -> None:
     tags = set()
-    for media in (HTML, PDF, PANES, "application/json"):
+    for media in (HTML, PANES, "application/json"):
         first = service.client.get(f"{URL}/reports/1", headers={"Accept": media})
         tags.add(first.headers["etag"])
         again = {"Accept": media, "If-None-Match": first.headers["etag"]}
         assert service.client.get(f"{URL}/reports/1", headers=again).status_code == 304
-    assert len(tags) == 4
+    assert len(tags) == 3
     missing = service.client.get(f"{URL}/reports/99")
     assert (missing.status_code, missing.json()["type"]) == (404, "/v1/problems/report-unknown")
 

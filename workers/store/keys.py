@@ -54,7 +54,7 @@ T:k:G                 hash    marks: how far panes are dropped, sealed, merged i
 T:f:G                 hash    baselines: name -> what it holds, JSON                    commit
 T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
-T:ra:G                hash    archived reports: n, b (bytes), f<identity>, s<n> summary, h<n> page, p<n> panes, d<n> PDF  report script
+T:ra:G                hash    archived reports: n, b (bytes), f<identity>, s<n> summary, h<n> page, p<n> panes  report script
 T:us                  hash    G -> the cohort that a damaged pane keeps from being sealed, and why      commit
 T:nr                  hash    records and bytes retained; on their way; each also `:TENANT`; `backlog:TENANT` (bytes)  inbox, commit
 T:ev:G|event|q or a   string  request or response of an inference that waits for the other; expires  inbox

@@ -50,7 +50,6 @@ class ReportSummary(TypedDict):
     parameters: dict[str, Any]
     state_version: str
     sha256: str
-    pdf_sha256: str | None
     panes: list[PaneSummary]
 
 
@@ -71,14 +70,12 @@ class NewReport:
     summary : JSON, as lists show it
     page : HTML
     panes : JSON, the panes with their digests
-    pdf : None if it could not be written
     """
 
     identity: str
     summary: ReportSummary
     page: bytes
     panes: bytes
-    pdf: bytes | None = None
 
 
 class ReportArchive:
@@ -97,14 +94,13 @@ class ReportArchive:
         """
         packed = zstandard.ZstdCompressor(level=_LEVEL)
         page, panes = packed.compress(report.page), packed.compress(report.panes)
-        pdf = report.pdf or b""
-        n_bytes = len(page) + len(panes) + len(pdf)
+        n_bytes = len(page) + len(panes)
         summary = json.dumps({**report.summary, "stored_bytes": n_bytes}).encode()
         status, *number = await self._add(
             keys=[self._keys.of(config).models, self._name(config)],
             args=[
                 config.key, config.generation, report.identity, MAX_REPORTS, max_bytes, n_bytes + len(summary),
-                summary, page, panes, pdf,
+                summary, page, panes,
             ],
         )  # fmt: skip
         if status == _FULL:
@@ -141,10 +137,6 @@ class ReportArchive:
     async def panes(self, config: ModelConfig, number: int) -> bytes:
         """Return the panes of a report as JSON; errors as `summary`."""
         return _unpacked(await self._field(config, f"p{number}", number))
-
-    async def pdf(self, config: ModelConfig, number: int) -> bytes:
-        """Return a report as PDF, where one was written; errors as `summary`."""
-        return await self._field(config, f"d{number}", number)
 
     async def _field(self, config: ModelConfig, field: str, number: int) -> bytes:
         found: bytes | None = await self._client.hget(self._name(config), field)
