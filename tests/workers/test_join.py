@@ -27,6 +27,7 @@ HOUR_US = 3_600_000_000
 AT_US = 1_767_225_600_000_000
 KEPT_FROM_S = AT_US // 1_000_000 + 3600
 LARGE = 2**31 - 2
+LONG = "Ü" * 256
 COLUMNS = [
     "scores",
     "logits",
@@ -69,14 +70,14 @@ class Stream:
         columns = {"ids": self.rng.permutation(self.names)[:n].tolist(), **self.scores(n)}
         for name, values, p in (
             ("weights", [1.0, 2.5], 0.4),
-            ("units", "uv", 0.4),
+            ("units", ["u", "v", LONG], 0.4),
             ("cases", "cd", 0.3),
         ):
             if self.chance(p):
                 columns[name] = self.rng.choice(list(values), n).tolist()
         if self.chance(0.4):
             columns["slices"] = {
-                "site": self.rng.choice(list("AB"), n).tolist(),
+                "site": self.rng.choice(["A", "B", LONG], n).tolist(),
                 "device": ["d"] * n,
             }
         if self.chance(0.5):
@@ -112,7 +113,7 @@ class Stream:
         if unnamed and self.chance(0.3):
             return unnamed, []
         raters = sorted(
-            set(self.rng.choice(["r", "s", "Ö", "t1", "t2"], self.rng.integers(1, 4)).tolist())
+            set(self.rng.choice(["r", "s", "Ö", "t1", LONG], self.rng.integers(1, 4)).tolist())
         )
         return unnamed, [
             [

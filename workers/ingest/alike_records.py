@@ -28,11 +28,10 @@ from calibrant_server.workers.ingest.retained_prediction import (
 )
 from calibrant_server.workers.ingest.retained_record import (
     DELETED,
-    DIVIDED,
-    FORMATS,
     PREDICTED,
     RECORD_HEAD,
 )
+from calibrant_server.workers.join.record_format import DIVIDED, FORMATS, PLAIN
 
 # Fewer are read one by one: numpy takes some 20 µs for a column.
 MIN_ALIKE = 32
@@ -105,15 +104,21 @@ def _block(kind: bytes, numbers: bytes, records: Sequence[Record]) -> RowBlock |
     number, flags = kind
     n_scores, n_unnamed, n_ratings, n_slices = _NUMBERS_STRUCT.unpack(numbers)
     length = len(records[0][1])
-    layout, end = _layout(number == DIVIDED, flags, n_scores)
-    if number not in FORMATS or n_unnamed != 1 or n_ratings or not n_scores or end > length:
+    layout, end = _layout(number == PLAIN + DIVIDED, flags, n_scores)
+    if (
+        number not in (PLAIN, PLAIN + DIVIDED)
+        or n_unnamed != 1
+        or n_ratings
+        or not n_scores
+        or end > length
+    ):
         return None
     raw = np.frombuffer(
         b"".join([data for _, data in records]),
         np.dtype((np.void, {**layout, "itemsize": length})),
     )
     scores = raw["scores"].astype(np.float64)
-    if number == DIVIDED:
+    if number == PLAIN + DIVIDED:
         total = raw["total"]
         if not ((total > 0.5) & (total < 2.0)).all():
             return None

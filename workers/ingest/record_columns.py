@@ -25,13 +25,18 @@ from calibrant_server.workers.ingest.retained_prediction import (
 from calibrant_server.workers.ingest.retained_record import (
     COUNT_STRUCT,
     DELETED,
-    DIVIDED,
-    FORMATS,
     PREDICTED,
     RATER_STRUCT,
     RECORD_HEAD,
 )
-from calibrant_server.workers.join.record_format import RecordError
+from calibrant_server.workers.join.record_format import (
+    DIVIDED,
+    FORMATS,
+    LONG_NAMES,
+    LONG_RATERS,
+    PLAIN,
+    RecordError,
+)
 
 _TIME, _NUMBER = struct.Struct("<q8s"), struct.Struct("<d")
 _TEXTS = UNIT | CASE | SLICED
@@ -83,8 +88,9 @@ def labelled_row(data: bytes) -> LabelledRow | None:
             raise RecordError(f"record format {number} is not known")
         if not flags & PREDICTED or flags & DELETED or not (n_unnamed or n_ratings):
             return None
-        totals, ratings, at = _labels(data, n_unnamed, n_ratings)
-        is_narrow, is_divided = bool(flags & NARROW), number == DIVIDED
+        form = number - PLAIN
+        totals, ratings, at = _labels(data, n_unnamed, n_ratings, 2 if form & LONG_RATERS else 1)
+        is_narrow, is_divided = bool(flags & NARROW), bool(form & DIVIDED)
         (event_us, _), start = _TIME.unpack_from(data, at), at + _TIME.size
         at = start + n_scores * (4 if is_narrow else 8)
         if is_divided:
@@ -101,7 +107,7 @@ def labelled_row(data: bytes) -> LabelledRow | None:
             (weight,) = _NUMBER.unpack_from(data, at)
             at += _NUMBER.size
         if flags & _TEXTS:
-            unit, case, slices, at = texts_at(data, at, flags, n_slices)
+            unit, case, slices, at = texts_at(data, at, flags, n_slices, bool(form & LONG_NAMES))
         if at > len(data):
             raise RecordError(f"received {len(data)} bytes; expected at least {at}")
     except (struct.error, IndexError, ValueError) as error:
@@ -114,7 +120,9 @@ def labelled_row(data: bytes) -> LabelledRow | None:
     )  # fmt: skip
 
 
-def _labels(data: bytes, n_unnamed: int, n_ratings: int) -> tuple[Counts, Mapping[str, int], int]:
+def _labels(
+    data: bytes, n_unnamed: int, n_ratings: int, width: int
+) -> tuple[Counts, Mapping[str, int], int]:
     """Return ratings by class, those of named raters, and where they end."""
     at = RECORD_HEAD.size
     if n_unnamed == 1 and not n_ratings:
@@ -126,8 +134,9 @@ def _labels(data: bytes, n_unnamed: int, n_ratings: int) -> tuple[Counts, Mappin
         at += COUNT_STRUCT.size
     ratings: dict[str, int] = {}
     for _ in range(n_ratings):
-        length, class_index, _, _ = RATER_STRUCT.unpack_from(data, at)
-        at += RATER_STRUCT.size
+        length = int.from_bytes(data[at : at + width], "little")
+        class_index, _, _ = RATER_STRUCT.unpack_from(data, at + width)
+        at += width + RATER_STRUCT.size
         ratings[data[at : at + length].decode()] = class_index
         at += length
     for class_index in ratings.values():

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.float32 import narrow_scores
+from calibrant_server.workers.join.record_format import MAX_SHORT
 
 # Flags of a record's head that describe its prediction.
 LOGITS, NARROW, WEIGHTED, UNIT, CASE, SLICED = 2, 4, 16, 32, 64, 128
@@ -32,6 +33,7 @@ class Prediction:
     packed : time and digest of what was sent, scores, then what else there is (weight, unit, case, slices)
     flags : of the record's head, for this prediction
     is_divided : the scores are followed by the sum that they are divided by once they are read (`calibrant.core.float32`)
+    is_long : the lengths of its names have two bytes
     """
 
     packed: bytes
@@ -43,10 +45,18 @@ class Prediction:
     unit: str | None = None
     case: str | None = None
     slices: Slices = ()
+    is_long: bool = False
 
     @classmethod
     def unpack(
-        cls, data: bytes, start: int, flags: int, n_scores: int, is_divided: bool, n_slices: int
+        cls,
+        data: bytes,
+        start: int,
+        flags: int,
+        n_scores: int,
+        is_divided: bool,
+        n_slices: int,
+        is_long: bool = False,
     ) -> Prediction:
         """Return the row whose packed bytes begin at `start`.
 
@@ -68,11 +78,20 @@ class Prediction:
             (weight,) = _NUMBER.unpack_from(data, at)
             at += _NUMBER.size
         if flags & _TEXTS:
-            unit, case, slices, at = texts_at(data, at, flags, n_slices)
+            unit, case, slices, at = texts_at(data, at, flags, n_slices, is_long)
         if at > len(data):
             raise ValueError(f"received {len(data)} bytes; expected at least {at}")
         return cls(
-            data[start:at], flags, is_divided, n_scores, event_us, weight, unit, case, slices
+            data[start:at],
+            flags,
+            is_divided,
+            n_scores,
+            event_us,
+            weight,
+            unit,
+            case,
+            slices,
+            is_long,
         )
 
     @property
@@ -133,14 +152,15 @@ class PredictionColumns:
             if weight is not None:
                 flags |= WEIGHTED
                 packed += _NUMBER.pack(weight)
+            is_long = False
             if unit is not None or case is not None or slices:
-                named, texts = _named(unit, case, slices)
+                named, texts, is_long = _named(unit, case, slices)
                 flags |= named
                 packed += texts
             found.append(
                 Prediction(
                     packed, flags, is_narrow[i] and divided[i], n_scores, event_us[i],
-                    weight, unit, case, slices,
+                    weight, unit, case, slices, is_long,
                 )
             )  # fmt: skip
         return found
@@ -182,7 +202,7 @@ def scores_of(predictions: Sequence[Prediction]) -> NDArray[np.float64]:
     return scores
 
 
-def _named(unit: str | None, case: str | None, slices: Slices) -> tuple[int, bytes]:
+def _named(unit: str | None, case: str | None, slices: Slices) -> tuple[int, bytes, bool]:
     flags, texts = 0, []
     for flag, text in ((UNIT, unit), (CASE, case)):
         if text is not None:
@@ -192,24 +212,29 @@ def _named(unit: str | None, case: str | None, slices: Slices) -> tuple[int, byt
         flags |= SLICED
         texts += [part for pair in slices for part in pair]
     encoded = [text.encode() for text in texts]
-    return flags, b"".join([bytes([len(text)]) + text for text in encoded])
+    is_long = max(map(len, encoded)) > MAX_SHORT
+    packed = [len(text).to_bytes(1 + is_long, "little") + text for text in encoded]
+    return flags, b"".join(packed), is_long
 
 
 def texts_at(
-    data: bytes, at: int, flags: int, n_slices: int
+    data: bytes, at: int, flags: int, n_slices: int, is_long: bool = False
 ) -> tuple[str | None, str | None, Slices, int]:
     """Return unit, case and slices of packed bytes, and where they end."""
     n_texts = bool(flags & UNIT) + bool(flags & CASE)
-    texts, at = _texts(data, at, n_texts + (2 * n_slices if flags & SLICED else 0))
+    n_all = n_texts + (2 * n_slices if flags & SLICED else 0)
+    texts, at = _texts(data, at, n_all, 1 + is_long)
     unit = texts[0] if flags & UNIT else None
     case = texts[n_texts - 1] if flags & CASE else None
     return unit, case, tuple(zip(texts[n_texts::2], texts[n_texts + 1 :: 2], strict=True)), at
 
 
-def _texts(data: bytes, at: int, n: int) -> tuple[list[str], int]:
+def _texts(data: bytes, at: int, n: int, width: int) -> tuple[list[str], int]:
     texts = []
     for _ in range(n):
-        end = at + 1 + data[at]
-        texts.append(data[at + 1 : end].decode())
+        if at + width > len(data):
+            raise ValueError(f"received {len(data)} bytes; expected at least {at + width}")
+        end = at + width + int.from_bytes(data[at : at + width], "little")
+        texts.append(data[at + width : end].decode())
         at = end
     return texts, at

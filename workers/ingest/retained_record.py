@@ -12,19 +12,25 @@ from dataclasses import dataclass, field
 
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN
 from calibrant_server.workers.ingest.retained_prediction import Prediction
-from calibrant_server.workers.join.record_format import RecordError
+from calibrant_server.workers.join.record_format import (
+    DIVIDED,
+    FORMATS,
+    LONG_NAMES,
+    LONG_RATERS,
+    MAX_SHORT,
+    PLAIN,
+    RecordError,
+)
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
 EXPIRED, REVISED, FULL = "expired", "revised", "full"
 # Maximum ratings of a class that labels may add; those sent with the prediction also fit in the four bytes.
 MAX_RATINGS_OF_CLASS = 2**31 - 1
-# In the second format scores are followed by the sum that they are divided by once they are read (`calibrant.core.float32`).
-FORMATS = (_FORMAT, DIVIDED) = (1, 2)
 RECORD_HEAD = struct.Struct("<BBIHHHHH")
 # Flags of the head; the others describe the prediction (`retained_prediction`).
 PREDICTED, DELETED = 1, 8
 COUNT_STRUCT = struct.Struct("<HI")
-RATER_STRUCT = struct.Struct("<Biiq")
+RATER_STRUCT = struct.Struct("<iiq")
 
 
 @dataclass(frozen=True)
@@ -151,20 +157,20 @@ class RetainedRecord:
             for class_index, n in (sorted(self.unnamed.items()) if self.unnamed else ())
             if n
         ]
+        raters = {rater: rater.encode() for rater in sorted(self.ratings)}
+        is_long = max(map(len, raters.values()), default=0) > MAX_SHORT
+        number = PLAIN + LONG_RATERS * is_long
         ratings = [
-            RATER_STRUCT.pack(
-                len(rater.encode()), rating.class_index, rating.revision, rating.order
-            )
-            + rater.encode()
-            for rater, rating in (sorted(self.ratings.items()) if self.ratings else ())
+            len(name).to_bytes(1 + is_long, "little") + _packed(self.ratings[rater]) + name
+            for rater, name in raters.items()
         ]
         delay = 0 if self.delay is None else self.delay + 1
         numbers = (len(unnamed), len(ratings))
         if one is None:
-            head = RECORD_HEAD.pack(_FORMAT, flags, self.since_s, 0, *numbers, 0, delay)
+            head = RECORD_HEAD.pack(number, flags, self.since_s, 0, *numbers, 0, delay)
             return b"".join([head, *unnamed, *ratings])
         head = RECORD_HEAD.pack(
-            DIVIDED if one.is_divided else _FORMAT,
+            number + DIVIDED * one.is_divided + LONG_NAMES * one.is_long,
             flags | PREDICTED | one.flags,
             self.since_s,
             one.n_scores,
@@ -179,8 +185,9 @@ class RetainedRecord:
         """Length of the stored bytes, without packing them."""
         n_unnamed = sum(map(bool, self.unnamed.values()))
         n_bytes = RECORD_HEAD.size + COUNT_STRUCT.size * n_unnamed
-        for rater in self.ratings:
-            n_bytes += RATER_STRUCT.size + len(rater.encode())
+        lengths = [len(rater.encode()) for rater in self.ratings]
+        width = 1 + (max(lengths, default=0) > MAX_SHORT)
+        n_bytes += sum(lengths) + len(lengths) * (width + RATER_STRUCT.size)
         return n_bytes if self.prediction is None else n_bytes + len(self.prediction.packed)
 
     @classmethod
@@ -199,19 +206,26 @@ class RetainedRecord:
                 unnamed[class_index] = n
                 at += COUNT_STRUCT.size
             ratings: dict[str, Rating] = {}
+            form = number - PLAIN
+            width = 2 if form & LONG_RATERS else 1
             for _ in range(n_ratings):
-                length, class_index, revision, order = RATER_STRUCT.unpack_from(data, at)
-                at += RATER_STRUCT.size
+                length = int.from_bytes(data[at : at + width], "little")
+                class_index, revision, order = RATER_STRUCT.unpack_from(data, at + width)
+                at += width + RATER_STRUCT.size
                 ratings[data[at : at + length].decode()] = Rating(class_index, revision, order)
                 at += length
             prediction = None
             if flags & PREDICTED:
-                shape = (flags & ~(PREDICTED | DELETED), n_scores, number == DIVIDED, n_slices)
-                prediction = Prediction.unpack(data, at, *shape)
+                shape = (flags & ~(PREDICTED | DELETED), n_scores, bool(form & DIVIDED), n_slices)
+                prediction = Prediction.unpack(data, at, *shape, bool(form & LONG_NAMES))
             known = delay - 1 if delay else None
             return cls(since_s, prediction, unnamed, ratings, bool(flags & DELETED), known)
         except (struct.error, IndexError, ValueError) as error:
             raise RecordError(f"a record cannot be read: {error}") from error
+
+
+def _packed(rating: Rating) -> bytes:
+    return RATER_STRUCT.pack(rating.class_index, rating.revision, rating.order)
 
 
 def _added(unnamed: Mapping[int, int], more: Mapping[int, int]) -> Mapping[int, int]:

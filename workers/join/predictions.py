@@ -19,8 +19,10 @@ from calibrant_server.workers.join.record_format import (
     CASE,
     DIVIDED,
     LOGITS,
+    LONG_NAMES,
     NARROW,
     NUMBER,
+    PLAIN,
     PREDICTION,
     SLICED,
     UNIT,
@@ -62,6 +64,7 @@ class Predictions:
     start, n_bytes : int64 (n,), where each prediction is
     flags : int64 (n,), of a record's head
     is_divided : bool (n,); the scores are followed by their sum
+    is_long : bool (n,); the lengths of its names have two bytes
     n_scores, n_slices : int64 (n,)
     event_us : int64 (n,), microseconds since the epoch
     sent : uint64 (n,), digest of what was sent
@@ -72,6 +75,7 @@ class Predictions:
     n_bytes: Ints
     flags: Ints
     is_divided: Mask
+    is_long: Mask
     n_scores: Ints
     n_slices: Ints
     event_us: Ints
@@ -95,7 +99,8 @@ class Predictions:
             start,
             end - start,
             heads["flags"].astype(np.int64) & _DESCRIBED,
-            heads["format"] == DIVIDED,
+            _differs(heads, DIVIDED),
+            _differs(heads, LONG_NAMES),
             heads["n_scores"].astype(np.int64),
             heads["n_slices"].astype(np.int64),
             fixed["event_us"].astype(np.int64),
@@ -166,15 +171,13 @@ class Predictions:
         own = np.flatnonzero(self.flags & _TEXTS)
         if not len(own):
             return found
-        data, starts = self.data.tobytes(), self.names_at[own].tolist()
-        ends, flags, n_slices = (
-            (self.start + self.n_bytes)[own].tolist(),
-            self.flags[own].tolist(),
-            self.n_slices[own].tolist(),
-        )
-        known: dict[tuple[bytes, int, int], Names] = {}
-        for i, at, end, flag, n in zip(own.tolist(), starts, ends, flags, n_slices, strict=True):
-            key = data[at:end], flag & _TEXTS, n
+        data, ends = self.data.tobytes(), self.start + self.n_bytes
+        columns = (self.names_at, ends, self.flags & _TEXTS, self.n_slices, 1 + self.is_long)
+        known: dict[tuple[bytes, int, int, int], Names] = {}
+        for i, at, end, *form in zip(
+            own.tolist(), *(each[own].tolist() for each in columns), strict=True
+        ):
+            key = (data[at:end], *form)
             if key not in known:
                 known[key] = _names_of(*key)
             found[i] = known[key]
@@ -216,19 +219,33 @@ class Predictions:
         return found
 
 
-_COLUMNS = ("start", "n_bytes", "flags", "is_divided", "n_scores", "n_slices", "event_us", "sent")
+_COLUMNS = (
+    "start",
+    "n_bytes",
+    "flags",
+    "is_divided",
+    "is_long",
+    "n_scores",
+    "n_slices",
+    "event_us",
+    "sent",
+)
 
 
-def _names_of(data: bytes, flags: int, n_slices: int) -> Names:
-    n_texts = bool(flags & UNIT) + bool(flags & CASE) + (2 * n_slices if flags & SLICED else 0)
-    texts, at = [], 0
-    for _ in range(n_texts):
-        end = at + 1 + data[at]
-        if end > len(data):
-            raise RecordError(f"received {len(data)} bytes of names; expected at least {end}")
-        texts.append(data[at + 1 : end].decode())
-        at = end
+def _differs(heads: NDArray[np.void], form: int) -> Mask:
+    return ((heads["format"] - PLAIN) & form).astype(np.bool_)
+
+
+def _names_of(data: bytes, flags: int, n_slices: int, width: int) -> Names:
+    """Return names, each after its length of `width` bytes."""
     n_first = bool(flags & UNIT) + bool(flags & CASE)
+    texts, at = [], 0
+    for _ in range(n_first + (2 * n_slices if flags & SLICED else 0)):
+        start = at + width
+        at = start + int.from_bytes(data[at:start], "little")
+        if start > len(data) or at > len(data):
+            raise RecordError(f"received {len(data)} bytes of names; expected at least {at}")
+        texts.append(data[start:at].decode())
     return Names(
         texts[0] if flags & UNIT else None,
         texts[n_first - 1] if flags & CASE else None,

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-PLAIN, DIVIDED = FORMATS = (1, 2)
+# A format is 1 plus what differs from the plain one: scores are divided; the names of raters, or those of the prediction, are
+# longer than 255 bytes and their lengths have two bytes.
+PLAIN, DIVIDED, LONG_RATERS, LONG_NAMES = 1, 1, 2, 4
+FORMATS = range(PLAIN, PLAIN + DIVIDED + LONG_RATERS + LONG_NAMES + 1)
+MAX_SHORT = 255
 # Flags of the head. Those besides `PREDICTED` and `DELETED` describe the prediction.
 PREDICTED, LOGITS, NARROW, DELETED, WEIGHTED, UNIT, CASE, SLICED = (1 << bit for bit in range(8))
 HEAD = np.dtype(
@@ -17,8 +21,8 @@ HEAD = np.dtype(
      ("n_ratings", "<u2"), ("n_slices", "<u2"), ("delay", "<u2")]
 )  # fmt: skip
 COUNT = np.dtype([("class_index", "<u2"), ("n", "<u4")])
-# A rating is followed by the name of its rater.
-RATING = np.dtype([("length", "u1"), ("class_index", "<i4"), ("revision", "<i4"), ("order", "<i8")])
+# A rating is between the length and the name of its rater.
+RATING = np.dtype([("class_index", "<i4"), ("revision", "<i4"), ("order", "<i8")])
 PREDICTION = np.dtype([("event_us", "<i8"), ("sent", "<u8")])
 NUMBER = np.dtype("<f8")
 # Ratings of a class that labels may add; those sent with the prediction also fit in the four bytes.

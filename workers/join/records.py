@@ -22,6 +22,9 @@ from calibrant_server.workers.join.record_format import (
     DIVIDED,
     FORMATS,
     HEAD,
+    LONG_NAMES,
+    LONG_RATERS,
+    MAX_SHORT,
     PLAIN,
     PREDICTED,
     RATING,
@@ -147,35 +150,47 @@ class Records:
 
     def _heads(self) -> NDArray[np.void]:
         heads = np.zeros(len(self), HEAD)
-        heads["format"], heads["flags"] = PLAIN, np.where(self.is_deleted, DELETED, 0)
+        heads["format"] = PLAIN + LONG_RATERS * self._has_long_raters
+        heads["flags"] = np.where(self.is_deleted, DELETED, 0)
         heads["since_s"], heads["delay"] = self.since_s, self.delay + 1
         heads["n_unnamed"] = np.bincount(self.counts.row, minlength=len(self))
         heads["n_ratings"] = np.bincount(self.ratings.row, minlength=len(self))
         own = np.flatnonzero(self.has_prediction)
         predictions, some = self.predictions, self.prediction[own]
-        heads["format"][own] = np.where(predictions.is_divided[some], DIVIDED, PLAIN)
+        form = DIVIDED * predictions.is_divided[some] + LONG_NAMES * predictions.is_long[some]
+        heads["format"][own] += form.astype(np.uint8)
         heads["flags"][own] |= (predictions.flags[some] | PREDICTED).astype(np.uint8)
         heads["n_scores"][own] = predictions.n_scores[some]
         heads["n_slices"][own] = predictions.n_slices[some]
         return heads
 
+    @cached_property
+    def _name_bytes(self) -> Ints:
+        raters = self.ratings.raters
+        return np.fromiter(map(len, raters), np.int64, len(raters))
+
+    @cached_property
+    def _has_long_raters(self) -> Mask:
+        found = np.zeros(len(self), np.bool_)
+        found[self.ratings.row[self._name_bytes[self.ratings.rater] > MAX_SHORT]] = True
+        return found
+
     def _add_ratings(self, pieces: _Pieces) -> None:
-        """Add each rating, followed by the name of its rater."""
-        ratings = self.ratings
-        if not len(ratings.row):
-            return
+        """Add each rating, between the length and the name of its rater."""
+        ratings, lengths = self.ratings, self._name_bytes
+        n, length = len(ratings.row), lengths[ratings.rater]
         names = np.frombuffer(b"".join(ratings.raters), np.uint8)
-        lengths = np.fromiter(map(len, ratings.raters), np.int64, len(ratings.raters))
-        length = lengths[ratings.rater]
-        table = np.zeros(len(ratings.row), RATING)
-        table["length"] = length
+        table = np.zeros(n, RATING)
         for name in ("class_index", "revision", "order"):
             table[name] = getattr(ratings, name)
-        data = np.concatenate([_bytes_of(table).reshape(-1), names])
-        first = np.arange(len(table)) * RATING.itemsize
-        starts = np.stack([first, table.nbytes + starts_of(lengths)[ratings.rater]], 1)
-        sizes = np.stack([np.full(len(table), RATING.itemsize), length], 1)
-        pieces.add_ragged(np.repeat(ratings.row, 2), data, starts.ravel(), sizes.ravel())
+        data = np.concatenate(
+            [length.astype("<u2").view(np.uint8), _bytes_of(table).reshape(-1), names]
+        )
+        number, width = np.arange(n), 1 + self._has_long_raters[ratings.row]
+        name_at = 2 * n + table.nbytes + starts_of(lengths)[ratings.rater]
+        starts = np.stack([2 * number, 2 * n + RATING.itemsize * number, name_at], 1)
+        sizes = np.stack([width, np.full(n, RATING.itemsize), length], 1)
+        pieces.add_ragged(np.repeat(ratings.row, 3), data, starts.ravel(), sizes.ravel())
 
 
 class _Reader:
@@ -213,6 +228,10 @@ class _Reader:
             place,
         )
 
+    def _is(self, form: int) -> Mask:
+        """Return which records differ from the plain format in this."""
+        return ((self.heads["format"] - PLAIN) & form).astype(np.bool_)
+
     def _counts(self) -> Counts:
         n = self.heads["n_unnamed"].astype(np.int64)
         rows = owners(n)
@@ -224,16 +243,20 @@ class _Reader:
     def _ratings(self) -> NamedRatings:
         """Read named ratings, the k-th of all records together: only its name says where the next one begins."""
         left, n = np.flatnonzero(self.heads["n_ratings"]), self.heads["n_ratings"].astype(np.int64)
-        rows, tables, starts = [left[:0]], [np.zeros(0, RATING)], [left[:0]]
+        rows, tables, starts, lengths = [left[:0]], [np.zeros(0, RATING)], [left[:0]], [left[:0]]
+        width = 1 + self._is(LONG_RATERS)
         for k in range(int(n.max(initial=0))):
             left = left[n[left] > k]
-            table = table_at(self.data, self.at[left], RATING)
+            at = self.at[left]
+            length = self.data[at].astype(np.int64)
+            length += np.where(width[left] > 1, 256 * self.data[at + 1].astype(np.int64), 0)
             rows.append(left)
-            tables.append(table)
-            starts.append(self.at[left] + RATING.itemsize)
-            self.at[left] += RATING.itemsize + table["length"]
+            tables.append(table_at(self.data, at + width[left], RATING))
+            starts.append(at + width[left] + RATING.itemsize)
+            lengths.append(length)
+            self.at[left] = starts[-1] + length
         row, table = np.concatenate(rows), np.concatenate(tables)
-        rater, raters = self._raters(np.concatenate(starts), table["length"].astype(np.int64))
+        rater, raters = self._raters(np.concatenate(starts), np.concatenate(lengths))
         found = NamedRatings(
             row,
             rater,

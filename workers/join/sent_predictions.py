@@ -14,6 +14,7 @@ from calibrant_server.workers.join.record_format import (
     CASE,
     COUNT,
     LOGITS,
+    MAX_SHORT,
     NARROW,
     NUMBER,
     PREDICTION,
@@ -34,7 +35,7 @@ def sent_predictions(batch: Batch, received_ms: int, sent: Batch | None = None) 
     event_us = np.full(batch.n, received_ms * 1000) if times is None else times
     n, n_scores = batch.scores.shape
     fits, narrow, totals = narrow_scores(batch.scores, np.full(n, batch.is_logits))
-    flags, names = _names(batch)
+    is_long, flags, names = _names(batch)
     lengths = np.fromiter(map(len, names), np.int64, n)
     is_divided, n_weights = fits & (totals != 1.0), int(batch.weights is not None)
     width = n_scores * np.where(fits, 4, 8)
@@ -46,6 +47,7 @@ def sent_predictions(batch: Batch, received_ms: int, sent: Batch | None = None) 
         n_bytes,
         _flags(batch) | flags | np.where(fits, NARROW, 0),
         is_divided,
+        is_long,
         np.full(n, n_scores),
         np.full(n, len(batch.slices or {})),
         event_us,
@@ -84,29 +86,36 @@ def _put(data: Bytes, at: Ints, table: NDArray[np.generic]) -> None:
         data[at[:, None] + np.arange(rows.shape[1])] = rows
 
 
-def _names(batch: Batch) -> tuple[int, list[bytes]]:
-    """Return the flags of the names that a batch has, and the bytes of each row's."""
-    flags, columns = 0, []
-    for flag, column in ((UNIT, batch.units), (CASE, batch.cases)):
+def _names(batch: Batch) -> tuple[NDArray[np.bool_], int, list[bytes]]:
+    """Return whose lengths have two bytes, the flags of the names that a batch has, and the bytes of each row's names."""
+    slices = batch.slices or {}
+    columns: list[list[str]] = []
+    for column in (batch.units, batch.cases):
         if column is not None:
-            flags |= flag
-            columns.append(_encoded(column.tolist()))
-    for key in sorted(batch.slices or {}):
-        flags |= SLICED
-        columns.append([*_encoded([key]) * batch.n])
-        columns.append(_encoded((batch.slices or {})[key].tolist()))
+            columns.append(list(map(str, column.tolist())))
+    for key in sorted(slices):
+        columns += [[key] * batch.n, list(map(str, slices[key].tolist()))]
+    flags = UNIT * (batch.units is not None) | CASE * (batch.cases is not None)
+    is_long = np.zeros(batch.n, np.bool_)
     if not columns:
-        return 0, [b""] * batch.n
-    return flags, list(map(b"".join, zip(*columns, strict=True)))
+        return is_long, flags, [b""] * batch.n
+    texts = {name: name.encode() for column in columns for name in set(column)}
+    rows = list(zip(*([texts[name] for name in column] for column in columns), strict=True))
+    if max(map(len, texts.values())) > MAX_SHORT:
+        is_long[:] = [max(map(len, row)) > MAX_SHORT for row in rows]
+    packed = {text: bytes([len(text)]) + text for text in texts.values() if len(text) <= MAX_SHORT}
+    return (
+        is_long,
+        flags | SLICED * bool(slices),
+        [
+            _long(row) if long else b"".join([packed[text] for text in row])
+            for row, long in zip(rows, is_long.tolist(), strict=True)
+        ],
+    )
 
 
-def _encoded(names: list[str]) -> list[bytes]:
-    """Return each name after its length."""
-    different = {}
-    for name in set(names):
-        text = str(name).encode()
-        different[name] = bytes([len(text)]) + text
-    return [different[name] for name in names]
+def _long(names: tuple[bytes, ...]) -> bytes:
+    return b"".join([len(text).to_bytes(2, "little") + text for text in names])
 
 
 def digests_of_rows(batch: Batch) -> NDArray[np.uint8]:
