@@ -93,19 +93,26 @@ class ClassLabels:
         return f"{detail} Classes count from 0. Correct the label."
 
     def _no_class(self, value: Any) -> str:
-        received = f"{value!r:.{MAX_SHOWN}} ({type(value).__name__})"
         if self.index:
             some = ", ".join(repr(name) for name in list(self.index)[:MAX_NAMES])
             more = ", ..." if len(self.index) > MAX_NAMES else ""
-            if isinstance(value, str | int | float):
-                received = f"class {value!r:.{MAX_SHOWN}}"
-            return f"Received {received}; expected a class of this model: {some}{more}. Correct the label."
-        detail = f"Received {received}, which is not a class"
+            return f"Received class {_shown(value)}; expected a class of this model: {some}{more}. Correct the label."
+        detail = f"Received {_shown(value)}, which is not a class"
         if isinstance(value, bool):
             return f"{detail} of {self.n_classes}: true and false are labels of two classes. Pass integers."
         if isinstance(value, str):
             return f"{detail}; expected a class index, an integer. Correct the label, or name the classes: classes=."
         return f"{detail}; expected a class index, an integer. Correct the label."
+
+
+def _shown(value: Any) -> str:
+    """Return a label for an error; of what is no text and no number, its type, because it may be large."""
+    kind = type(value).__name__
+    if isinstance(value, str):
+        return f"{value[:MAX_SHOWN]!r} ({kind})"
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return "an integer beyond 64 bits"
+    return f"{value!r} ({kind})" if isinstance(value, int | float) else f"a value of type {kind}"
 
 
 def float_is_whole(value: float) -> bool:

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.class_labels import NO_RATING, ClassLabels, is_missing
 from calibrant.input.names import are_names, invalid_name, name_of
+from calibrant.input.notes import POSSIBLY_ONE_HOT
+from calibrant.input.one_hot import reject_one_hot
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 
 KNOWN = ("ids", "labels", "raters", "revision")
@@ -18,9 +21,6 @@ WITHDRAWN = -1
 MAX_REVISION = 2**31 - 1
 MAX_RATERS = 200
 MAX_NAMED = 1000
-# Of a text, and of the names of classes, in an error.
-MAX_SHOWN = 60
-MAX_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,12 @@ class LabelRow:
 
 @dataclass
 class CheckedLabels:
-    """The valid rows, and the first violations of the others with the number of all."""
+    """The valid rows, the first violations of the others with the number of all, and codes of what looks unusual."""
 
     rows: list[LabelRow] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     n_violations: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 def read_labels(
@@ -52,6 +53,7 @@ def read_labels(
     n_classes: int,
     class_names: Sequence[str] | None = None,
     partial: bool = False,
+    ignored: Sequence[Any] = (),
 ) -> CheckedLabels:
     """Check the columns of a `labels` body.
 
@@ -61,6 +63,7 @@ def read_labels(
         name, or one per rating, null for unnamed) and `revision` (an integer per row, or one per rating)
     n_classes, class_names : the model's
     partial : keep the valid rows instead of rejecting the batch
+    ignored : labels that are no rating; a row of nothing else is left out
 
     Raises
     ------
@@ -91,22 +94,31 @@ def read_labels(
             )
     if n == 0:
         raise CalibrationInputError.at("/ids", "empty", "Received no rows; expected at least one.")
-    plain = _plain_rows(columns, n_classes)
+    plain = None if ignored else _plain_rows(columns, n_classes)
     if plain is not None:
         return CheckedLabels(plain)
-    index = {name: i for i, name in enumerate(class_names or ())}
+    classes = ClassLabels(n_classes, class_names, ignored)
     checked = CheckedLabels()
     for i in range(n):
         row = {name: column[i] for name, column in columns.items() if column is not None}
         try:
-            checked.rows.append(_row(row, i, n_classes, index))
+            found = _row(row, i, classes)
+            checked.rows += [] if found is None else [found]
         except CalibrationInputError as error:
             checked.n_violations += 1
             if len(checked.violations) < MAX_STORED:
                 checked.violations += error.violations
     if checked.violations and not partial:
         raise CalibrationInputError(checked.violations[:MAX_VIOLATIONS], checked.n_violations)
+    if _look_one_hot(checked.rows, n_classes):
+        reject_one_hot(len(checked.rows), n_classes)
+        checked.warnings = (POSSIBLY_ONE_HOT,)
     return checked
+
+
+def _look_one_hot(rows: Sequence[LabelRow], k: int) -> bool:
+    """Return whether every row has `k` unnamed ratings: one of class 1, all others of class 0."""
+    return bool(rows) and all(not row.ratings and row.unnamed == {0: k - 1, 1: 1} for row in rows)
 
 
 def _plain_rows(columns: Mapping[str, Any], n_classes: int) -> list[LabelRow] | None:
@@ -151,6 +163,7 @@ def named_raters(
             f"Received {len(raters)} rows of raters; expected {len(labels)}, as many as labels.",
         )
     found: dict[str, NDArray[np.int64]] = {}
+    classes = ClassLabels(n_classes)
     good = range(len(labels)) if rows is None else rows.tolist()
     for place, i in enumerate(good):
         label, names = labels[i], raters[i]
@@ -170,7 +183,7 @@ def named_raters(
                     "repeated_rater",
                     f"Received two ratings of rater {name!r} for this row; expected one.",
                 )
-            own[place] = _class(rating, name, i, n_classes, {})
+            own[place] = max(classes.class_of(rating), WITHDRAWN)
         if len(found) > MAX_RATERS:
             detail = f"Received more than {MAX_RATERS} named raters; expected at most {MAX_RATERS}."
             raise CalibrationInputError.at("/raters", "too_many_raters", detail)
@@ -187,7 +200,8 @@ def _list(name: str, column: Any) -> list[Any]:
     return column
 
 
-def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int]) -> LabelRow:
+def _row(row: Mapping[str, Any], i: int, classes: ClassLabels) -> LabelRow | None:
+    """Return the ratings of a row; None if each of them is a value that is no rating."""
     name = _name(row["ids"], f"/ids/{i}")
     label = row["labels"]
     ratings = label if isinstance(label, list) else [label]
@@ -200,7 +214,13 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
     unnamed: dict[int, int] = {}
     named: dict[str, tuple[str, int, int | None]] = {}
     for rating, rater, revision in zip(ratings, raters, revisions, strict=True):
-        class_index = _class(rating, rater, i, n_classes, index)
+        class_index = classes.class_of(rating)
+        if class_index == NO_RATING:
+            if rater is None or not is_missing(rating):
+                continue
+            class_index = WITHDRAWN
+        elif not 0 <= class_index < classes.n_classes:
+            raise CalibrationInputError.at(f"/labels/{i}", *classes.violation(rating))
         if rater is None:
             if revision not in (None, 0):
                 raise CalibrationInputError.at(
@@ -226,6 +246,13 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
     if len(named) > MAX_NAMED:
         detail = f"Received {len(named)} named raters; expected at most {MAX_NAMED} per prediction."
         raise CalibrationInputError.at(f"/raters/{i}", "too_many_raters", detail)
+    if not unnamed and not named:
+        if not all(map(is_missing, ratings)):
+            return None
+        detail = (
+            "Received null without a rater; expected a rater's name, whose rating null withdraws."
+        )
+        raise CalibrationInputError.at(f"/labels/{i}", "rater_required", detail)
     return LabelRow(name, unnamed, list(named.values()))
 
 
@@ -251,36 +278,3 @@ def _spread(value: Any, n: int, pointer: str, what: str) -> list[Any]:
             f"Received {len(value)} entries of {what}; expected {n}, one per rating.",
         )
     return value
-
-
-def _shown(rating: Any) -> str:
-    """Return a rating for an error; of what is no text and no number, its type, because it may be large."""
-    if isinstance(rating, str):
-        return f"the rating {rating[:MAX_SHOWN]!r}"
-    return (
-        f"the rating {rating!r}"
-        if type(rating) in (bool, float)
-        else f"a rating of type {type(rating).__name__}"
-    )
-
-
-def _class(rating: Any, rater: Any, i: int, n_classes: int, index: Mapping[str, int]) -> int:
-    if rating is None:
-        if rater is None:
-            detail = "Received null without a rater; expected a rater's name, whose rating null withdraws."
-            raise CalibrationInputError.at(f"/labels/{i}", "rater_required", detail)
-        return WITHDRAWN
-    class_index = index.get(rating, rating) if isinstance(rating, str) else rating
-    if type(class_index) is not int:
-        detail = f"Received {_shown(rating)}; expected a class index from 0 to {n_classes - 1}"
-        names = ", ".join(repr(name) for name in list(index)[:MAX_NAMES])
-        more = ", ..." if len(index) > MAX_NAMES else ""
-        detail += f", or one of {names}{more}." if index else "."
-        raise CalibrationInputError.at(f"/labels/{i}", "class_index", detail)
-    if not 0 <= class_index < n_classes:
-        raise CalibrationInputError.at(
-            f"/labels/{i}",
-            "class_range",
-            f"Received class {class_index}; expected an integer from 0 to {n_classes - 1}. Classes count from 0. Correct the label.",
-        )
-    return class_index

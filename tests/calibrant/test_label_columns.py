@@ -30,7 +30,7 @@ def test_plain_columns_give_the_rows_of_single_reading(columns):
         {"labels": [0, 3, 1]},
         {"labels": [0, -1, 1]},
         {"labels": [0, True, 1]},
-        {"labels": [0, 1.0, 1]},
+        {"labels": [0, 1.5, 1]},
         {"labels": [0, None, 1]},
         {"labels": [0, "0", 1]},
         {"labels": [0, 2**70, 1]},
@@ -61,13 +61,43 @@ def test_several_ratings_and_class_names_are_read_row_by_row():
 @pytest.mark.parametrize(
     ("rating", "names", "expected"),
     [
-        ("yes", ["no", "maybe"], "Received the rating 'yes'; expected a class index from 0 to 1, or one of 'no', 'maybe'."),
-        ("y" * 500, None, f"Received the rating '{'y' * 60}'; expected a class index from 0 to 1."),
-        (1.0, None, "Received the rating 1.0; expected a class index from 0 to 1."),
-        ({"a": 1}, None, "Received a rating of type dict; expected a class index from 0 to 1."),
+        ("yes", ["no", "maybe"], "Received class 'yes' (str); expected a class of this model: 'no', 'maybe'. Correct the label."),
+        ("y" * 500, None, f"Received '{'y' * 40}' (str), which is not a class; expected a class index, an integer. "
+         "Correct the label, or name the classes: classes=."),
+        (1.5, None, "Received 1.5 (float), which is not a class; expected a class index, an integer. Correct the label."),
+        ({"a": 1}, None, "Received a value of type dict, which is not a class; expected a class index, an integer. Correct the label."),
     ],
 )  # fmt: skip
 def test_a_label_that_is_no_class_is_shown_with_the_classes(rating, names, expected):
     with pytest.raises(CalibrationInputError) as found:
         read_labels({"ids": ["a"], "labels": [rating]}, 2, names)
     assert found.value.violations[0].detail == expected
+
+
+def test_labels_by_id_follow_the_rule_of_all_labels():
+    columns = {
+        "ids": ["a", "b", "c"],
+        "labels": [1.0, [True, None], -100],
+        "raters": [None, ["ann", None], None],
+    }
+    found = read_labels(columns, 2, ignored=(-100,))
+    assert [(row.id, row.unnamed, row.ratings) for row in found.rows] == [
+        ("a", {1: 1}, []),
+        ("b", {}, [("ann", 1, None)]),
+    ]
+    withdrawn = read_labels({"ids": ["a"], "labels": [[None, None]], "raters": [["ann", None]]}, 2)
+    assert withdrawn.rows[0].ratings == [("ann", -1, None)]
+    with pytest.raises(CalibrationInputError) as error:
+        read_labels({"ids": ["a"], "labels": [[None, None]]}, 2)
+    assert error.value.violations[0].rule == "rater_required"
+
+
+def test_one_hot_labels_by_id():
+    rows = {"ids": list("abcd"), "labels": [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]}
+    with pytest.raises(CalibrationInputError) as error:
+        read_labels(rows, 3)
+    assert error.value.violations[0].rule == "one_hot"
+    few = {name: column[:3] for name, column in rows.items()}
+    assert read_labels(few, 3).warnings == ("possibly_one_hot",)
+    named = rows | {"raters": [["ann", "bob", "eve"]] * 4}
+    assert read_labels(named, 3).warnings == ()
