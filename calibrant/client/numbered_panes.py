@@ -16,6 +16,7 @@ from calibrant.client.results import Receipt
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.panes_by_key import Key
+from calibrant.input.names import slices_of
 
 # The service's limits for one request: panes, counting those of slices, and bytes of the body. Base64 takes a third more.
 MAX_PANES = 64
@@ -54,7 +55,7 @@ def groups(panes: KeyedPanes) -> Iterator[PaneGroup]:
     first = n_bytes = n_panes = 0
     for key, pane in pairs:
         packed = pane.to_bytes() if isinstance(pane, Pane) else bytes(pane)
-        touched = 1 + len(_slices(key))
+        touched = 1 + len(slices_of(key.slice))
         if group and (n_bytes + len(packed) > MAX_BYTES or n_panes + touched > MAX_PANES):
             yield PaneGroup(first, tuple(group))
             first, n_bytes, n_panes, group = first + len(group), 0, 0, []
@@ -86,14 +87,10 @@ def _request(
     return batch(model, "histograms", json.dumps(body).encode(), False, wait)
 
 
-def _slices(key: Key) -> dict[str, str]:
-    return dict(each.split(":", 1) for each in key.slice.split(",")) if key.slice else {}
-
-
 def _place(key: Key) -> dict[str, object]:
     """Return time and slice values of a pane as the service reads them."""
     if key.start is None:
         detail = "Received a pane without a start; expected one. Name the column of event times: fill_by(..., time=...)."
         raise CalibrationInputError.at("/start", "required", detail)
     place: dict[str, object] = {"event_time": time_text(key.start)}
-    return place | {"slice": _slices(key)} if key.slice else place
+    return place | {"slice": slices_of(key.slice)} if key.slice else place

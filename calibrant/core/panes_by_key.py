@@ -26,6 +26,7 @@ from calibrant.core.table_columns import (
     one_column,
     table_columns,
 )
+from calibrant.input.names import combination
 from calibrant.input.timestamps import TIME_UNITS, in_unit
 
 _MAX_S = 366 * 86_400
@@ -235,7 +236,8 @@ def _combinations(batch: Batch) -> Iterator[tuple[str, Rows | None]]:
         values, of_row = np.unique(np.asarray(column).astype(str), return_inverse=True)
         found, which = np.unique(which * len(values) + of_row.reshape(-1), return_inverse=True)
         pairs = [divmod(int(each), len(values)) for each in found]
-        names = [f"{names[a]},{key}:{values[b]}".lstrip(",") for a, b in pairs]
+        own = [combination([(key, str(value))]) for value in values]
+        names = [f"{names[a]},{own[b]}".lstrip(",") for a, b in pairs]
     for number, name in enumerate(names):
         yield name, np.flatnonzero(which == number)
 

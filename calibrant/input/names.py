@@ -84,9 +84,29 @@ def invalid_name(value: Any) -> str:
     return f"Received {_described(value)}; expected {NAME_RULE}.{_advice(value)}"
 
 
-def first_invalid(values: Iterable[Any]) -> int | None:
-    """Return the place of the first value that is no name, None without one."""
-    return next((i for i, value in enumerate(values) if name_of(value) is None), None)
+def combination(pairs: Iterable[tuple[str, str]]) -> str:
+    """Write slices as one text, with commas in names encoded.
+
+    Examples
+    --------
+    >>> combination([("reader", "b"), ("site", "Bern, Insel")]), slices_of("site:Bern%2C Insel")
+    ('reader:b,site:Bern%2C Insel', {'site': 'Bern, Insel'})
+    """
+    return ",".join(f"{_encoded(key)}:{_encoded(value)}" for key, value in pairs)
+
+
+def slices_of(text: str) -> dict[str, str]:
+    """Return the slices of a text that `combination` wrote."""
+    pairs = (each.split(":", 1) for each in text.split(",")) if text else ()
+    return {_decoded(key): _decoded(value) for key, value in pairs}
+
+
+def _encoded(name: str) -> str:
+    return name.replace("%", "%25").replace(",", "%2C")
+
+
+def _decoded(text: str) -> str:
+    return text.replace("%2C", ",").replace("%25", "%")
 
 
 def _name_of_text(text: str) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 import calibrant as cal
 from calibrant import Batch, CalibrationInputError
 from calibrant.input.labels import named_raters, read_labels
-from calibrant.input.names import IDENTIFIER, are_names, name_of, names_of
+from calibrant.input.names import IDENTIFIER, are_names, name_of, names_of, slices_of
 
 NAMES = [
     "Müller, A",
@@ -119,3 +119,24 @@ def test_identifiers_of_models_and_batches_stay_as_they_are() -> None:
     assert IDENTIFIER.fullmatch("site-a.2026:1@x")
     for text in ("a b", "ü", "..", "", "a" * 129):
         assert not IDENTIFIER.fullmatch(text)
+
+
+def test_combinations_of_slices_with_commas_are_read_back() -> None:
+    table = {
+        "p": [0.9, 0.2],
+        "y": [1, 0],
+        "site": ["Bern, Insel", "100 %"],
+        "reader": ["a:b", "c,d"],
+    }
+    panes = cal.fill_by(
+        table,
+        cal.PaneSpec("binary", 2),
+        confidences="p",
+        labels="y",
+        slices=["site", "reader"],
+        combine_slices=True,
+    )
+    found = [slices_of(key.slice) for key in panes]
+    expected = [{"site": "Bern, Insel", "reader": "a:b"}, {"site": "100 %", "reader": "c,d"}]
+    assert len(found) == 2
+    assert all(each in found for each in expected)
