@@ -9,6 +9,7 @@
 
 #define NEAR_EDGE 1e-9
 #define DERIVED_EDGE 1e-10
+#define FLOAT32_ROUNDING 0x1p-23
 
 static inline int64_t n_positions(const Grid *grid)
 {
@@ -54,10 +55,19 @@ static inline double exact_floor(double score, double cells)
     return k + ((k + 1.0) / cells <= score);
 }
 
-/* Position of a score in [0, 1]. */
-static inline int64_t locate(const Grid *grid, double score)
+/* The edge whose nearest float32 the score is, or the score. */
+static inline double with_float32_edges(double score, double cells)
 {
-    const double cells = (double)grid->cells, scaled = score * cells;
+    const double scaled = score * cells, whole = rint(scaled);
+    if (fabs(whole - scaled) <= whole * FLOAT32_ROUNDING && (double)(float)(whole / cells) == score)
+        return whole / cells;
+    return score;
+}
+
+/* Position of a score in [0, 1]. */
+static inline int64_t locate(const Grid *grid, double given)
+{
+    const double cells = (double)grid->cells, score = with_float32_edges(given, cells), scaled = score * cells;
     int is_near = scaled > 0.5 && is_near_whole(scaled);
     if (scaled > cells - 1.5 && score >= (cells - 1.0) / cells)
         return locate_last(grid, score);
@@ -70,9 +80,9 @@ static inline int64_t locate(const Grid *grid, double score)
 }
 
 /* Bin of a score in [0, 1]; a score on an edge is in the bin below. */
-static inline int64_t equal_width_bin(double score, int64_t n_bins)
+static inline int64_t equal_width_bin(double given, int64_t n_bins)
 {
-    const double bins = (double)n_bins, scaled = score * bins;
+    const double bins = (double)n_bins, score = with_float32_edges(given, bins), scaled = score * bins;
     double k = floor(scaled);
     if (is_near_whole(scaled)) {
         k = exact_floor(score, bins);
