@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.http.lists import ListPage, PageQuery
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
@@ -53,8 +53,18 @@ class ModelResponse(BaseModel):
     )
     expected_delay: dict[str, Any] | None = Field(
         None,
-        description="After a change of settings: number of cohorts until a slope of 0.75, or an intercept of 0.4, raises an alarm. "
+        description="With `include=expected_delay`: number of cohorts until a slope of 0.75, or an intercept of 0.4, raises an alarm. "
         "If the bets are on classes: for each of them, at most four.",
+    )
+
+
+class ModelQuery(BaseModel):
+    """What to return with the settings of a model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    include: Literal["expected_delay"] | None = Field(
+        None, description="`expected_delay`: also how soon the alarm would find a change."
     )
 
 

@@ -54,6 +54,7 @@ from calibrant_server.service.reads.model_documents import (
 )
 from calibrant_server.service.reads.model_list import (
     ModelListQuery,
+    ModelQuery,
     ModelResponse,
     ModelsResponse,
 )
@@ -128,17 +129,20 @@ async def get_model(
     request: Request,
     caller: Reader,
     connection: TheConnection,
+    ingest: TheIngestService,
+    query: Annotated[ModelQuery, Query()],
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Return the settings of a model."""
     config = await model_of(connection, caller, model)
     with engine_errors():
         records = await connection.inbox.tallies(config)
+    delay = await _delay(ingest, config) if query.include == "expected_delay" else None
     with_full_urls = _tells_receivers(caller)
-    etag = etag_of(config, records, with_full_urls)
+    etag = etag_of(config, records, with_full_urls, delay)
     if names(entity_tags(request, "if-none-match"), etag):
         return Response(status_code=304, headers={**_headers(config), "ETag": etag})
-    return _response(config, records=records, with_full_urls=with_full_urls, ETag=etag)
+    return _response(config, records, delay, with_full_urls=with_full_urls, ETag=etag)
 
 
 @router.put(
@@ -245,13 +249,17 @@ def _tells_receivers(caller: Caller) -> bool:
 
 
 def etag_of(
-    config: ModelConfig, records: dict[str, int] | None = None, with_full_urls: bool = True
+    config: ModelConfig,
+    records: dict[str, int] | None = None,
+    with_full_urls: bool = True,
+    delay: dict[str, Any] | None = None,
 ) -> str:
-    """Return the strong ETag of a model's version, of its counts if returned, and of URLs that are shortened."""
+    """Return the strong ETag of a model's version, of its counts and delays if returned, and of URLs that are shortened."""
     by_host = not with_full_urls and bool(config.alarm.get("webhooks"))
-    if not records and not by_host:
+    if not records and not by_host and delay is None:
         return f'"{config.generation}.{config.revision}"'
-    content = [records, "by host"] if by_host else records
+    content: Any = [records, "by host"] if by_host else records
+    content = content if delay is None else [content, delay]
     digest = blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
     return f'"{config.generation}.{config.revision}.{digest}"'
 
@@ -282,19 +290,17 @@ async def _put(
         await ingest.check_new_model(wanted.tenant)
         with _revisions():
             made = await ingest.registry.put(wanted, None)
-        delay = await _delay(ingest, made)
-        return _response(
-            made, 201, delay=delay, disclosed=change.disclosed, Location=f"/v1/models/{made.model}"
-        )
+        location = f"/v1/models/{made.model}"
+        return _response(made, status=201, disclosed=change.disclosed, Location=location)
     if declared(current) == declared(wanted):
         await ingest.registry.confirm(current)
-        return _response(current, delay=await _delay(ingest, current))
+        return _response(current)
     audit_of(request).details = {"changed": changes_between(current, wanted)}
     if "if-match" not in request.headers:
         raise PreconditionRequired()
     with _revisions():
         written = await ingest.registry.put(wanted, current.revision)
-    return _response(written, delay=await _delay(ingest, written), disclosed=change.disclosed)
+    return _response(written, disclosed=change.disclosed)
 
 
 async def _delay(ingest: IngestService, config: ModelConfig) -> dict[str, Any] | None:
@@ -308,7 +314,7 @@ async def _delay(ingest: IngestService, config: ModelConfig) -> dict[str, Any] |
     except (ResultTimeoutError, StoreUnavailableError, FilesUnavailable):
         return {
             "changes": None,
-            "reason": "not computed in time; send the same settings again to compute it",
+            "reason": "not computed in time; send the request again",
         }
     except (ResultFailedError, UnknownQueryError):
         return {"changes": None, "reason": "it could not be computed"}
@@ -336,9 +342,9 @@ def _headers(config: ModelConfig) -> dict[str, str]:
 
 def _response(
     config: ModelConfig,
-    status: int = 200,
     records: dict[str, int] | None = None,
     delay: dict[str, Any] | None = None,
+    status: int = 200,
     disclosed: frozenset[str] = frozenset(),
     with_full_urls: bool = True,
     **headers: str,

@@ -131,10 +131,20 @@ async def test_the_score_may_be_named(client, registry, task, named):
 async def test_a_change_is_reported_how_soon_it_would_find_one(client, inbox):
     inbox.answers["expected_delay"] = {"changes": [{"median": 20.0}], "reason": None}
     made = await client.put(URL, json=with_alarm(tolerance=0.02))
-    assert made.json()["expected_delay"] == {"changes": [{"median": 20.0}], "reason": None}
-    assert "expected_delay" not in (await client.get(URL)).json()
-    plain = await client.put("/v1/models/plain", json={"classes": 3})
-    assert "expected_delay" not in plain.json()
+    assert "expected_delay" not in made.json() and not inbox.asked
+    found = await client.get(URL, params={"include": "expected_delay"})
+    assert found.json()["expected_delay"] == {"changes": [{"median": 20.0}], "reason": None}
+    again = await client.get(
+        URL, params={"include": "expected_delay"}, headers={"If-None-Match": found.headers["ETag"]}
+    )
+    plain = await client.get(URL)
+    assert again.status_code == 304 and "expected_delay" not in plain.json()
+    assert plain.headers["ETag"] != found.headers["ETag"]
+    await client.put("/v1/models/plain", json={"classes": 3})
+    other = await client.get("/v1/models/plain", params={"include": "expected_delay"})
+    assert "expected_delay" not in other.json()
+    unknown = await client.get(URL, params={"include": "delays"})
+    problem(unknown, 422, "invalid-query")
 
 
 async def test_a_late_foretelling_holds_up_no_settings(client, inbox):
@@ -142,8 +152,9 @@ async def test_a_late_foretelling_holds_up_no_settings(client, inbox):
         raise ResultTimeoutError("late")
 
     inbox.ask = late
-    made = await client.put(URL, json=with_alarm())
-    assert made.status_code == 201 and made.json()["expected_delay"]["changes"] is None
+    assert (await client.put(URL, json=with_alarm())).status_code == 201
+    found = await client.get(URL, params={"include": "expected_delay"})
+    assert found.status_code == 200 and found.json()["expected_delay"]["changes"] is None
 
 
 def episode(name="al_000_00000000000000000001", **changes):
