@@ -125,10 +125,12 @@ def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> st
 
 def _unrelated(contents: ReportContents) -> list[str]:
     """Return a warning if no temperature relates the probabilities to the labels: rows or classes are in another order."""
-    if (contents.temperature or {}).get("verdict") != "at_upper_bound":
+    verdict = (contents.temperature or {}).get("verdict")
+    if verdict not in ("unrelated", "inverse"):
         return []
+    related = "unrelated" if verdict == "unrelated" else "inversely related"
     return [
-        "The labels look unrelated to the probabilities. Check that rows and classes of both are in the same order before you "
+        f"The labels look {related} to the probabilities. Check that rows and classes of both are in the same order before you "
         "use any number."
     ]
 

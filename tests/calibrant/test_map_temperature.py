@@ -79,14 +79,19 @@ def test_of_labels_that_are_always_right_there_is_no_temperature(
     assert apply(found, batch_of(z, once)).max() > 0.9
 
 
-def test_a_temperature_below_the_range_is_at_its_bound() -> None:
-    """Some labels are wrong, so there is a best temperature, but a smaller one than is looked for."""
+def test_a_temperature_below_the_stored_range_is_found_from_rows_only() -> None:
+    """Some labels are wrong, so there is a best temperature, but a smaller one than the state stores."""
     rng = np.random.default_rng(1)
-    z = rng.normal(size=(300, 3))
-    labels = (softmax(3 * z, axis=1).cumsum(axis=1) > rng.random((300, 1))).argmax(axis=1)
-    found = fit("temperature", view_of(batch_of(z * 0.01, labels)))
-    assert found["at_bound"] and found["parameters"] == {"temperature": pytest.approx(1 / 32)}
-    assert "at_lower_bound" in found["warnings"]
+    z = rng.normal(size=(2500, 3))
+    labels = (softmax(3 * z, axis=1).cumsum(axis=1) > rng.random((2500, 1))).argmax(axis=1)
+    small = batch_of(z * 0.01, labels)
+    stored = fit("temperature", view_of(small, raw=False))
+    assert (stored["parameters"], stored["reason"]) == (None, "beyond_grid") and stored["detail"]
+    plain, found = (
+        fit("temperature", view_of(batch, raw=True))["parameters"]["temperature"]
+        for batch in (batch_of(z, labels), small)
+    )
+    assert found == pytest.approx(plain * 0.01, rel=1e-6)
 
 
 def test_no_temperature_is_recommended_where_none_is_given() -> None:

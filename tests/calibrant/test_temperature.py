@@ -409,12 +409,12 @@ def test_older_panes_answer_with_the_older_precision():
 
 
 @pytest.mark.parametrize("objective", ["nll", "brier"])
-def test_all_wrong_lies_at_the_upper_end(objective):
+def test_all_wrong_is_inversely_related(objective):
     for answer in both(
         {"logits": [[2.0, 0], [0, 3.0]] * 15, "labels": [1, 0] * 15}, objective=objective
     ):
-        assert answer["verdict"] == "at_upper_bound" and answer["bound"] == "upper"
-        assert answer["temperature"] == pytest.approx(32.0)
+        assert answer["verdict"] == answer["reason"] == "inverse" and answer["bound"] == "upper"
+        assert answer["temperature"] is None
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -36,13 +36,13 @@ from calibrant.calibrators.temperature.hermite import (
 from calibrant.core.label_policies import N_POLICIES, POLICIES
 
 Floats = NDArray[np.float64]
-FEWER_NODES = 4
+FEWER_NODES = (4, 5)
 FLAT = 1e-12
 CROSSING_NOISE = 0.25
 # A second minimum this close to the lowest, as a share of its loss, is reported.
 PLATEAU = 1e-3
-# The error estimate is this many times the difference between six points and four.
-_ESTIMATE = 3.0
+# The error estimate is this many times the largest difference between six points and fewer, and the rounding of sums of float64.
+_ESTIMATE, _ROUNDING = 3.0, 1e-8
 
 
 @dataclass(frozen=True)
@@ -205,12 +205,16 @@ class Curve:
         return self._brier.minima(a)
 
     def root_error(self, objective: str, at: Minimum) -> float:
-        """Estimate the relative error of a temperature, from the result of the nearest four points alone."""
+        """Estimate the relative error of a temperature, from the results of the nearest four and five points alone.
+
+        By one of them alone it would be far too small where the two results agree by chance.
+        """
         points = self.nll_points if objective == "nll" else self.brier_points
         j = int(np.searchsorted(BETAS, at.beta)) - 1
         if at.bound is not None or at.beta in BETAS or not points[1, j] < 0 < points[1, j + 1]:
             return 0.0
-        return _ESTIMATE * abs(self._of(objective).root(j, FEWER_NODES).beta / at.beta - 1.0)
+        roots = [self._of(objective).root(j, nodes).beta for nodes in FEWER_NODES]
+        return _ESTIMATE * max(abs(beta / at.beta - 1.0) for beta in roots) + _ROUNDING
 
     def slope(self, objective: str, beta: float) -> float:
         """Return the derivative of the mean NLL or Brier score in log beta."""

@@ -1,23 +1,25 @@
 """Temperature scaling: the T for which softmax(z / T) fits the labels best, from a pane or from raw rows.
 
-NLL and Brier are minimised over T in [1/32, 32], ECE over [0.5, 10] in steps of .005. If the optimum is at an
-end or the data cannot determine it, the result says so explicitly.
+From state, NLL and Brier are minimised over T in [1/32, 32]; from rows, over as wide a range as their logits need. ECE is searched in
+[0.5, 10] in steps of .005. If the optimum is at an end or the data cannot determine it, the result says so explicitly.
 """
 
 from __future__ import annotations
 
 from calibrant.accumulators.counts import Counts
-from calibrant.accumulators.temperature import TABLE_BINS, TemperatureProfile
+from calibrant.accumulators.temperature import BETAS, TABLE_BINS, TemperatureProfile
+from calibrant.calibrators.temperature.beyond_grid import SHOWN, beyond_grid, slope_at
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.fit_result import about_fit, nothing, result_of
 from calibrant.calibrators.temperature.interval import at_most
 from calibrant.calibrators.temperature.row_curve import RowCurve
+from calibrant.calibrators.temperature.scaled_rows import fit_scaled
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
-from calibrant.core.query import MAX_BINS, PaneQuery
+from calibrant.core.query import MAX_BINS, PaneQuery, policy_index
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
 
@@ -25,6 +27,10 @@ OBJECTIVES = ("nll", "brier", "ece")
 # Above this number of rows the interpolation error of the profile (relative, below 2e-5) is under a thousandth of the standard
 # error of T, and a fit to the rows takes a tenth of a second.
 MAX_EXACT_ROWS = 1500
+# Fields of a fit whose temperature is not returned.
+_WITHOUT = dict.fromkeys(
+    ("temperature", "inverse_temperature", "standard_error", "interval", "after", "objective_after")
+)
 
 
 def fit_temperature(
@@ -104,9 +110,11 @@ def fit_temperature(
         return exact | counted | {"method": "sample"}
     profile = pane["temperature"]
     assert isinstance(profile, TemperatureProfile)
-    found = result_of(
-        about, lambda: Curve(profile, view.policy, bins, min_count), profile, view.policy
-    )
+    curve = Curve(profile, view.policy, bins, min_count)
+    found = result_of(about, lambda: curve, profile, view.policy)
+    if found["at_bound"] and objective != "ece" and found["temperature"] is not None:
+        beyond = beyond_grid(curve, found["bound"], pane.spec.n_classes, found["n_units"])
+        return found | _WITHOUT | beyond
     return found | (_limit(view, ci) if found["at_most"] is not None else {})
 
 
@@ -176,6 +184,20 @@ def fit_temperature_exact(
         An option outside its range.
     """
     _check(objective, bins, None)
+
+    def fit(rows: Batch) -> Result:
+        return _fit_in_range(rows, objective, raters, ci, bins, min_count)
+
+    found = fit(batch)
+    if objective != "ece" and found["at_bound"] and found["temperature"] is not None:
+        return fit_scaled(batch, found, fit, lambda rows: _is_inverse(rows, raters))
+    return found
+
+
+def _fit_in_range(
+    batch: Batch, objective: str, raters: str, ci: float, bins: int, min_count: float
+) -> Result:
+    """Return the fit to rows among the stored temperatures."""
     spec = PaneSpec(batch.task, batch.n_classes)
     pane_query = PaneQuery(raters=raters, ci=ci).check(spec)
     batch_sums = BatchSums(batch)
@@ -187,6 +209,13 @@ def fit_temperature_exact(
     return result_of(
         about, lambda: RowCurve(profile, batch_sums, policy, bins, min_count), profile, policy
     )
+
+
+def _is_inverse(batch: Batch, raters: str) -> bool:
+    """Return whether the NLL of rows rises with the inverse temperature at its smallest stored value, by more than chance."""
+    profile = TemperatureProfile(PaneSpec(batch.task, batch.n_classes))
+    profile.fill(BatchSums(batch))
+    return slope_at(Curve(profile, policy_index(raters), 1), float(BETAS[0])) > SHOWN
 
 
 def check_ece_bins(bins: int) -> None:

@@ -9,15 +9,18 @@ VERDICTS = {
     "ok": "the data determine the temperature",
     "separable": "every rating is of the most probable class, so every lower temperature fits better: there is no "
     "fitted temperature, only the largest that the labels allow (`at_most`)",
+    "beyond_grid": "the best temperature is outside [1/32, 32], for which the state stores the losses",
+    "unrelated": "the labels look unrelated to the probabilities: no temperature is better than equal probabilities of all classes",
+    "inverse": "the labels are inversely related to the probabilities: the more probable a class, the rarer it is. Check the order of "
+    "the classes, and that rows and labels are in the same order",
     "at_lower_bound": "the loss still decreases at the smallest temperature: the most probable class is (nearly) always "
     "correct, so lower temperatures would fit better",
-    "at_upper_bound": "the loss still decreases at the largest temperature: the labels look unrelated to the "
-    "probabilities",
+    "at_upper_bound": "the loss still decreases at the largest temperature of the search",
     "zero_probability": "some ratings are of a class with probability 0, which no temperature changes: the temperature is fitted to "
     "the others; send logits, or smooth the probabilities",
     "flat": "the loss does not depend on the temperature: every prediction is uniform, or certain",
     "no_bins": "no bin has min_count samples at any temperature",
-    "unsettled": "the interval covers every temperature considered: the data do not determine one",
+    "unsettled": "the data do not determine a temperature: every temperature considered may be the best",
     "few_units": f"fewer than {MIN_UNITS} independent units: no interval is given",
     "few_incorrect_units": f"fewer than {MIN_INCORRECT_UNITS} independent units have a rating other than the most probable "
     "class: no interval is given",
@@ -29,6 +32,12 @@ VERDICTS = {
 def without_temperature(code: str) -> Result:
     """Return verdict and reason of a fit without a temperature."""
     return {"verdict": code, "reason": code, "detail": VERDICTS[code]}
+
+
+def without_relation(is_inverse: bool, n_units: int) -> Result:
+    """Return verdict and reason where no temperature is better than equal probabilities; of few units that shows nothing."""
+    code = "unrelated" if n_units >= MIN_UNITS else "unsettled"
+    return without_temperature("inverse" if is_inverse else code)
 
 
 def verdict_of(result: Result) -> Result:
