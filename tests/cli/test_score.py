@@ -219,7 +219,7 @@ def test_classes_in_another_order_are_suspected_before_the_verdict(
     write_csv(files[1], "label", [["a", "b", "c"][y] for y in Y])
     rest = ("--metrics", "ece", "--classes")
     wrong, right = (run("score", *files, *rest, names).out for names in ("b,c,a", "a,b,c"))
-    warning = "The labels look unrelated to the probabilities."
+    warning = "The labels look inversely related to the probabilities."
     assert wrong.index(warning) < wrong.index("The value is above that")
     assert warning not in right and "The value is above that" in right
 
