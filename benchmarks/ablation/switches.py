@@ -23,6 +23,10 @@ def _one_by_one(_: Any) -> Any:
     return lambda several, make: [None] * len(several)
 
 
+def _each_alone(_: Any) -> Any:
+    return lambda batches: [(each, [each]) for each in batches]
+
+
 @dataclass(frozen=True)
 class Switch:
     """A fast path.
@@ -70,9 +74,12 @@ SWITCHES = {
         {"service.ingest.direct:DirectRoutes.find": _constant(None)},
     ),
     "batches-together": Switch(
-        "alike batches of a group unpacked together",
+        "alike batches of a group filled and stored together",
         "many_posts",
-        {"workers.ingest.commit_group:unpacked_together": _constant({})},
+        {
+            "workers.ingest.alike_batches:alike_together": _each_alone,
+            "workers.ingest.reduce:alike_together": _each_alone,
+        },
     ),
     "json-columns": Switch(
         "large JSON bodies read in C",

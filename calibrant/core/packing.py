@@ -13,7 +13,7 @@ import json
 import marshal
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -170,40 +170,6 @@ def opened(data: bytes, *, largest: int = MAX_CONTENT) -> Opened:
         raise _damaged(error) from error
 
 
-class Alike(NamedTuple):
-    """Packed arrays of one description.
-
-    Attributes
-    ----------
-    places : which of the items these are
-    arrays : as of `unpack`, with a first axis for the items
-    """
-
-    places: list[int]
-    arrays: dict[str, NDArray[Any]]
-    about: Header
-
-
-def unpack_alike(items: Sequence[bytes], *, largest: int) -> list[Alike]:
-    """Read small items, those with equal descriptions as one: to read an item alone costs more than its arrays.
-
-    Items that `unpack` would reject are left out, and so are items with more than `largest` bytes in memory.
-    """
-    found: dict[bytes, tuple[Layout, list[int], list[bytes]]] = {}
-    for place, data in enumerate(items):
-        try:
-            text, layout, body = opened(data, largest=largest)
-        except PackingError:
-            continue
-        _, places, bodies = found.setdefault(text, (layout, [], []))
-        places.append(place)
-        bodies.append(body)
-    return [
-        Alike(places, _arrays_alike(layout, bodies), layout.described)
-        for layout, places, bodies in found.values()
-    ]
-
-
 def _text_and_frame(data: bytes) -> tuple[bytes, bytes]:
     """Return the header and the frame of packed arrays."""
     length, frame_length = _lengths(data)
@@ -213,23 +179,6 @@ def _text_and_frame(data: bytes) -> tuple[bytes, bytes]:
     if _checksum(FORMAT, text, frame) != _PREFIX.unpack_from(data)[4]:
         raise PackingError("damaged bytes: the checksum differs")
     return text, frame
-
-
-def _arrays_alike(layout: Layout, bodies: list[bytes]) -> dict[str, NDArray[Any]]:
-    n_items = len(bodies)
-    content = np.frombuffer(b"".join(bodies), np.uint8).reshape(n_items, layout.length)
-    arrays: dict[str, NDArray[Any]] = {}
-    made: list[NDArray[Any]] = []
-    for name, shape, dtype, stored_as, n, start, same_as in layout.columns:
-        width = stored_as.itemsize
-        if same_as >= 0:
-            stored = made[same_as]
-        else:
-            raw = content[:, start : start + n * width].reshape(n_items, width, n)
-            stored = raw.transpose(0, 2, 1).copy().view(stored_as).reshape(n_items, n)
-        made.append(stored)
-        arrays[name] = stored.astype(dtype).reshape(n_items, *shape)
-    return arrays
 
 
 def described(data: bytes) -> tuple[Header, int]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from calibrant_server.workers.ingest.alike_batches import unpacked_together
 from calibrant_server.workers.ingest.cached_pane import (
     DUPLICATE,
     STALE,
@@ -199,15 +198,6 @@ class CommitGroup:
     @property
     def last_id(self) -> str:
         return self.items[-1].id
-
-    def add_all(self, items: Sequence[Item]) -> None:
-        """Add items that were read together."""
-        entries = [item.entry for item in items if item.entry is not None and not item.is_known]
-        unpacked = {} if self._careful else unpacked_together(entries, self._numerics.batch)
-        for item in items:
-            if item.id in unpacked:
-                self._whole(item).unpacked[item.id] = unpacked[item.id]
-            self.add(item)
 
     def add(self, item: Item) -> None:
         """Decide the status of an item, and fill it if it counts."""

@@ -403,7 +403,8 @@ class PartitionLoop:
     def _add(self, group: CommitGroup, items: list[Item]) -> None:
         self._at_work = [item.id for item in (*group.items, *items)]
         self._look_up(items)
-        group.add_all(items)
+        for item in items:
+            group.add(item)
 
     def _look_up(self, items: list[Item]) -> None:
         entries = [item.entry for item in items if item.entry is not None]

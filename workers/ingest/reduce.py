@@ -218,12 +218,10 @@ class Reduction:
     touched : panes that change
     n_rows : rows without ids, by pane
     has_ids : an entry brings facts by id
-    unpacked : payloads that were unpacked together, by the id of their entry
     """
 
     def __init__(self, reads: StoreReads | None = None) -> None:
         self.reads = reads or StoreReads()
-        self.unpacked: dict[str, Batch] = {}
         self.other: dict[str, dict[str, int]] = {}
         self.rows: dict[PaneKey, NewRows] = {}
         self.deltas: dict[PaneKey, Pane] = {}
@@ -301,7 +299,7 @@ def reduce_entry(
 def _predictions(
     entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction
 ) -> int:
-    sent = into.unpacked.pop(entry.id, None) or numerics.batch.unpack(entry.payload)
+    sent = numerics.batch.unpack(entry.payload)
     has_ids = getattr(sent, "ids", None) is not None
     counts = (
         into.reads.join.new_rows(config, sent, entry.received_ms)
