@@ -146,7 +146,7 @@ def _homogeneity(now: Floats, before: Floats) -> float | None:
     table = np.array(cells)
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
     statistic = ((table - expected) ** 2 / expected).sum()
-    return float(scipy.stats.chi2.sf(statistic, len(cells) - 1))
+    return float(scipy.special.chdtrc(len(cells) - 1, statistic))
 
 
 def _side(pane: Pane, table: UnitTable) -> Result:
@@ -168,7 +168,7 @@ def _labelled_units(table: UnitTable) -> float:
 
 def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[Row]:
     """Return both gaps and their difference with its interval per bin; null if a window has no unit in the bin."""
-    reach = scipy.stats.norm.ppf(0.5 + ci / 2.0) * np.sqrt(now.gap_variance + before.gap_variance)
+    reach = scipy.special.ndtri(0.5 + ci / 2.0) * np.sqrt(now.gap_variance + before.gap_variance)
     rows = []
     for i in range(bins):
         here, there = now.weight[i] > 0, before.weight[i] > 0
@@ -194,7 +194,7 @@ def _joint_change(now: UnitTable, before: UnitTable, ci: float) -> Result:
     """Return the change of the mean gap with its interval, and a test that no bin's gap changed."""
     mean = [float((t.correct - t.confidence).sum() / t.weight.sum()) for t in (now, before)]
     reach = float(
-        scipy.stats.norm.ppf(0.5 + ci / 2.0)
+        scipy.special.ndtri(0.5 + ci / 2.0)
         * np.sqrt(now.mean_gap_variance + before.mean_gap_variance)
     )
     difference = mean[0] - mean[1]
@@ -209,7 +209,7 @@ def _joint_change(now: UnitTable, before: UnitTable, ci: float) -> Result:
         "interval": [difference - reach, difference + reach],
         "bins_used": bins_used,
         "statistic": statistic if bins_used else None,
-        "p_value": float(scipy.stats.chi2.sf(statistic, bins_used)) if bins_used else None,
+        "p_value": float(scipy.special.chdtrc(bins_used, statistic)) if bins_used else None,
     }
 
 

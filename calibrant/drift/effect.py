@@ -119,7 +119,7 @@ def effect(table: UnitTable, ci: float = 0.95) -> Result:
     ci : nominal coverage; too high if the start of the change was chosen from the same data
     """
     both, intercept_only = recalibration(table), recalibration(table, slope=False)
-    reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0))
+    reach = float(scipy.special.ndtri(0.5 + ci / 2.0))
     return {
         "n_units": table.n_units,
         "intercept": None

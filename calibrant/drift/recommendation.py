@@ -229,7 +229,7 @@ def misfit(
     beyond += np.minimum(gap - np.minimum(band.lower[filled], 0.0), 0.0)
     statistic = float((weight * beyond**2 / (rate * (1.0 - rate))).sum())
     freedom = int(filled.sum()) - n_fitted
-    return float(scipy.stats.chi2.sf(statistic, freedom)) if freedom > 0 else 1.0
+    return float(scipy.special.chdtrc(freedom, statistic)) if freedom > 0 else 1.0
 
 
 def _did_not_last(since_change: UnitTable, later: UnitTable, log_evidence: float) -> bool:
@@ -305,7 +305,7 @@ def _fit(action: str, table: UnitTable) -> Recalibration | None:
 
 def _p(gain: float, freedom: int) -> float:
     """Return the p-value of a gain in log-likelihood for a number of additional parameters."""
-    return float(scipy.stats.chi2.sf(2.0 * max(gain, 0.0), freedom)) if freedom > 0 else 1.0
+    return float(scipy.special.chdtrc(freedom, 2.0 * max(gain, 0.0))) if freedom > 0 else 1.0
 
 
 def _parameters(fit: Recalibration) -> dict[str, float]:

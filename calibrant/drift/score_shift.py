@@ -122,7 +122,7 @@ def _nearest(counts: Floats, reference: Floats) -> Floats:
 
     It mixes both samples, (counts + μ reference) / total, with the smallest μ inside the region.
     """
-    radius = scipy.stats.chi2.ppf(REFERENCE_LEVEL, len(reference) - 1) / 2.0
+    radius = scipy.special.gammaincinv((len(reference) - 1) / 2.0, REFERENCE_LEVEL)
     own = scipy.special.xlogy(reference, reference / reference.sum()).sum()
 
     def mixed(mu: float) -> Floats:

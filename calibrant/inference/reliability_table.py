@@ -103,7 +103,7 @@ def wilson(rate: Floats, n: Floats, ci: float) -> tuple[Floats, Floats]:
     ------
     Wilson (JASA 1927).
     """
-    z2 = scipy.stats.norm.ppf(0.5 + ci / 2.0) ** 2
+    z2 = scipy.special.ndtri(0.5 + ci / 2.0) ** 2
     scale = 1.0 + np.divide(z2, n, out=np.full_like(rate, np.inf), where=n > 0)
     share = np.divide(z2, n, out=np.zeros_like(rate), where=n > 0)
     centre = (rate + share / 2.0) / scale

@@ -80,7 +80,7 @@ def interval_over_cases(
     if has_named_units(view) and view.counts["n_units"] < cases.n_cases["n"]:
         return None, {"interval_reason": "units_of_several_cases"}
     reach = (
-        scipy.stats.t.ppf(0.5 + view.pane_query.ci / 2.0, len(values) - 1)
+        scipy.special.stdtrit(len(values) - 1, 0.5 + view.pane_query.ci / 2.0)
         * values.std(ddof=1)
         / np.sqrt(len(values))
     )

@@ -143,7 +143,7 @@ def chance_all_differ(probabilities: Floats, order: int) -> Floats:
 def chance_more_than_half_agree(probabilities: Floats, order: int) -> Floats:
     """Return the probability that more than half of `order` labels drawn from each row are of one class; (n,)."""
     return np.asarray(
-        scipy.stats.binom.sf(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1)
+        scipy.special.bdtrc(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1)
     )
 
 

@@ -73,7 +73,7 @@ def _estimate(effect: Mapping[str, Any], name: str) -> tuple[float, float] | Non
     if not found:
         return None
     low, high = found["interval"]
-    reach = float(scipy.stats.norm.ppf(0.5 + float(effect.get("ci", 0.95)) / 2.0))
+    reach = float(scipy.special.ndtri(0.5 + float(effect.get("ci", 0.95)) / 2.0))
     return float(found["value"]), (high - low) / (2.0 * reach)
 
 

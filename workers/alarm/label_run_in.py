@@ -122,4 +122,6 @@ def _lower_limit(found: float, n: float) -> float:
     if n <= 0:
         return 0.0
     found = min(found, n)
-    return float(scipy.stats.beta.ppf(1.0 - _LEVEL, found, n - found + 1.0)) if found > 0 else 0.0
+    return (
+        float(scipy.special.betaincinv(found, n - found + 1.0, 1.0 - _LEVEL)) if found > 0 else 0.0
+    )

@@ -13,7 +13,10 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 # `calibrant` loads scipy's subpackages on first use. A server loads them at start: the first query must not wait for them.
-import scipy.stats  # noqa: F401
+import scipy.fft
+import scipy.interpolate
+import scipy.optimize
+import scipy.special  # noqa: F401
 from pydantic import ValidationError
 from redis.exceptions import RedisError
 
