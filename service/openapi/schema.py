@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
 from calibrant_server.service.http.errors import PROBLEMS
-from calibrant_server.service.openapi.components import share_components
+from calibrant_server.service.openapi.components import describe_parameters, shared_responses
 from calibrant_server.service.openapi.examples import EXAMPLES
 from calibrant_server.service.openapi.response_examples import RESPONSE_EXAMPLES
 from calibrant_server.service.openapi.tags import TAGS
@@ -168,7 +168,9 @@ def document(app: FastAPI) -> dict[str, Any]:
                 operation = made["paths"][route.path][method.lower()]
                 _complete(operation, _scopes(route))
                 _add_examples(operation, components["examples"])
-    share_components(made)
+    operations = [each for path in made["paths"].values() for each in path.values()]
+    describe_parameters(operations)
+    components["responses"] = shared_responses(operations)
     return made
 
 
