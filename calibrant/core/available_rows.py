@@ -6,7 +6,7 @@ Results from the sample state so: `source`, the number of predictions used, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,9 @@ Ints = NDArray[np.int64]
 
 
 MAX_PAIRED = 1000
+# Label policies under which a row's label is the share of all its ratings.
+SHARES = ("pooled", "mean")
+DRAWN_SHARES = "as many labels of each prediction as it has ratings, drawn from the predictions; a unit's predictions fully dependent"
 # Equal rows without ids are stored once, with their number: of more than this many together fewer are drawn from, in proportion.
 MAX_REPEATED = 2_000_000
 # Number of elements in the largest array of arithmetic over pairs of rows: rows squared times classes.
@@ -131,6 +134,29 @@ def drawn_labels(rows: AvailableRows, n_draws: int, seed: int) -> Ints:
     for i in range(len(rows)):
         found[:, i] = np.searchsorted(reached[i], fate[:, i], side="right")
     return np.asarray(np.minimum(found, rows.probabilities.shape[1] - 1))
+
+
+def drawn_shares(rows: AvailableRows, n_draws: int, seed: int, several: bool) -> Iterator[Floats]:
+    """Yield labels' shares of a calibrated model, float64 (n, n_classes), as many times as `n_draws`.
+
+    Parameters
+    ----------
+    several : whether a row's label is the share of all its ratings: each is then drawn; else one label
+    """
+    ratings = rows.label_counts.sum(axis=1) if several else np.ones(len(rows), np.int64)
+    classes = np.arange(rows.probabilities.shape[1])
+    total = np.zeros((n_draws, len(rows), len(classes)), np.float32)
+    for rater in range(int(ratings.max())):
+        rated = np.flatnonzero(ratings > rater)
+        part = replace(
+            rows,
+            probabilities=rows.probabilities[rated],
+            unit=np.unique(rows.unit[rated], return_inverse=True)[1],
+            weight=rows.weight[rated],
+        )
+        total[:, rated] += drawn_labels(part, n_draws, seed + rater)[:, :, None] == classes
+    for each in total:
+        yield each / ratings[:, None]
 
 
 def _available(view: View) -> tuple[Batch, Ints, str]:

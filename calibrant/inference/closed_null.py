@@ -1,10 +1,8 @@
 """Null references of statistics of gaps in closed form, without draws.
 
 The gaps of a calibrated model are taken as independent and normal with mean 0, and limited to [-1, 1], as in `null_reference.gap_null`.
-
-- The largest gap has a product as distribution function.
-- A weighted sum of absolute or squared gaps is the convolution of its summands, computed on a grid. A shifted gamma distribution with
-  the same mean, variance and skewness replaces the convolution of many summands, none of which dominates.
+A weighted sum of absolute or squared gaps is the convolution of its summands, computed on a grid. A shifted gamma distribution with
+the same mean, variance and skewness replaces the convolution of many summands, none of which dominates.
 
 With many classes, most bins of a class have few predictions. Their gaps are then those of a binomial or Poisson count with the same variance.
 
@@ -51,7 +49,12 @@ class ClosedNull(Protocol):
     """A null reference of a statistic of gaps."""
 
     def __call__(
-        self, weight: Floats, deviation: Floats, ci: float, score: Floats | None = None
+        self,
+        weight: Floats,
+        deviation: Floats,
+        ci: float,
+        score: Floats | None = None,
+        units: Floats | None = None,
     ) -> NullReference:
         """Return the reference.
 
@@ -59,7 +62,8 @@ class ClosedNull(Protocol):
         ----------
         weight, deviation : weight and standard deviation of the gap of each bin, float64 (n_tables, n_bins)
         ci : level of `limit`
-        score : mean score of each bin, of the same shape, if bins may have few predictions; None: gaps are normal
+        score, units : mean score of each bin, and effective number of samples, of the same shape, if bins may have few
+            predictions; None: gaps are normal
         """
 
 
@@ -190,7 +194,11 @@ def sum_null_of_gaps(coefficient: Factors) -> ClosedNull:
     """
 
     def null(
-        weight: Floats, deviation: Floats, ci: float, score: Floats | None = None
+        weight: Floats,
+        deviation: Floats,
+        ci: float,
+        score: Floats | None = None,
+        units: Floats | None = None,
     ) -> NullReference:
         summands = Summands.of(coefficient(weight), deviation, 1, score)
         gamma = summands.gamma()
@@ -212,7 +220,11 @@ def root_null_of_squares(coefficient: Factors, bias: float) -> ClosedNull:
     """
 
     def null(
-        weight: Floats, deviation: Floats, ci: float, score: Floats | None = None
+        weight: Floats,
+        deviation: Floats,
+        ci: float,
+        score: Floats | None = None,
+        units: Floats | None = None,
     ) -> NullReference:
         summands = Summands.of(coefficient(weight), deviation, 2)
         gamma = summands.gamma()
@@ -226,28 +238,6 @@ def root_null_of_squares(coefficient: Factors, bias: float) -> ClosedNull:
         return NullReference(mean, _root(q95 - bias), 0.0, _root(limit - bias))
 
     return null
-
-
-def largest_gap_null(
-    weight: Floats, deviation: Floats, ci: float, score: Floats | None = None
-) -> NullReference:
-    """Return the reference of the largest absolute gap.
-
-    Examples
-    --------
-    >>> null = largest_gap_null(np.ones((1, 1)), np.full((1, 1), 0.01), 0.95)
-    >>> round(null.mean, 5), round(null.q95, 4)
-    (0.00798, 0.0196)
-    """
-    found = deviation[(weight > 0) & (deviation > 0)]
-    if not len(found):
-        return NullReference(0.0, 0.0, 0.0, 0.0)
-    points = np.linspace(0.0, min(1.0, _REACH * float(found.max())), _N_POINTS + 1)
-    below = scipy.special.erf(points[:, None] / (found * np.sqrt(2.0))).prod(axis=1)
-    mean = float(np.trapezoid(1.0 - below, points))
-    # Quantiles beyond the last point are 1: so is a gap beyond 1.
-    q95, limit = np.interp([_LEVEL, 0.5 + ci / 2.0], below, points)
-    return NullReference(mean, float(q95), 0.0, float(limit))
 
 
 def _root(value: float) -> float:

@@ -15,7 +15,7 @@ from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NoResultError, Table, View
 from calibrant.inference.bin_noise import BinMoments, DesignEffect, design_effect, noisy_gaps
 from calibrant.inference.class_dependence import effective_classes, of_dependent_classes
-from calibrant.inference.closed_null import ClosedNull, largest_gap_null
+from calibrant.inference.closed_null import ClosedNull
 from calibrant.inference.intervals import (
     INTERVAL_METHOD,
     INTERVAL_OF,
@@ -23,6 +23,7 @@ from calibrant.inference.intervals import (
     ResampledGaps,
     gap_interval,
 )
+from calibrant.inference.largest_gap import largest_gap_null
 from calibrant.inference.null_reference import (
     ASSUMPTION,
     NullReference,
@@ -174,6 +175,19 @@ def fine_gaps(view: View, bins: int, seed: int) -> tuple[ResampledGaps, float]:
     return noisy_gaps(replicates, moments, effect, seed), effect.n
 
 
+def class_gaps(view: View, bins: int, seed: int) -> ResampledGaps:
+    """Return simulated gaps of equal-width bins of every class.
+
+    Raises
+    ------
+    NoResultError
+        As `replication.class_tables`, or too few effective samples.
+    """
+    scopes = tuple(f"class:{k}" for k in range(view.spec.n_classes))
+    tables = gap_tables(scopes, "equal_width", bins, view.binned_classes("equal_width", bins))
+    return _noisy(view, tables, seed)[0]
+
+
 def design_effect_of(view: View) -> float:
     """Return the design effect of the view's own bins: the larger of within bins and over all of them.
 
@@ -223,12 +237,8 @@ def _interval(
     seed: int,
     by_bin: bool,
 ) -> tuple[Bounds, Extra]:
-    replicates, _ = replicates_of(view, tables)
-    reject_if_thin(view)
-    effect = _effect(view, tables)
-    _reject_few(view, effect)
+    gaps, effect = _noisy(view, tables, seed)
     key = ("noisy", tables.scopes, tables.binning, tables.bins, seed)
-    gaps = view.once(key, lambda: noisy_gaps(replicates, tables.moments, effect, seed))
     about: Extra = {
         "interval_method": INTERVAL_METHOD,
         "interval_of": INTERVAL_OF,
@@ -239,6 +249,15 @@ def _interval(
         gaps, left_out = view.once(("full", *key), lambda: _full_bins(gaps, tables, effect))
         about |= {"interval_min_units": MIN_BIN_UNITS, "interval_bins_left_out": left_out}
     return gap_interval(*statistics, gaps, view.pane_query.ci), about
+
+
+def _noisy(view: View, tables: GapTables, seed: int) -> tuple[ResampledGaps, DesignEffect]:
+    replicates, _ = replicates_of(view, tables)
+    reject_if_thin(view)
+    effect = _effect(view, tables)
+    _reject_few(view, effect)
+    key = ("noisy", tables.scopes, tables.binning, tables.bins, seed)
+    return view.once(key, lambda: noisy_gaps(replicates, tables.moments, effect, seed)), effect
 
 
 def _effect(view: View, tables: GapTables) -> DesignEffect:
@@ -300,9 +319,7 @@ def _null(
     if closed is None:
         worst = gap_null(statistic, tables.weight, tables.variance, seed, ci)
     else:
-        # Of many classes, each has few predictions in most bins.
-        score = tables.score if len(tables.scopes) > 1 else None
-        worst = closed(tables.weight, tables.deviation, ci, score)
+        worst = closed(tables.weight, tables.deviation, ci, tables.score, tables.moments.units)
     if closed is not largest_gap_null:
         worst = _of_classes(view, tables, worst)
     if not has_named_units(view):

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells, equal_mass_groups
@@ -25,6 +26,8 @@ _MAX_UNGROUPED = 2000
 _MAX_CELLS = 1000
 _TOGETHER, _MAX_SHARED = 1 << 18, 1 << 20
 _NORMAL_FROM = 4.0
+# A count of more samples is normal to three digits.
+_MAX_COUNTED = 2000
 _Z95 = 1.6448536269514722
 Floats = NDArray[np.float64]
 
@@ -98,6 +101,35 @@ def sum_null(expected: float, variance: float, weight: float) -> NullReference:
     """Return the closed form for a mean whose sum has this expectation and variance under the null."""
     reach = _Z95 * float(np.sqrt(max(variance, 0.0)))
     return NullReference(expected / weight, (expected + reach) / weight, 0.0)
+
+
+def count_null(expected: float, variance: float, weight: float, size: float) -> NullReference:
+    """Return the reference of a share of predictions: that of a binomial count of the effective samples.
+
+    Parameters
+    ----------
+    expected, variance, weight : of the sum, as in `sum_null`
+    size : effective number of samples
+
+    Examples
+    --------
+    Three predictions of .8: all are correct in more than 5 % of samples.
+
+    >>> count_null(2.4, 0.48, 3.0, 3.0).q95
+    1.0
+    """
+    normal, rate = sum_null(expected, variance, weight), min(max(expected / weight, 0.0), 1.0)
+    chance = rate * (1.0 - rate)
+    if variance <= 0 or not chance:
+        return normal
+    samples = min(size, chance * weight**2 / variance)
+    n = max(math.floor(samples * (1.0 + 1e-6)), 1)
+    if n > _MAX_COUNTED:
+        return normal
+    below = scipy.special.bdtr(np.arange(n + 1.0), n, rate)
+    place = min(int(np.searchsorted(below, 0.95)), n)
+    # A share that equals the quantile is not above it, whatever the rounding of either.
+    return NullReference(normal.mean, min(place / n * (1.0 + 1e-12), 1.0), 0.0)
 
 
 def drawn_correct(cells: Cells, n_draws: int, seed: int) -> Floats:

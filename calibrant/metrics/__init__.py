@@ -159,7 +159,7 @@ def view_for(view: View, request: MetricRequest) -> View:
 
 def _estimate(metric: Metric, view: View, seed: int) -> Estimate:
     try:
-        return metric.estimate(view, seed)
+        return metric.estimate(view, seed).within(metric.range, metric.lowest_truth)
     except NoResultError as rejection:
         extra = {} if rejection.n_excluded is None else {"n_excluded": rejection.n_excluded}
         return Estimate(None, rejection.reason, rejection.detail, extra=extra)

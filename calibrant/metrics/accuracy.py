@@ -16,4 +16,5 @@ METRIC = SumMetric(
     source="share of ratings equal to the top class",
     column="correct",
     null_column="accuracy_null",
+    of_counts=True,
 )

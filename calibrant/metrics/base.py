@@ -25,8 +25,8 @@ from calibrant.inference.gap_uncertainty import (
     has_named_units,
 )
 from calibrant.inference.intervals import GapStatistic
-from calibrant.inference.mean_interval import mean_interval
-from calibrant.inference.null_reference import sum_null
+from calibrant.inference.mean_interval import effective_size, mean_interval
+from calibrant.inference.null_reference import NullReference, count_null, sum_null
 from calibrant.inference.seeds import SEED
 from calibrant.inference.sum_null import sum_null_of_units
 from calibrant.metrics.estimate import Estimate as Estimate
@@ -49,6 +49,7 @@ class Metric:
     formula : in one line
     exact : whether the stored state gives the value of the raw rows; otherwise an estimate from cells or a sample
     search_words : names of the metric in papers and elsewhere, each with the parameters that it implies
+    lowest_truth : lowest possible true value, where unbiased estimates may be lower; intervals are cut off there
     """
 
     slug: str
@@ -63,6 +64,7 @@ class Metric:
     formula: str = ""
     exact: bool = True
     search_words: Mapping[str, str] = field(default_factory=dict, hash=False)
+    lowest_truth: float | None = None
 
     def value(self, view: View) -> float | None:
         """Return the number alone, without interval and null reference; None where there is no data.
@@ -216,11 +218,12 @@ MEAN_NEEDS = ("scores", "top_label", "positive")
 
 @dataclass(frozen=True)
 class SumMetric(Metric):
-    """A ratio of two stored sums of the policy."""
+    """A ratio of two stored sums of the policy; `of_counts`: a share of predictions, whose reference is that of a count."""
 
     column: str = ""
     weight: str = "weight"
     null_column: str | None = None
+    of_counts: bool = False
 
     def estimate(self, view: View, seed: int) -> Estimate:
         sums = view.scores()
@@ -230,13 +233,16 @@ class SumMetric(Metric):
         interval, about = mean_interval(view, self.column, self.weight, self.range)
         if self.null_column is None:
             return Estimate(value, interval=interval, extra=about)
-        null = sum_null(
-            sums[self.null_column], sums[self.null_column + "_variance"], sums["weight"]
-        )
+        null = self._null(view, sums)
         if has_named_units(view):
             of_units, found = sum_null_of_units(view, self.column, self.null_column, null)
             return Estimate(value, interval=interval, null=of_units, extra=about | found)
         return Estimate(value, interval=interval, null=null, extra=about)
+
+    def _null(self, view: View, sums: Mapping[str, float]) -> NullReference:
+        assert self.null_column is not None
+        moments = (sums[self.null_column], sums[self.null_column + "_variance"], sums["weight"])
+        return count_null(*moments, effective_size(view)) if self.of_counts else sum_null(*moments)
 
 
 def mean_over_classes(statistic: GapStatistic) -> GapStatistic:

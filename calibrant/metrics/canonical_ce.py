@@ -11,7 +11,13 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.core.available_rows import AvailableRows, drawn_labels, paired_rows
+from calibrant.core.available_rows import (
+    DRAWN_SHARES,
+    SHARES,
+    AvailableRows,
+    drawn_shares,
+    paired_rows,
+)
 from calibrant.core.query import NORM
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import NullReference, quantiles_of
@@ -132,7 +138,7 @@ def read(view: View) -> MetricValue | None:
         "leave": "instance",
         **rows.about,
     }
-    extra["null_assumption"] = "one label per unit, drawn from the predictions"
+    extra["null_assumption"] = DRAWN_SHARES
     if isolated > 0.0:
         extra["isolated_weight"] = isolated
     return MetricValue(value, extra)
@@ -144,10 +150,9 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     bandwidth, norm = float(BANDWIDTH.of(view.pane_query)), int(NORM.of(view.pane_query))
     kernel = view.once(_KERNEL, lambda: dirichlet_kernel(rows.probabilities, bandwidth))
     view.forget(_KERNEL)
-    one_hot = np.eye(rows.probabilities.shape[1])
-    drawn = drawn_labels(rows, _N_DRAWS, seed)
+    drawn = drawn_shares(rows, _N_DRAWS, seed, view.pane_query.raters in SHARES)
     return quantiles_of(
-        np.array([canonical_error(kernel, rows, one_hot[labels], norm)[0] for labels in drawn])
+        np.array([canonical_error(kernel, rows, share, norm)[0] for share in drawn])
     )
 
 

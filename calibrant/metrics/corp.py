@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
@@ -24,7 +25,7 @@ from calibrant.estimators.isotonic import (
     min_score,
     recalibrated,
 )
-from calibrant.inference.intervals import JACKKNIFE, GapStatistic, jackknife_interval
+from calibrant.inference.intervals import GapStatistic, jackknife_interval
 from calibrant.inference.isotonic_null import NORMAL, isotonic_null
 from calibrant.inference.null_reference import (
     DRAWN,
@@ -48,6 +49,13 @@ from calibrant.metrics.formula_metric import (
 
 Floats = NDArray[np.float64]
 SCORE = Option("score", "brier", "The proper score to decompose; `log` in nats.", allowed=SCORES)
+_CORRECTED = (
+    "jackknife of 64 unit replicates, of the value less what recalibration gains from chance"
+)
+_WILSON = (
+    "Wilson's interval of the base rate, with the effective number of samples of 64 unit replicates"
+)
+_POPULATION = "the population's value; the fit follows the noise of the labels, so the value is biased upward at this n"
 _N_DRAWS, _FEW = 200, 150
 _INTERVAL_BINS = 30
 _MIN_FINE_DRAWS, _FINE_POINTS = 4, 30_000
@@ -139,38 +147,66 @@ def _of_cells(part: str) -> Callable[[View, Cells, Floats], Floats]:
     return each_division(of_cells)
 
 
-def _jackknife(part: str) -> Callable[[View, MetricValue, int], Interval]:
-    """Compute the interval from the replicates' bins. These parts need only the order of bins."""
+def _discrimination_interval(view: View, reading: MetricValue, seed: int) -> Interval:
+    """Compute the interval of the value less the gain that recalibration has from chance alone, from the replicates' bins.
 
-    def interval(view: View, reading: MetricValue, seed: int) -> Interval:
-        tables = tables_for(view, view.scope, SCORE_BINS)
-        score = bin_scores(view, tables.bins)
-        weight, difference = tables.weight[:, 0], tables.difference[:, 0]
-        correct = difference + weight * score
-        values = [
-            _part_without(
-                weight.sum(axis=0) - w,
-                correct.sum(axis=0) - c,
-                score,
-                SCORE.of(view.pane_query),
-                part,
-            )
-            for w, c in zip(weight, correct, strict=True)
-        ]
-        lower, upper = jackknife_interval(reading.value, np.array(values), view.pane_query.ci)
-        return Interval(
-            (max(lower, 0.0), upper), {"interval_method": JACKKNIFE, "interval_bins": tables.bins}
-        )
-
-    return interval
+    The fit follows the noise of the labels that it is judged by. What a calibrated model gains by it is that much, at any n.
+    """
+    tables = tables_for(view, view.scope, SCORE_BINS)
+    kind, score = SCORE.of(view.pane_query), bin_scores(view, tables.bins)
+    weight, difference = tables.weight[:, 0], tables.difference[:, 0]
+    correct = difference + weight * score
+    values = [
+        _discrimination(weight.sum(axis=0) - w, correct.sum(axis=0) - c, score, kind)
+        for w, c in zip(weight, correct, strict=True)
+    ]
+    corrected = max(reading.value - null(view, reading, seed).mean, 0.0)
+    lower, upper = jackknife_interval(corrected, np.array(values), view.pane_query.ci)
+    about = {
+        "interval_method": _CORRECTED,
+        "interval_of": _POPULATION,
+        "interval_bins": tables.bins,
+    }
+    return Interval((max(lower, 0.0), upper), about | {"corrected": corrected})
 
 
-def _part_without(weight: Floats, correct: Floats, score: Floats, kind: str, part: str) -> float:
+def _discrimination(weight: Floats, correct: Floats, score: Floats, kind: str) -> float:
     kept = weight > 1e-9 * weight.sum()
     if not kept.any():
         raise NoResultError("too_few_units", "one replicate holds all the weight")
     rate = np.clip(correct[kept] / weight[kept], 0.0, 1.0)
-    return float(getattr(decompose(weight[kept], score[kept], rate, kind), part))
+    return decompose(weight[kept], score[kept], rate, kind).discrimination
+
+
+def _uncertainty_interval(view: View, reading: MetricValue, seed: int) -> Interval:
+    """Compute the interval from Wilson's of the base rate, with the effective number of samples that replicates show.
+
+    The score of the base rate is flat at 1/2, so that its own error is not normal there.
+    """
+    tables = tables_for(view, view.scope, SCORE_BINS)
+    weight, score = tables.weight[:, 0].sum(axis=1), bin_scores(view, tables.bins)
+    correct = (tables.difference[:, 0] + tables.weight[:, 0] * score).sum(axis=1)
+    rate = float(np.clip(correct.sum() / weight.sum(), 0.0, 1.0))
+    n, chance = len(weight), rate * (1.0 - rate)
+    squares = float(((correct - rate * weight) ** 2).sum()) * n / (n - 1.0)
+    size = chance * float(weight.sum()) ** 2 / squares if squares > 0 else float(weight.sum())
+    reach = float(scipy.special.stdtrit(n - 1.0, 0.5 + view.pane_query.ci / 2.0))
+    ends = _wilson(rate, size, reach)
+    losses = [_of_rate(end, SCORE.of(view.pane_query)) for end in ends]
+    most = _of_rate(0.5, SCORE.of(view.pane_query)) if ends[0] < 0.5 < ends[1] else max(losses)
+    return Interval((min(losses), most), {"interval_method": _WILSON, "interval_bins": tables.bins})
+
+
+def _wilson(rate: float, size: float, reach: float) -> tuple[float, float]:
+    middle = (rate + reach**2 / (2.0 * size)) / (1.0 + reach**2 / size)
+    spread = rate * (1.0 - rate) / size + reach**2 / (4.0 * size**2)
+    half = reach * float(np.sqrt(spread)) / (1.0 + reach**2 / size)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def _of_rate(rate: float, kind: str) -> float:
+    """Return the expected score of a base rate as forecast."""
+    return float(mean_score(np.ones(1), np.array([rate]), np.array([rate]), kind))
 
 
 def of_bins(view: View, reading: MetricValue) -> OfBins:
@@ -291,7 +327,7 @@ METRICS = (
         "mean S(base rate) - mean S(isotonic recalibration)",
         ("DSC", "resolution", "CORP discrimination"),
         "higher",
-        interval=_jackknife("discrimination"),
+        interval=_discrimination_interval,
         no_null="not_a_gap_metric",
     ),
     _part(
@@ -299,7 +335,7 @@ METRICS = (
         "mean S(base rate)",
         ("UNC", "CORP uncertainty"),
         "lower",
-        interval=_jackknife("uncertainty"),
+        interval=_uncertainty_interval,
         no_null="not_a_gap_metric",
     ),
 )

@@ -60,6 +60,32 @@ class Estimate:
     n_units: int | None = None
     n_units_split: int | None = None
 
+    def within(
+        self, limits: tuple[float | None, float | None], lowest_truth: float | None
+    ) -> Estimate:
+        """Return the estimate with reference and interval inside what is possible.
+
+        Parameters
+        ----------
+        limits : lowest and highest possible value of the metric, None where unbounded
+        lowest_truth : lowest possible true value, if unbiased estimates can be lower
+
+        Examples
+        --------
+        >>> Estimate(-0.1, interval=(-0.3, 0.1)).within((-1.0, 1.0), 0.0).interval
+        (0.0, 0.1)
+        """
+        low, high = limits
+        null, interval = self.null, self.interval
+        if null is not None:
+            ends = (clipped(each, low, high) for each in (null.mean, null.q95, null.limit))
+            mean, q95, limit = ends
+            null = null._replace(mean=mean, q95=q95, limit=limit)
+        if interval is not None:
+            least = low if lowest_truth is None else lowest_truth
+            interval = clipped(interval[0], least, high), clipped(interval[1], least, high)
+        return replace(self, null=null, interval=interval)
+
     @property
     def null_mean(self) -> float | None:
         """Mean of the metric for a perfectly calibrated model of the same predictions and sample size."""
@@ -201,6 +227,20 @@ def number(value: float | None) -> str:
         return "None"
     plain_size = value == 0.0 or 1e-3 <= abs(value) < 1e4
     return f"{value:.4f}" if plain_size else f"{value:.4g}"
+
+
+def clipped(value: Any, low: float | None, high: float | None) -> Any:
+    """Return a value inside limits, None where unbounded; None and nan stay.
+
+    Examples
+    --------
+    >>> clipped(1.2, 0.0, 1.0), clipped(-3.0, None, 1.0), clipped(None, 0.0, 1.0)
+    (1.0, -3.0, None)
+    """
+    if value is None:
+        return None
+    raised = value if low is None or not value < low else low
+    return raised if high is None or not raised > high else high
 
 
 def finite(value: float | None) -> float | None:

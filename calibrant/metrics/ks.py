@@ -121,7 +121,7 @@ METRICS = (
         needs=("scope",),
         formula="max_t - min_t of Σ_{s_i <= t} w_i (y_i - s_i) / W",
         exact=False,
-        search_words={"ECCE-R": "", "Kuiper": ""},
+        search_words={"ECCE-R": "", "Kuiper": "", "cutoff calibration error": ""},
         source="Arrieta-Ibarra, Gujral, Tannen, Tygert, Xu (JMLR 2022)",
         options=("scope",),
         read=_reader(kuiper_statistic, kuiper_survival, 2),

@@ -131,7 +131,7 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     reach = z * float(np.sqrt(error_variance(bins_of(view))))
     about = {
         "interval_method": METHOD,
-        "interval_of": "the population's mean squared gap over the same bins; not cut off at 0",
+        "interval_of": "the population's mean squared gap over the same bins, which is not negative: cut off at 0",
     }
     return Interval((reading.value - reach, reading.value + reach), about)
 
@@ -166,6 +166,7 @@ METRIC = FormulaMetric(
     source="Sun, Chaudhari, Barnett, Dobriban (2024); single independent labels only",
     options=("bins", "binning", "edges", "min_count", "scope"),
     own_options=(TIES,),
+    lowest_truth=0.0,
     read=read,
     interval=interval,
     null=null,

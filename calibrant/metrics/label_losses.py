@@ -75,7 +75,8 @@ def calibration_loss(view: View, seed: int) -> Estimate:
 
     No second rating is needed. The correction takes predictions as independent. `ce` is the calibration error, the root of the
     loss where it is positive; `residual_debiased` takes away the variance of share minus probability instead of the share's.
-    Bins with one prediction keep their plug-in value and are counted in `n_single_bins`.
+    Bins with one prediction add nothing to the debiased loss, unlike in published code, which keeps their plug-in value and
+    is biased upwards by it. They are counted in `n_single_bins`, and are in `plugin`.
     """
     choice = Choice.of(view)
     bins = class_bins(view, choice)
@@ -184,7 +185,7 @@ METRICS = (
     ),
     FunctionMetric(
         "epistemic_loss", "Epistemic loss", _UNIT, (None, 2.0), "lower", _ROWS,
-        f"{_MIMORI}, eqs. 9 and 10", own_options=(SINGLE_VOTE, LOSS_WEIGHT), compute=epistemic_loss, ratio=_epistemic,
+        f"{_MIMORI}, eqs. 9 and 10", own_options=(SINGLE_VOTE, LOSS_WEIGHT), compute=epistemic_loss, lowest_truth=0.0, ratio=_epistemic,
         formula="mean_i of the unbiased ‖p_i - q_i‖^2, q_i the label distribution",
         search_words={"EL": "", "epistemic squared loss": ""},
     ),
@@ -198,7 +199,7 @@ METRICS = (
     FunctionMetric(
         "calibration_loss", "Calibration loss", _UNIT, (None, 2.0), "lower", (*_BINS, "replicates"),
         f"{_MIMORI}, eqs. 11 to 14; Broecker (2012), Ferro and Fricker (2012) for single labels",
-        options=("bins", "edges"), own_options=(LOSS_WEIGHT,), compute=calibration_loss,
+        options=("bins", "edges"), own_options=(LOSS_WEIGHT,), compute=calibration_loss, lowest_truth=0.0,
         of_resamples=calibration_losses,
         formula="Σ_k Σ_b (W_b/W) ((ȳ_kb - p̄_kb)^2 - debiasing term)",
         search_words={"CL": "", "CE loss of bins": ""},
@@ -213,7 +214,7 @@ METRICS = (
     FunctionMetric(
         "grouping_loss", "Grouping loss", _UNIT, (None, 2.0), "lower", (*_ROWS, *_BINS),
         f"{_KULL}; {_MIMORI}, eq. 6", options=("bins", "edges"), own_options=(SINGLE_VOTE, LOSS_WEIGHT),
-        compute=grouping_loss,
+        compute=grouping_loss, lowest_truth=0.0,
         formula="epistemic loss - calibration loss",
         search_words={"GL": "", "dispersion loss": ""},
     ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.inference.closed_null import ClosedNull, largest_gap_null
+from calibrant.inference.closed_null import ClosedNull
 from calibrant.inference.intervals import GapStatistic
+from calibrant.inference.largest_gap import largest_gap_null
 from calibrant.metrics.base import GapMetric
 
 

@@ -17,6 +17,7 @@ from calibrant.core.cells import Cells, rank_groups
 from calibrant.core.query import TIES, Option
 from calibrant.core.view import NoResultError, View
 from calibrant.estimators.cut_error import cut_error, plain_mean_gap
+from calibrant.inference.class_dependence import effective_classes, of_dependent_classes
 from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.ace import mean_gap
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
@@ -187,7 +188,8 @@ def _null(thresholded: bool) -> Callable[[View, MetricValue, int], NullReference
     def null(view: View, reading: MetricValue, seed: int) -> NullReference:
         tables = _made(view, thresholded)
         weight, variance = _padded(tables, "weight"), _padded(tables, "null_variance")
-        return gap_null(lambda w, g: mean_gap(w, g).mean(axis=-1), weight, variance, seed)
+        free = gap_null(lambda w, g: mean_gap(w, g).mean(axis=-1), weight, variance, seed)
+        return of_dependent_classes(free, effective_classes(variance.sum(axis=1)))
 
     return null
 

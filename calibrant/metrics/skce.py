@@ -12,12 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
-from calibrant.core.available_rows import AvailableRows, drawn_labels, paired_rows
+from calibrant.core.available_rows import (
+    DRAWN_SHARES,
+    SHARES,
+    AvailableRows,
+    drawn_shares,
+    paired_rows,
+)
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
-from calibrant.inference.intervals import jackknife_interval
+from calibrant.inference.closed_null import Gamma
 from calibrant.inference.null_reference import NullReference, quantiles_of
 from calibrant.inference.t_cal import MIN_ROWS, t_cal
 from calibrant.metrics.base import Estimate
@@ -28,7 +35,7 @@ Floats = NDArray[np.float64]
 MIN_UNITS = 20
 N_DRAWS = 100
 _PAIRS = "pairs of skce"
-_DRAWN = "one label per unit, drawn from the predictions"
+_METHOD = "inverted: noise of a calibrated model, and that of an error in proportion to it"
 KERNEL_WIDTH = Option(
     "kernel_width",
     0.0,
@@ -101,7 +108,7 @@ def read(view: View) -> MetricValue | None:
         raise NoResultError("too_few_units", "no two predictions of different units are available")
     value = float(row_agreement(pairs.kernel, rows.share - rows.probabilities).sum()) / total
     about = {"kernel": "exponential", "kernel_width": pairs.width, **rows.about}
-    return MetricValue(value, about | {"null_assumption": _DRAWN})
+    return MetricValue(value, about | {"null_assumption": DRAWN_SHARES})
 
 
 def drawn_errors(view: View, seed: int) -> Floats:
@@ -111,22 +118,26 @@ def drawn_errors(view: View, seed: int) -> Floats:
     pairs = _pairs(view, rows)
     return view.once(
         ("skce_drawn", seed),
-        lambda: _drawn(rows, pairs.kernel.astype(np.float32), seed) / pairs.weight.sum(),
+        lambda: _drawn(view, rows, pairs.kernel.astype(np.float32), seed) / pairs.weight.sum(),
     )
 
 
-def _drawn(rows: AvailableRows, kernel: NDArray[np.float32], seed: int) -> Floats:
-    one_hot = np.eye(rows.probabilities.shape[1], dtype=np.float32)
+def _drawn(view: View, rows: AvailableRows, kernel: NDArray[np.float32], seed: int) -> Floats:
     expected = rows.probabilities.astype(np.float32)
+    several = view.pane_query.raters in SHARES
     found = np.empty(N_DRAWS)
-    for i, labels in enumerate(drawn_labels(rows, N_DRAWS, seed)):
-        residual = one_hot[labels] - expected
+    for i, share in enumerate(drawn_shares(rows, N_DRAWS, seed, several)):
+        residual = share.astype(np.float32) - expected
         found[i] = float(((kernel @ residual) * residual).sum(dtype=np.float64))
     return found
 
 
 def interval(view: View, reading: MetricValue, seed: int) -> Interval:
-    """Compute the interval by the jackknife over the available units."""
+    """Compute the interval: the true errors that the estimate does not contradict, at least 0.
+
+    At a true error s, the estimate varies as that of a calibrated model does, and also by the sum of each unit's agreement with the true
+    error. The variance of this sum is proportional to s.
+    """
     rows = paired_rows(view)
     assert rows is not None
     pairs = _pairs(view, rows)
@@ -135,15 +146,40 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
         raise NoResultError(
             "too_few_units", f"{n_units} units are available; intervals need at least {MIN_UNITS}"
         )
-    agreement = row_agreement(pairs.kernel, rows.share - rows.probabilities)
-    # A unit has no pairs within itself: its pairs count twice in the total.
-    top, bottom = (np.bincount(rows.unit, sums) for sums in (agreement, pairs.weight))
-    left_out = (top.sum() - 2.0 * top) / (bottom.sum() - 2.0 * bottom)
-    bounds = jackknife_interval(reading.value, left_out, view.pane_query.ci)
+    tail = (1.0 - view.pane_query.ci) / 2.0
+    slope = scipy.special.ndtri(tail) ** 2 * _variance_per_error(rows, pairs)
+    below, above = _tails(drawn_errors(view, seed), tail)
+    value = reading.value
+    # At the lower end the variance is that at the estimate: in proportion to a smaller error, it would be too small.
+    low = value - float(np.sqrt(slope * max(value, 0.0) + above**2))
+    spread = slope * value + slope**2 / 4.0 + below**2
+    high = value + slope / 2.0 + float(np.sqrt(max(spread, 0.0)))
     return Interval(
-        bounds,
-        {"interval_method": "jackknife over units of the available rows", "n_units": n_units},
+        (max(low, 0.0), max(high, 0.0)), {"interval_method": _METHOD, "n_units": n_units}
     )
+
+
+def _tails(drawn: Floats, tail: float) -> tuple[float, float]:
+    """Return how far estimates of a calibrated model are below and above 0 with this probability each."""
+    mean, deviation = float(drawn.mean()), float(drawn.std(ddof=1))
+    if not deviation:
+        return 0.0, 0.0
+    skewness = float((((drawn - mean) / deviation) ** 3).mean())
+    low, high = Gamma(0.0, deviation, max(skewness, 0.0)).quantiles(np.array([tail, 1.0 - tail]))
+    # Draws are as many as their quantile needs, so that no interval excludes 0 where the reference explains the value.
+    return -float(low), max(float(high), float(np.quantile(drawn, 0.95)))
+
+
+def _variance_per_error(rows: AvailableRows, pairs: Pairs) -> float:
+    """Return the variance of the sum of units' agreements, divided by the squared error, both with each unit's pairs with itself."""
+    residual = rows.share - rows.probabilities
+    own = (rows.weight[:, None] * residual) ** 2
+    agreement = row_agreement(pairs.kernel, residual) + own.sum(axis=1)
+    by_unit = np.bincount(rows.unit, agreement)
+    total = float(pairs.weight.sum())
+    error = float(by_unit.sum()) / total
+    variance = 4.0 * len(by_unit) * float(by_unit.var()) / total**2
+    return variance / error if error > 0 else 0.0
 
 
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
@@ -194,6 +230,7 @@ METRIC = KernelTest(
     search_words={"SKCE": "", "KCE": "", "kernel calibration error": "", "MMCE": "", "T-Cal": ""},
     source="Widmann, Lindsten, Zachariah (NeurIPS 2019), unbiased quadratic estimator",
     own_options=(KERNEL_WIDTH,),
+    lowest_truth=0.0,
     read=read,
     interval=interval,
     null=null,

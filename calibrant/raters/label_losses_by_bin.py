@@ -11,8 +11,9 @@ from calibrant.accumulators.label_bins import LABEL_GRID
 from calibrant.accumulators.label_bins import SUMS as BIN_SUMS
 from calibrant.accumulators.replicates import CLASS_BINS
 from calibrant.core.view import NoResultError, View
-from calibrant.inference.intervals import gap_interval, resampled_gaps
-from calibrant.inference.replication import class_tables, nearest_divisor
+from calibrant.inference.gap_uncertainty import class_gaps
+from calibrant.inference.intervals import INTERVAL_METHOD, gap_interval
+from calibrant.inference.replication import nearest_divisor
 from calibrant.raters.label_losses_by_row import Choice, Floats, Interval, n_one_vote, reject_empty
 
 BOOTSTRAP = "bootstrap of 64 unit replicates, inverted along the observed gaps"
@@ -27,7 +28,8 @@ class ClassBins:
     count : predictions
     weight : their weight
     gap : mean share of ratings minus mean probability
-    variance : estimated variance of the bin's mean share, 0 if there is one prediction
+    variance : estimated variance of the bin's mean share. Of one prediction it is not known: the squared gap takes its place, so that
+        the bin adds nothing to the debiased loss
     residual_variance : the same of the gap itself, None if the state does not have it
     """
 
@@ -62,7 +64,7 @@ class ClassBins:
 
     @property
     def n_single(self) -> int:
-        """Number of bins with one prediction, which keep their plug-in value."""
+        """Number of bins with one prediction, which add nothing to the debiased loss."""
         return int((self.count == 1).sum())
 
 
@@ -138,10 +140,12 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
         variance = mean_variance(at["weight"], gap, moments[0], second, at["predictions"])
     else:
         variance = share_variance(at)
+    variance = known_variance(variance, gap, at["predictions"])
     residual = None
     if is_exact and not by_ratings and not several_only:
         squares, second = at["weight_squared"], own["residual_squared"]
         residual = mean_variance(at["weight"], gap, squares, second, at["predictions"])
+        residual = known_variance(residual, gap, at["predictions"])
     return ClassBins(at["predictions"], at["weight"], gap, variance, residual)
 
 
@@ -175,6 +179,14 @@ def _without_one_rating(at: dict[str, Floats], own: dict[str, Floats]) -> dict[s
     }
     empty = rest["predictions"] == 0
     return {name: np.where(empty, 0, values) for name, values in rest.items()}
+
+
+def known_variance(variance: Floats, gap: Floats, predictions: Floats) -> Floats:
+    """Return variances of bins; of one prediction the squared gap, so that its debiased square is 0.
+
+    One prediction does not show how far its share is from its expectation. Kept, its squared gap would be counted as miscalibration.
+    """
+    return np.where(predictions < 1.5, gap**2, variance)
 
 
 def share_variance(at: dict[str, Floats]) -> Floats:
@@ -223,17 +235,23 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
     """Return the interval of the calibration loss over all predictions, from the replicates' class tables."""
     try:
         twin = under_policy(view, "pooled" if choice.by_ratings else "mean")
-        gaps = resampled_gaps(class_tables(twin, view.pane_query.bins), seed)
-        coarse = class_bins(view, choice, bins=nearest_divisor(CLASS_BINS, view.pane_query.bins))
+        bins = nearest_divisor(CLASS_BINS, view.pane_query.bins)
+        coarse = class_bins(view, choice, bins=bins)
+        several = coarse.count >= 2
+        if not several.any():
+            raise NoResultError("sparse_bins", "no bin has two predictions")
+        gaps = class_gaps(twin, bins, seed).within(several)
     except NoResultError as rejection:
         return None, {"interval_reason": rejection.reason}
-    bias = coarse.plugin - coarse.debiased
+    # The part of the weight that bins of several predictions have, of each class.
+    part = (coarse.weight * several).sum(axis=1) / coarse.weight.sum(axis=1)
+    bias = float((share(coarse.weight) * coarse.variance)[several].sum())
 
     def loss(weight: Floats, gap: Floats) -> Floats:
-        return np.asarray((share(weight) * gap**2).sum(axis=(-1, -2)))
+        return np.asarray(((share(weight) * gap**2).sum(axis=-1) * part).sum(axis=-1))
 
     bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.pane_query.ci)
-    return bounds, {"interval_method": BOOTSTRAP, "interval_bins": gaps.bins}
+    return bounds, {"interval_method": INTERVAL_METHOD, "interval_bins": bins}
 
 
 def share(weight: Floats) -> Floats:

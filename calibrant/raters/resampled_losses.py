@@ -16,7 +16,12 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import View
 from calibrant.raters.belief import Belief, tempered
 from calibrant.raters.disagreement_tables import DisagreementTable, moments_of
-from calibrant.raters.label_losses_by_bin import mean_variance, share_variance, squares_about
+from calibrant.raters.label_losses_by_bin import (
+    known_variance,
+    mean_variance,
+    share_variance,
+    squares_about,
+)
 from calibrant.raters.label_losses_by_row import Choice
 from calibrant.raters.label_rows import label_rows
 
@@ -49,6 +54,7 @@ def calibration_losses(view: View, times: Floats) -> Floats:
             variance = mean_variance(at["weight"], gap, moments[0], second, count)
         else:
             variance = share_variance(at)
+        variance = known_variance(variance, gap, at["predictions"])
         total_weight = at["weight"].sum(axis=1)
         loss = (at["weight"] * (gap**2 - variance)).sum(axis=1)
         result += np.divide(

@@ -112,8 +112,10 @@ class Naive:
         weight = w.sum()
         c = (w * m).sum() / weight
         loss = weight * (c - (w * p).sum() / weight) ** 2
-        if debias is None or len(i) == 1:
+        if debias is None:
             return loss
+        if len(i) == 1:
+            return 0.0  # Its variance is not known.
         if self.by_ratings:
             # Pairs of different rows, about the mean probability: what no row's own chance enters.
             return weight * mean_product(w, m - (w * p).sum() / weight)
@@ -236,8 +238,8 @@ def test_residuals_of_weighted_rows_are_debiased_by_pairs() -> None:
         place = np.maximum(np.ceil(z[:, k] * 10 - 1e-12), 1)
         for b in np.unique(place):
             i = place == b
-            single = float(x[i, k][0] ** 2) if i.sum() == 1 else mean_product(w[i], x[i, k])
-            total += w[i].sum() * single
+            product = 0.0 if i.sum() == 1 else mean_product(w[i], x[i, k])
+            total += w[i].sum() * product
     assert found == pytest.approx(total / w.sum(), abs=1e-12)
 
 
@@ -401,13 +403,14 @@ def test_no_labels_is_no_number() -> None:
         assert found["reason"] == "no_data"
 
 
-def test_one_prediction_keeps_the_plugin() -> None:
+def test_one_prediction_adds_nothing_to_the_debiased_loss() -> None:
     found = asked(pane(batch(np.array([[0.7, 0.2, 0.1]]), np.array([[2, 1, 0]]))))
     calibration = found["calibration_loss"]
-    assert calibration["value"] == calibration["plugin"]
+    assert calibration["value"] == pytest.approx(0.0, abs=1e-15)
+    assert calibration["plugin"] > 0.01
     assert calibration["n_single_bins"] == 3
     assert calibration["interval"] is None
-    assert calibration["interval_reason"] == "too_few_units"
+    assert calibration["interval_reason"] == "sparse_bins"
     assert found["epistemic_loss"]["interval_reason"] == "too_few_units"
 
 
