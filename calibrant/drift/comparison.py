@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrant.core.actions import recommendation
 from calibrant.core.documents import Result, Row
 from calibrant.core.pane import Pane
+from calibrant.drift.occupancy_shift import NULL_LEVEL, PSI
 from calibrant.drift.unit_tables import UnitTable, unit_table
 
 Floats = NDArray[np.float64]
@@ -59,9 +60,12 @@ def compare(
     shift = score_shift(now, before)
     if units < MIN_UNITS:
         needed = f"each window needs {MIN_UNITS} labelled units"
+        shifted = _scores_shifted(now.occupancy, before.occupancy, shift)
         return result | {
-            "status": "insufficient_data",
-            "reason": needed,
+            "status": "watch" if shifted else "insufficient_data",
+            "reason": f"the scores shifted; calibration is not known: {needed}"
+            if shifted
+            else needed,
             "gaps": _gap_rows(now, before, bins, ci),
             "calibration_change": None,
             "score_shift": shift,
@@ -147,6 +151,15 @@ def _homogeneity(now: Floats, before: Floats) -> float | None:
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
     statistic = ((table - expected) ** 2 / expected).sum()
     return float(scipy.special.chdtrc(len(cells) - 1, statistic))
+
+
+def _scores_shifted(now: Floats, before: Floats, shift: Result) -> bool:
+    """Return whether the scores shifted by test and by size: a PSI above 0.1 plus what equal windows would show."""
+    size, p = shift["psi"], shift["p_value"]
+    if size is None or p is None or min(now.sum(), before.sum()) < MIN_UNITS:
+        return False
+    null = scipy.special.chdtri(max(int((now + before > 0).sum()) - 1, 1), NULL_LEVEL)
+    return bool(p < WATCH_P and size > PSI + float(null) * (1.0 / now.sum() + 1.0 / before.sum()))
 
 
 def _side(pane: Pane, table: UnitTable) -> Result:
