@@ -1,7 +1,8 @@
 """Smallest miscalibration that the available data detect with 80 % power at the 5 % level.
 
-"No alarm" and "not above the null reference" do not mean that a model is calibrated. The sizes here say which errors the data would
-hardly have missed, in either direction: Wald tests of logit(accuracy) = intercept + slope · logit(score), with the variance under the
+"No alarm" and "not above the null reference" do not mean that a model is calibrated. The sizes here say which errors, with these data,
+a test of intercept and slope would hardly have missed, in either direction. The metrics are other tests: an error of this size may well be
+below their null reference. The sizes are those of Wald tests of logit(accuracy) = intercept + slope · logit(score), with the variance under the
 changed model.
 """
 
