@@ -272,7 +272,7 @@ def _is_flat(column: Any) -> bool:
     first = next((as_list(each) for each in column if each is not None), None)
     if isinstance(first, list):
         return len(first) == 1 and all(_has_one(row) for row in column)
-    return isinstance(first, int | float | np.number)
+    return isinstance(first, int | float | np.number | str)
 
 
 def _has_one(row: Any) -> bool:
