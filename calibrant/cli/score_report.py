@@ -77,7 +77,7 @@ def subject(data: ScoredData) -> list[tuple[str, str]]:
         file, column = data.unused_id
         text = f"matched by order; the column {column} of {file} was not used. To match by it: --id {column}, a column of both files"
         rows.append(("Rows", text))
-    if data.is_logits and look_like_probabilities(data.batch.scores):
+    if data.batch.is_logits and look_like_probabilities(data.batch.scores):
         rows.append(("Warning", LOOKS_LIKE_PROBABILITIES))
     rows += [("Scores", text) for text in data.batch.notes.sentences()]
     if data.classes:

@@ -10,8 +10,11 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
+import numpy as np
+
 from calibrant.core.batch_packing import FAST_LEVEL
 from calibrant.core.packing import pack_content
+from calibrant.input.one_hot import look_one_hot
 from calibrant.kernel.small_batches import SmallColumns, read_small
 
 _BYTE, _DOUBLE = "|i1", "<f8"
@@ -36,12 +39,21 @@ def small_batch(data: bytes, task: str, n_classes: int) -> SmallBatch | None:
     True
     """
     found = read_small(data, n_classes)
-    if found is None:
+    if found is None or _looks_one_hot(found, n_classes):
         return None
     shape = f"{task} {found.is_logits} ({found.n}, {n_classes}) {found.n_ratings}"
     # Neither weights nor event times.
     digest = blake2b(b"%b%b--" % (shape.encode(), found.columns), digest_size=16).digest()
     return SmallBatch(found.n, found.batch_id, _packed(found, task, n_classes), digest)
+
+
+def _looks_one_hot(found: SmallColumns, n_classes: int) -> bool:
+    """Return whether the rows look one-hot, which is refused or a warning."""
+    if found.n_ratings != 2 * found.n:
+        return False
+    ratings = np.frombuffer(found.columns, np.int64, offset=8 * found.n * n_classes)
+    row, class_index, count = ratings.reshape(3, -1)
+    return look_one_hot(row, class_index, count, n_classes)
 
 
 def _packed(found: SmallColumns, task: str, n_classes: int) -> bytes:

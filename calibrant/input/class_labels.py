@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.class_texts import has_numbers
 from calibrant.input.value_checks import as_sequence
 
 # Of a text and of the names of classes in an error.
@@ -32,8 +33,8 @@ class ClassLabels:
     Parameters
     ----------
     n_classes : number of classes
-    names : of the classes, in their order; None for labels that are indices. Texts, or integers or truth values, which are
-        names then and no indices.
+    names : of the classes, in their order; None for labels that are indices. If they are integers, truth values, or texts of which
+        one is a whole number, labels are names and no indices.
     ignored : values that are no rating
     """
 
@@ -43,14 +44,15 @@ class ClassLabels:
         self.n_classes = n_classes
         self.index: Mapping[Any, int] = {name: i for i, name in enumerate(names or ())}
         self.ignored = list(ignored)
-        self.are_numbers = bool(self.index) and not isinstance(next(iter(self.index)), str)
+        texts = [name for name in self.index if isinstance(name, str)]
+        self.are_numbers = len(texts) < len(self.index) or has_numbers(texts)
 
     def class_of(self, value: Any) -> int:
         """Return the class that a label states, `NO_RATING` or `NO_CLASS`; an index may be out of range."""
         if is_missing(value) or self._is_ignored(value):
             return NO_RATING
         if isinstance(value, str) or self.are_numbers:
-            return self.index.get(value, NO_CLASS) if isinstance(value, _SCALARS) else NO_CLASS
+            return self._named(value) if isinstance(value, _SCALARS) else NO_CLASS
         if isinstance(value, bool | np.bool_):
             return int(value) if self.n_classes == 2 else NO_CLASS
         if isinstance(value, int | np.integer):
@@ -58,6 +60,13 @@ class ClassLabels:
         if isinstance(value, float | np.floating) and float(value).is_integer():
             return int(min(max(value, -1.0), self.n_classes))
         return NO_CLASS
+
+    def _named(self, value: Any) -> int:
+        """Return the class with this name; the name of a whole number is its decimal text, too."""
+        found = self.index.get(value, NO_CLASS)
+        if found != NO_CLASS or isinstance(value, str | bool | np.bool_):
+            return found
+        return self.index.get(f"{value:.0f}", NO_CLASS) if value == value // 1 else NO_CLASS
 
     def classes_of(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Return `class_of` each number of an array (n,) of floats, integers or truth values."""

@@ -40,12 +40,16 @@ class LabelRow:
 
 @dataclass
 class CheckedLabels:
-    """The valid rows, the first violations of the others with the number of all, and codes of what looks unusual."""
+    """The valid rows, the first violations of the others with the number of all, and codes of what looks unusual.
+
+    `unrated` are the places of valid rows that are not among them: each of their labels is no rating.
+    """
 
     rows: list[LabelRow] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     n_violations: int = 0
     warnings: tuple[str, ...] = ()
+    unrated: list[int] = field(default_factory=list)
 
 
 def read_labels(
@@ -103,13 +107,19 @@ def read_labels(
         row = {name: column[i] for name, column in columns.items() if column is not None}
         try:
             found = _row(row, i, classes)
-            checked.rows += [] if found is None else [found]
+            if found is None:
+                checked.unrated.append(i)
+            else:
+                checked.rows.append(found)
         except CalibrationInputError as error:
             checked.n_violations += 1
             if len(checked.violations) < MAX_STORED:
                 checked.violations += error.violations
     if checked.violations and not partial:
         raise CalibrationInputError(checked.violations[:MAX_VIOLATIONS], checked.n_violations)
+    if not checked.rows and not checked.violations:
+        detail = "Received no rating: every label is null or ignored. Send at least one."
+        raise CalibrationInputError.at("/labels", "empty_ratings", detail)
     if _look_one_hot(checked.rows, n_classes):
         reject_one_hot(len(checked.rows), n_classes)
         checked.warnings = (POSSIBLY_ONE_HOT,)
@@ -137,7 +147,11 @@ def _plain_rows(columns: Mapping[str, Any], n_classes: int) -> list[LabelRow] | 
 
 
 def named_raters(
-    labels: Any, raters: Any, n_classes: int, rows: NDArray[np.int64] | None = None
+    labels: Any,
+    raters: Any,
+    n_classes: int,
+    rows: NDArray[np.int64] | None = None,
+    ignored: Sequence[Any] = (),
 ) -> dict[str, NDArray[np.int64]]:
     """Return each named rater's class for every row, or for those of `rows` alone, -1 where they gave none.
 
@@ -163,7 +177,7 @@ def named_raters(
             f"Received {len(raters)} rows of raters; expected {len(labels)}, as many as labels.",
         )
     found: dict[str, NDArray[np.int64]] = {}
-    classes = ClassLabels(n_classes)
+    classes = ClassLabels(n_classes, None, ignored)
     good = range(len(labels)) if rows is None else rows.tolist()
     for place, i in enumerate(good):
         label, names = labels[i], raters[i]

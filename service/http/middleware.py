@@ -42,6 +42,7 @@ log = logging.getLogger("service.access")
 REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")
 _VALID_PARENT = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})")
+_OF_PREDICTION = re.compile(rb"/v1/models/[^/]+/predictions/[^/]+")
 Headers = list[tuple[bytes, bytes]]
 # Images and pages that carry their own styles.
 SVG = b"image/svg+xml"
@@ -192,9 +193,14 @@ class ResponseWriter:
 
 
 def _hides_slash(scope: MutableMapping[str, Any]) -> bool:
-    """Return whether an id in the path contains an encoded slash, which routing would treat as a real one."""
-    raw = scope.get("raw_path") or b""
-    return raw.startswith(b"/v1/") and b"%2f" in raw.split(b"?")[0].lower()
+    """Return whether an id in the path contains an encoded slash, which routing would treat as a real one.
+
+    The id of a prediction is the rest of its path, and may have one.
+    """
+    raw = (scope.get("raw_path") or b"").split(b"?")[0].lower()
+    if not raw.startswith(b"/v1/") or b"%2f" not in raw:
+        return False
+    return b"%2f" in (raw.rpartition(b"/")[0] if _OF_PREDICTION.fullmatch(raw) else raw)
 
 
 def _slash() -> InvalidName:

@@ -5,11 +5,18 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Request
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from calibrant.core.errors import Violation
-from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE
+from calibrant.input.names import (
+    IDENTIFIER,
+    IDENTIFIER_RULE,
+    MAX_LENGTH,
+    NAME_RULE,
+    invalid_name,
+    name_of,
+)
 from calibrant_server.service.http.errors import InvalidName, MalformedRequest, NotAcceptable
 from calibrant_server.workers.store.random_text import random_hex
 
@@ -38,9 +45,41 @@ def _in_path(what: str) -> Any:
 Name = Annotated[
     str, Field(pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER), AfterValidator(no_folder)
 ]
+
+
+def text_name(value: Any) -> str:
+    """Return the name that a value states: any text of one line, or an integer."""
+    found = name_of(value)
+    if found is None:
+        raise PydanticCustomError("name", "{detail}", {"detail": invalid_name(value)})
+    return found
+
+
+def slice_key(value: Any) -> str:
+    """Return the key of a slice: a name without a colon, which separates key and value."""
+    found = text_name(value)
+    if ":" in found:
+        detail = "received a key with a colon; expected none: a colon separates key and value"
+        raise PydanticCustomError("name", detail)
+    return found
+
+
+_TEXT: Any = {"type": "string", "minLength": 1, "maxLength": MAX_LENGTH}
+# Names of units, cases, ids, raters and slices, as people have them.
+TextName = Annotated[
+    str,
+    BeforeValidator(text_name),
+    WithJsonSchema({"anyOf": [_TEXT, {"type": "integer"}]}),
+]
+SliceKey = Annotated[str, BeforeValidator(slice_key), WithJsonSchema(_TEXT)]
 ModelId = Annotated[str, _in_path("Model id"), AfterValidator(no_folder)]
 BatchId = Annotated[str, _in_path("Batch id"), AfterValidator(no_folder)]
-PredictionId = Annotated[str, _in_path("Prediction id"), AfterValidator(no_folder)]
+PredictionId = Annotated[
+    str,
+    Path(description=f"Prediction id, encoded: {NAME_RULE}"),
+    BeforeValidator(text_name),
+    WithJsonSchema(_TEXT),
+]
 SourceName = Annotated[str, _in_path("Source"), AfterValidator(no_folder)]
 BaselineName = Annotated[str, _in_path("Baseline"), AfterValidator(no_folder)]
 

@@ -22,6 +22,7 @@ from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem import escaped
 from calibrant_server.service.ingest.arrow_stream import read_arrow
+from calibrant_server.service.ingest.body_reading import READING_FIELDS, reading_of
 from calibrant_server.service.ingest.origin import origin_of
 from calibrant_server.service.ingest.parsed_batch import (
     SINGULAR,
@@ -60,6 +61,7 @@ def read_columns(
         A field that is unknown, or is not the list that it should be.
     """
     max_objects = 3 * settings.max_rows + 100
+    head = (*head, *READING_FIELDS)
     if body.media_type == ARROW:
         return _from_arrow(body, settings)
     is_plain = not more and len(body.data) >= MIN_KERNEL_BYTES
@@ -152,6 +154,7 @@ def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]
         batch_id_of(document),
         options=document.get("options"),
         origin=origin_of(document) if has_origin(document) else None,
+        reading=reading_of(document),
     )
 
 

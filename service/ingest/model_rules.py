@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from calibrant.core.batch import Batch, BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.routing import MICROSECONDS, pane_start
+from calibrant.input.timestamps import in_unit
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, some_of
@@ -31,15 +32,24 @@ MAX_COUNTED = 100  # multiple of the limit of panes at which counting them stops
 
 def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool) -> BatchResult:
     """Return the checked batch of posted columns; a model declares its task and classes."""
-    expected: dict[str, Any] = {}
+    reading = posted.reading
+    expected: dict[str, Any] = {
+        "ignored": reading.ignored,
+        "normalize": reading.normalize,
+        "has_named_raters": posted.has_named_raters,
+    }
+    columns = posted.columns
+    if "event_times" in columns:
+        times = in_unit(columns["event_times"], reading.time_unit)
+        columns = columns | {"event_times": times}
     if config is not None:
-        expected = {
+        expected |= {
             "task": config.task,
             "n_classes": config.n_classes,
             "class_names": config.classes,
         }
     try:
-        return Batch.from_columns(posted.columns, partial=partial, **expected)
+        return Batch.from_columns(columns, partial=partial, **expected)
     except CalibrationInputError as error:
         raise error.each(posted.place) from error
 

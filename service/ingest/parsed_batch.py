@@ -12,6 +12,7 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow_column import Column
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.http.problem import escaped
+from calibrant_server.service.ingest.body_reading import PLAIN, BodyReading
 from calibrant_server.service.ingest.origin import ORIGIN_FIELDS
 from calibrant_server.workers.ingest.entries import Places, SourceOffsets
 
@@ -50,6 +51,8 @@ class ParsedBatch:
     names : name of each column in a record
     options_at : place of the options in the body, or their parameter in the query
     is_flat : whether `confidences` were sent as a flat list of `probabilities`
+    reading : how the values are read, as the body states it
+    has_named_raters : whether every rating has the name of its rater
     """
 
     columns: Columns
@@ -61,6 +64,8 @@ class ParsedBatch:
     names: Mapping[str, str] = field(default_factory=lambda: IN_A_LINE)
     options_at: tuple[str, ...] = ("options",)
     is_flat: bool = False
+    reading: BodyReading = PLAIN
+    has_named_raters: bool = False
 
     def places(self, accepted: Iterable[int]) -> Places | None:
         """Return the numbers under which the accepted rows were sent; None if they are their own numbers."""

@@ -90,7 +90,13 @@ def read_lines(
         return None
     if batch is None:
         return None
-    return replace(batch, batch_id=about.batch_id, options=about.options, origin=about.origin)
+    return replace(
+        batch,
+        batch_id=about.batch_id,
+        options=about.options,
+        origin=about.origin,
+        reading=about.reading,
+    )
 
 
 def _batch(

@@ -3,6 +3,7 @@
 from calibrant.core.batch import Batch, BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.small_batches import small_batch
+from calibrant.input.class_texts import has_numbers
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.ingest.columns import MIN_KERNEL_BYTES
@@ -58,6 +59,7 @@ def prediction_batch(
         origin=origin,
         # The share of a named unit depends on its batch, and a record on the ones before: these stay in order.
         may_spread=origin is None and batch.unit_source == "row",
+        notes=batch.notes,
     )
 
 
@@ -66,7 +68,7 @@ def small_predictions(body: Body, context: IngestContext) -> IngestBatch | None:
     config = context.config
     if config is None or config.task == SEGMENTATION or body.media_type != JSON:
         return None
-    if len(body.data) >= MIN_KERNEL_BYTES:
+    if len(body.data) >= MIN_KERNEL_BYTES or has_numbers(config.classes or ()):
         return None
     found = small_batch(body.data, config.task, config.n_classes)
     if found is None or found.n > context.settings.max_rows:

@@ -8,6 +8,8 @@ from typing import Any
 from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.value_checks import MAX_VIOLATIONS
+from calibrant_server.service.http.problem import escaped
+from calibrant_server.service.ingest.body_reading import PLAIN, reading_of
 from calibrant_server.service.ingest.origin import origin_of
 from calibrant_server.service.ingest.parsed_batch import (
     LENIENT,
@@ -17,6 +19,7 @@ from calibrant_server.service.ingest.parsed_batch import (
     batch_id_of,
     check_list,
     has_origin,
+    quoted,
     reject_unknown,
     some_of,
 )
@@ -29,6 +32,7 @@ def from_list(
     document: dict[str, Any], more: Mapping[str, str], head: tuple[str, ...]
 ) -> ParsedBatch:
     """Return the columns of records in a list."""
+    _reject_columns(document, head)
     reject_unknown(document, (RECORDS, *head))
     records = document[RECORDS]
     check_list(f"/{RECORDS}", records)
@@ -49,19 +53,35 @@ def from_list(
         batch_id=batch_id_of(document),
         options=document.get("options"),
         origin=origin_of(document) if has_origin(document) else None,
+        reading=reading_of(document),
         under=RECORDS,
         options_at=("options",),
         names={plural: plural for plural in LENIENT if plural in spelled},
     )
 
 
+def _reject_columns(document: dict[str, Any], head: tuple[str, ...]) -> None:
+    """Reject columns next to records: the two forms of a body are not mixed."""
+    others = [name for name in document if name not in (RECORDS, *head)]
+    if others:
+        detail = (
+            f"Received {quoted(others[0])!r} next to {RECORDS!r}, which is a list of records. Put its values into the records, as "
+            "label, id or unit; or send columns alone: probabilities, labels, ids, units."
+        )
+        raise CalibrationInputError(
+            [Violation(f"/{escaped(quoted(others[0]))}", "unknown_field", detail)]
+        )
+
+
 def from_records(
     records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str], head: tuple[str, ...]
 ) -> ParsedBatch:
     batch_id = options = origin = None
+    reading = PLAIN
     if records and records[0] and records[0].keys() <= set(head):
         batch_id, options = batch_id_of(records[0]), records[0].get("options")
         origin = origin_of(records[0]) if has_origin(records[0]) else None
+        reading = reading_of(records[0])
         records, lines = records[1:], lines[1:]
     spelled = set().union(*set(map(tuple, records)))
     if not spelled <= RECORD_NAMES.keys() | more.keys():
@@ -77,7 +97,9 @@ def from_records(
         columns[RECORD_NAMES[name]] = _column(RECORD_NAMES[name], records, lines)
     if "slices" in columns:
         columns["slices"] = _by_slice(columns["slices"], lines)
-    return ParsedBatch(columns, batch_id, lines, options, origin, options_at=("1", "options"))
+    return ParsedBatch(
+        columns, batch_id, lines, options, origin, options_at=("1", "options"), reading=reading
+    )
 
 
 def _reject_two_spellings(

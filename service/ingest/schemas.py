@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.http.parameters import Name
+from calibrant_server.service.http.parameters import Name, TextName
 from calibrant_server.service.openapi.schema import ProblemError
 
-Label = int | str | list[int | str] | None
+Label = int | float | bool | str | list[int | float | bool | str | None] | None
 Source = Annotated[
     Name | None,
     Field(
@@ -29,6 +29,23 @@ Offsets = Annotated[
 ]
 
 
+IgnoreLabel = Annotated[
+    int | str | list[int | str] | None,
+    Field(description="Labels that are no rating, such as 255 or [255, -100]."),
+]
+Normalize = Annotated[
+    bool,
+    Field(
+        description="Divide each row of probabilities by its sum, whatever it is. The response states how many rows were divided "
+        "and the largest deviation. Default: rows whose sum is off by more than rounding are rejected.",
+    ),
+]
+TimeUnit = Annotated[
+    Literal["s", "ms"] | None,
+    Field(description="Unit of event times that are numbers, which count from 1970 UTC."),
+]
+
+
 class PredictionsBody(BaseModel):
     """A batch as columns of one length; one of probabilities, logits, confidences is required."""
 
@@ -37,6 +54,9 @@ class PredictionsBody(BaseModel):
     batch_id: Name | None = None
     source: Source = None
     offsets: Offsets = None
+    ignore_label: IgnoreLabel = None
+    normalize: Normalize = False
+    time_unit: TimeUnit = None
     probabilities: list[list[float]] | list[float] | None = Field(
         None,
         description="One row per prediction with one value per class; rows must sum to 1 within 1e-3 and are then "
@@ -48,18 +68,21 @@ class PredictionsBody(BaseModel):
     confidences: list[float] | None = Field(None, description="Probability of class 1.")
     labels: list[Label] | None = Field(
         None,
-        description="Per prediction a class (index or declared name), a list with one class per rater, or null if not yet known.",
+        description="Per prediction a class (index or declared name; 1.0 is 1, and true is 1 of two classes), a list with one class "
+        "per rater, null for a missing rating, or null if not yet known. One-hot rows are rejected.",
     )
     label_counts: list[list[int]] | None = Field(
         None, description="Ratings by class, one row per prediction; instead of `labels`."
     )
-    ids: list[Name] | None = None
-    units: list[Name] | None = Field(
+    ids: list[TextName] | None = None
+    units: list[TextName] | None = Field(
         None, description="What is independent of the rest: a patient, an item."
     )
-    cases: list[Name] | None = Field(None, description="The image or study of each pixel.")
-    event_times: list[str] | None = Field(None, description="RFC 3339.")
-    slices: dict[str, list[str]] | None = Field(None, description="One list per slice name.")
+    cases: list[TextName] | None = Field(None, description="The image or study of each pixel.")
+    event_times: list[str | float] | None = Field(
+        None, description="RFC 3339 with an offset, or numbers in `time_unit`."
+    )
+    slices: dict[str, list[str | int]] | None = Field(None, description="One list per slice name.")
     weights: list[float] | None = None
 
 
@@ -68,19 +91,23 @@ class ListedPrediction(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    id: Name | None = None
+    id: TextName | None = None
     probabilities: list[float] | float | None = Field(
         None, description="One value per class; for a binary model also the probability of class 1."
     )
     logits: list[float] | None = None
     confidence: float | None = Field(None, description="Probability of class 1.")
     label: Label = Field(None, description="A class (index or declared name).")
-    labels: list[int | str] | None = Field(None, description="One class per rater.")
+    labels: list[int | float | bool | str | None] | None = Field(
+        None, description="One class per rater, null for a missing rating."
+    )
     label_counts: list[int] | None = Field(None, description="Ratings by class.")
-    unit: Name | None = None
-    case: Name | None = None
-    event_time: str | None = Field(None, description="RFC 3339.")
-    slice: dict[str, str] | None = None
+    unit: TextName | None = None
+    case: TextName | None = None
+    event_time: str | float | None = Field(
+        None, description="RFC 3339 with an offset, or a number in `time_unit`."
+    )
+    slice: dict[str, str | int] | None = None
     weight: float | None = None
 
 
@@ -92,11 +119,14 @@ class RecordsBody(BaseModel):
     batch_id: Name | None = None
     source: Source = None
     offsets: Offsets = None
+    ignore_label: IgnoreLabel = None
+    normalize: Normalize = False
+    time_unit: TimeUnit = None
     predictions: list[ListedPrediction]
 
 
 class PredictionRecord(BaseModel):
-    """One line of NDJSON: one prediction. `batch_id`, `source` and `offsets` may be alone in the first line."""
+    """One line of NDJSON: one prediction. Fields of the batch, such as `batch_id`, `source` and `offsets`, may be alone in the first line."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -107,11 +137,11 @@ class PredictionRecord(BaseModel):
     confidence: float | None = None
     label: Label = None
     label_count: list[int] | None = None
-    id: Name | None = None
-    unit: Name | None = None
-    case: Name | None = None
-    event_time: str | None = None
-    slice: dict[str, str] | None = None
+    id: TextName | None = None
+    unit: TextName | None = None
+    case: TextName | None = None
+    event_time: str | float | None = None
+    slice: dict[str, str | int] | None = None
     weight: float | None = None
 
 
@@ -125,6 +155,19 @@ class IngestQuery(BaseModel):
     )
 
 
+class ReadingQuery(IngestQuery):
+    """Query of an operation that takes a batch whose values may be read in another way."""
+
+    ignore_label: str | None = Field(
+        None,
+        max_length=400,
+        description="The same as `ignore_label` of a body; several with commas.",
+        examples=["255,-100"],
+    )
+    normalize: bool = Field(False, description="The same as `normalize` of a body.")
+    time_unit: TimeUnit = None
+
+
 class SourceQuery(IngestQuery):
     """Query of an operation that takes numbered messages of a source."""
 
@@ -134,6 +177,10 @@ class SourceQuery(IngestQuery):
     offsets: str | None = Field(
         None, description="The same as `offsets` of a body.", examples=["100,250"]
     )
+
+
+class PredictionsQuery(SourceQuery, ReadingQuery):
+    """Query of an operation that takes predictions."""
 
 
 class PackedPaneQuery(SourceQuery):
@@ -186,5 +233,14 @@ class IngestResponse(BaseModel):
     spread: bool | None = Field(
         None,
         description="Only if the model has several fill partitions: whether any of them may fill the batch, by its id.",
+    )
+    n_adjusted: int = Field(
+        0, description="Values outside [0, 1] by rounding, which were set to the bound."
+    )
+    n_normalised: int = Field(0, description="Rows that were divided by their sum.")
+    largest_deviation: float = Field(0, description="Of a divided row's sum from 1.")
+    warnings: list[str] = Field(
+        [],
+        description="`possibly_one_hot`: the rows look one-hot, and count as ratings of several raters who disagree.",
     )
     errors: list[ProblemError]

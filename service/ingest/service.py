@@ -16,6 +16,7 @@ from cachetools import LRUCache
 from fastapi import Depends, Request, Response
 
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.notes import NO_NOTES, InputNotes
 from calibrant_server.service.engine import Connection, engine_errors, engine_settings
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body, read_body
 from calibrant_server.service.http.errors import ModelUnknown, QuotaFull, StoreUnavailable
@@ -74,6 +75,7 @@ class IngestContext:
         ids: tuple[str, ...] = (),
         origin: SourceOffsets | None = None,
         may_spread: bool = False,
+        notes: InputNotes = NO_NOTES,
     ) -> IngestBatch:
         """Return the batch to append; its id is the one of body or header, else a new one."""
         return IngestBatch.of(
@@ -94,6 +96,7 @@ class IngestContext:
             may_spread=may_spread,
             share=self.share,
             checked_revision=None if self.config is None else self.config.revision,
+            notes=notes,
         )
 
 
@@ -297,7 +300,7 @@ class IngestAccess:
         status = 200 if receipt.is_final else 202
         if status == 202:
             headers["Location"] = f"/v1/models/{self.model}/batches/{receipt.batch_id}"
-        body = receipt_body(self.model, receipt)
+        body = receipt_body(self.model, receipt) | batch.notes.to_dict()
         return Response(orjson.dumps(body), status, headers, "application/json")
 
 

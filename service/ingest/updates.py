@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.http.parameters import Name
+from calibrant_server.service.http.parameters import Name, SliceKey, TextName
 from calibrant_server.service.ingest.schemas import Offsets, Source
 from calibrant_server.service.reads.queries import Timestamp
 
@@ -19,7 +19,7 @@ class UpdateHead(BaseModel):
     event_time: Timestamp | None = Field(
         None, description="RFC 3339. Default: the time of receipt."
     )
-    slice: dict[Name, Name] | None = Field(None, description="Slice name to value.")
+    slice: dict[SliceKey, TextName] | None = Field(None, description="Slice name to value.")
     mode: Literal["delta", "cumulative"] = "delta"
     source: Name | None = Field(
         None,
@@ -56,8 +56,8 @@ class HistogramUpdate(UpdateHead):
         None,
         description="Independent units. If `count` adds up to no more, the drift alarm uses it as evidence.",
     )
-    unit: Name | None = None
-    case: Name | None = None
+    unit: TextName | None = None
+    case: TextName | None = None
 
 
 class PaneUpdate(UpdateHead):
@@ -92,8 +92,8 @@ class ConfidenceUpdate(UpdateHead):
         description="`ConfidenceHistogram.pack()` in base64, instead of the arrays.",
     )
     n_units: int | None = None
-    unit: Name | None = None
-    case: Name | None = None
+    unit: TextName | None = None
+    case: TextName | None = None
 
 
 class SingleHistogramBody(HistogramUpdate):

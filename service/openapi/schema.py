@@ -165,7 +165,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     for route in app.state.routes:
         if route.include_in_schema:
             for method in route.methods:
-                operation = made["paths"][route.path][method.lower()]
+                operation = made["paths"][route.path_format][method.lower()]
                 _complete(operation, _scopes(route))
                 _add_examples(operation, components["examples"])
     operations = [each for path in made["paths"].values() for each in path.values()]

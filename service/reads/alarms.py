@@ -15,7 +15,7 @@ from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
 from calibrant.drift.unit_tables import DRIFT_BINS
-from calibrant.input.names import IDENTIFIER
+from calibrant.input.names import name_of
 from calibrant_server.service.reads.queries import Duration
 from calibrant_server.workers.alarm.deliveries import SECRET_PREFIX, key_of, new_secret
 from calibrant_server.workers.alarm.settings import (
@@ -71,7 +71,7 @@ def check_secret(text: str) -> str:
 def check_policy(text: str) -> str:
     """Return a label policy unchanged; reject an unknown one."""
     if text in POLICIES or (
-        text.startswith(ONE_RATER) and IDENTIFIER.fullmatch(text.removeprefix(ONE_RATER))
+        text.startswith(ONE_RATER) and name_of(text.removeprefix(ONE_RATER)) is not None
     ):
         return text
     allowed = f"{', '.join(POLICIES)}, or {ONE_RATER}NAME"

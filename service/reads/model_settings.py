@@ -17,8 +17,8 @@ from pydantic_core import PydanticCustomError
 
 from calibrant.core.durations import parse_duration
 from calibrant.core.spec import MAX_COMPOSITES
-from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE
-from calibrant_server.service.http.parameters import Name
+from calibrant.input.names import NAME_RULE, name_of
+from calibrant_server.service.http.parameters import SliceKey, TextName
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
 from calibrant_server.service.ingest.parsed_batch import reject_unknown
@@ -108,19 +108,14 @@ def _reject_invalid_value(key: str, values: list[Any]) -> None:
     if len(values) <= MAX_VALUES_DESCRIBED:
         return
     for index, value in enumerate(values):
-        if not isinstance(value, str) or not IDENTIFIER.fullmatch(value):
-            detail = f"Received an invalid value {index} of {key}; expected {IDENTIFIER_RULE}."
+        if name_of(value) is None:
+            detail = f"Received an invalid value {index} of {key}; expected {NAME_RULE}."
             raise PydanticCustomError("name", "{detail}", {"detail": detail})
 
 
 def check_slices(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None]:
     """Return slices unchanged; reject keys with a colon, and lists of values that are empty or have repeats."""
     for key, values in slices.items():
-        if ":" in key:
-            raise PydanticCustomError(
-                "name",
-                "received a key with a colon; expected none: a colon separates key and value",
-            )
         if values is not None and not 0 < len(set(values)) == len(values):
             detail = "received an empty list or a value twice for {key}; expected each value once, or null for any"
             raise PydanticCustomError("slices", detail, {"key": key})
@@ -164,7 +159,7 @@ class ModelSettings(BaseModel):
         description="Age at which the labels of a cohort count as complete. It is then sealed, and the drift alarm evaluates it.",
     )
     slices: Annotated[
-        dict[Name, list[Name] | None],
+        dict[SliceKey, list[TextName] | None],
         BeforeValidator(check_n_slices),
         AfterValidator(check_slices),
     ] = Field(

@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from calibrant.core.durations import iso_duration, parse_duration
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.names import name_of
 from calibrant.input.timestamps import RFC3339
 from calibrant.metrics import METRICS, OPTIONS
 from calibrant.metrics.requests import options_of
@@ -32,7 +33,7 @@ from calibrant_server.workers.store.model_config import ModelConfig
 
 LOST_PLUS = re.compile(r".*\d \d\d:\d\d")
 LEAP_SECOND = re.compile(r".*:60(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
-SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
+SLICE = "^[^:]{1,256}:.{1,256}$"
 
 AGAINST = f"^(window:[0-9A-Za-z.,]{{2,41}}|baseline:{PATTERN}|model:{PATTERN}|reference)$"
 Clock = Literal["event", "sealed"]
@@ -96,10 +97,12 @@ def duration(text: str) -> str:
 
 
 def slice_name(text: str) -> str:
-    """Return `name:value` unchanged; reject an invalid one."""
-    if SLICE.fullmatch(text):
-        return text
-    raise PydanticCustomError("slice", "expected name:value, such as site:A")
+    """Return `name:value` as it is stored; reject an invalid one."""
+    key, _, value = text.partition(":")
+    names = name_of(key), name_of(value)
+    if None in names:
+        raise PydanticCustomError("slice", "expected name:value, such as site:A")
+    return f"{names[0]}:{names[1]}"
 
 
 Timestamp = Annotated[datetime, BeforeValidator(timestamp)]
@@ -109,7 +112,7 @@ Duration = Annotated[
 SliceName = Annotated[
     str,
     AfterValidator(slice_name),
-    WithJsonSchema({"type": "string", "pattern": f"^{SLICE.pattern}$"}),
+    WithJsonSchema({"type": "string", "pattern": SLICE}),
 ]
 
 

@@ -11,7 +11,7 @@ from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
 from calibrant.quality_report.numbers import to_the_minute
 from calibrant_server.service.reads.metric_work import reject_costly
-from calibrant_server.service.reads.queries import SLICE, ClockQuery, resolved_query
+from calibrant_server.service.reads.queries import ClockQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.kinds.drift import DriftQuery
@@ -54,7 +54,7 @@ class ReportParameters(ClockQuery):
     subgroups: str | None = Field(
         None,
         max_length=6000,
-        pattern=f"^{SLICE.pattern}(,{SLICE.pattern})*$",
+        pattern="^[^:,]+:[^,]+(,[^:,]+:[^,]+)*$",
         description="Subgroups to list, as name:value separated by commas, in the order in which they are taken. Default: the "
         "declared ones and those with data, those with most panes first. A report lists as many as one request may compute, and names the others.",
     )

@@ -20,7 +20,7 @@ from calibrant_server.service.http.dependencies import (
     TheIngestService,
 )
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.parameters import ModelId, Name
+from calibrant_server.service.http.parameters import ModelId, TextName
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import posted_columns
 from calibrant_server.service.ingest.model_rules import checked_batch
@@ -97,8 +97,10 @@ class DisagreementMethodsBody(BaseModel):
         None,
         description="Per row: `fit` or `score`. Default: two halves of the units, by hash.",
     )
-    ids: list[Name] | None = None
-    units: list[Name] | None = Field(None, description="Independent units; a unit is not split.")
+    ids: list[TextName] | None = None
+    units: list[TextName] | None = Field(
+        None, description="Independent units; a unit is not split."
+    )
     weights: list[float] | None = None
 
 

@@ -8,9 +8,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
 from calibrant_server.service.http.errors import ModelUnknown
-from calibrant_server.service.http.parameters import Name, PredictionId
+from calibrant_server.service.http.parameters import Name, PredictionId, TextName
+from calibrant_server.service.ingest.body_reading import ignored_of_query
 from calibrant_server.service.ingest.label_batch import load_labels
-from calibrant_server.service.ingest.schemas import IngestQuery, IngestResponse, Label
+from calibrant_server.service.ingest.schemas import (
+    IgnoreLabel,
+    IngestQuery,
+    IngestResponse,
+    Label,
+)
 from calibrant_server.service.ingest.service import (
     IngestAccess,
     IngestContext,
@@ -29,11 +35,13 @@ class LabelsBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     batch_id: Name | None = None
-    ids: list[Name]
+    ignore_label: IgnoreLabel = None
+    ids: list[TextName]
     labels: list[Label] = Field(
-        description="A class, or one per rater; null if a named rater withdraws their rating."
+        description="A class, or one per rater; null if a named rater withdraws their rating, or if an unnamed rater of several gave "
+        "none. One-hot rows are rejected."
     )
-    raters: list[Name | list[Name | None] | None] | None = Field(
+    raters: list[TextName | list[TextName | None] | None] | None = Field(
         None,
         description="Names of the raters. A later rating of a named rater replaces their earlier one; unnamed ratings are added.",
     )
@@ -43,14 +51,24 @@ class LabelsBody(BaseModel):
     )
 
 
+class LabelsQuery(IngestQuery):
+    """Query of a batch of labels."""
+
+    ignore_label: str | None = Field(
+        None,
+        max_length=400,
+        description="The same as `ignore_label` of a body; several with commas.",
+    )
+
+
 class LabelRecord(BaseModel):
     """One line of NDJSON: labels of one prediction. `batch_id` may be alone in the first line."""
 
     model_config = ConfigDict(extra="forbid")
 
-    id: Name
+    id: TextName
     label: Label = None
-    rater: Name | list[Name | None] | None = None
+    rater: TextName | list[TextName | None] | None = None
     revision: int | list[int | None] | None = None
 
 
@@ -69,22 +87,29 @@ INGEST: dict[int | str, dict[str, Any]] = {
     openapi_extra=takes("Labels", json=LabelsBody, ndjson=LabelRecord, arrow=None),
 )
 async def ingest_labels(
-    access: TheIngestAccess, query: Annotated[IngestQuery, Query()]
+    access: TheIngestAccess, query: Annotated[LabelsQuery, Query()]
 ) -> Response:
     """Accept labels for predictions by id; labels that arrive before their prediction wait for it."""
-    return await take_labels(access, query.partial)
+    return await take_labels(access, query.partial, query.ignore_label)
 
 
-async def take_labels(access: IngestAccess, partial: bool = False) -> Response:
-    """Take the batch of a request."""
-    return await access.take(partial, load_labels, takes=(JSON, NDJSON, ARROW))
+async def take_labels(
+    access: IngestAccess, partial: bool = False, ignore_label: str | None = None
+) -> Response:
+    """Take the batch of a request; the query may state labels that are none."""
+    ignored = ignored_of_query(ignore_label)
+
+    def load(body: Body, context: IngestContext) -> IngestBatch:
+        return load_labels(body, context, ignored)
+
+    return await access.take(partial, load, takes=(JSON, NDJSON, ARROW))
 
 
 DIRECT = {"ingestLabels": take_labels}
 
 
 @router.delete(
-    "/v1/models/{model}/predictions/{prediction_id}",
+    "/v1/models/{model}/predictions/{prediction_id:path}",
     operation_id="deletePrediction",
     tags=["predictions"],
     status_code=202,

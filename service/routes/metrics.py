@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.durations import parse_duration
+from calibrant_server.service.http.parameters import SliceKey
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
@@ -29,7 +30,7 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
         None,
         description="Return a series: the metrics of each part of this length, a multiple of the panes (P1D).",
     )
-    by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,128}$")] | None = Field(
+    by: SliceKey | None = Field(
         None, description="A slice key: the metrics of each of its values, in `slices`."
     )
 

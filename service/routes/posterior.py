@@ -20,7 +20,7 @@ from calibrant_server.service.http.dependencies import (
     TheReadService,
 )
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.parameters import ModelId, Name
+from calibrant_server.service.http.parameters import ModelId, TextName
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import posted_columns
 from calibrant_server.service.ingest.model_rules import checked_batch
@@ -63,7 +63,7 @@ class PosteriorBody(BaseModel):
     concentration: float | list[float] | None = Field(
         None, description="alpha0, one for all or one per prediction. Default: the fitted one."
     )
-    ids: list[Name] | None = None
+    ids: list[TextName] | None = None
 
 
 class PosteriorResponse(BaseModel):

@@ -1,10 +1,12 @@
 """Ingest of predictions with their labels."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
+from calibrant_server.service.ingest.body_reading import PLAIN, BodyReading, reading_of_query
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.origin import ORIGIN_FIELDS, agreed_origin, origin_of_query
 from calibrant_server.service.ingest.prediction_batch import prediction_batch, small_predictions
@@ -12,8 +14,8 @@ from calibrant_server.service.ingest.schemas import (
     IngestResponse,
     PredictionRecord,
     PredictionsBody,
+    PredictionsQuery,
     RecordsBody,
-    SourceQuery,
 )
 from calibrant_server.service.ingest.service import (
     IngestAccess,
@@ -43,7 +45,7 @@ router = APIRouter(tags=["predictions"], default_response_class=Response)
     ),
 )
 async def ingest_predictions(
-    access: TheIngestAccess, query: Annotated[SourceQuery, Query()]
+    access: TheIngestAccess, query: Annotated[PredictionsQuery, Query()]
 ) -> Response:
     """Accept a batch of predictions, with or without labels.
 
@@ -51,16 +53,20 @@ async def ingest_predictions(
     batch of an unknown model creates the model. An Arrow IPC stream has the same columns: scores and labels as lists or
     fixed-size lists, slices as a struct, `batch_id` in the metadata of its schema.
     """
-    return await take_predictions(access, query.partial, origin_of_query(query))
+    reading = reading_of_query(query)
+    return await take_predictions(access, query.partial, origin_of_query(query), reading)
 
 
 async def take_predictions(
-    access: IngestAccess, partial: bool = False, origin: SourceOffsets | None = None
+    access: IngestAccess,
+    partial: bool = False,
+    origin: SourceOffsets | None = None,
+    reading: BodyReading = PLAIN,
 ) -> Response:
-    """Take the batch of a request; the query may state its origin."""
+    """Take the batch of a request; the query may state its origin, and how its values are read."""
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
-        return load_predictions(body, context, origin)
+        return load_predictions(body, context, origin, reading)
 
     return await access.take(partial, load, takes=(JSON, NDJSON, ARROW))
 
@@ -69,12 +75,17 @@ DIRECT = {"ingestPredictions": take_predictions}
 
 
 def load_predictions(
-    body: Body, context: IngestContext, origin: SourceOffsets | None = None
+    body: Body,
+    context: IngestContext,
+    origin: SourceOffsets | None = None,
+    reading: BodyReading = PLAIN,
 ) -> IngestBatch:
-    """Return the batch that a body holds, or raise every violation. The query may state its origin instead."""
-    small = small_predictions(body, context) if origin is None else None
+    """Return the batch that a body holds, or raise every violation. The query may state its origin and reading instead."""
+    is_plain = origin is None and reading == PLAIN
+    small = small_predictions(body, context) if is_plain else None
     if small is not None:
         return small
     posted = read_columns(body, context.settings, head=("batch_id", *ORIGIN_FIELDS))
     agreed = posted.origin if origin is None else agreed_origin(posted.origin, origin)
+    posted = replace(posted, reading=posted.reading.stated_by(reading))
     return prediction_batch(posted, context, agreed)

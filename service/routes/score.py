@@ -21,15 +21,18 @@ from calibrant.report_sections import SECTIONS, chosen
 from calibrant_server.service.figures.reliability import draw_reliability
 from calibrant_server.service.http.bodies import NDJSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
-from calibrant_server.service.http.parameters import Name
+from calibrant_server.service.http.parameters import Name, TextName
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.schemas import (
+    IgnoreLabel,
     ListedPrediction,
+    Normalize,
     PredictionRecord,
     PredictionsBody,
+    TimeUnit,
 )
 from calibrant_server.service.ingest.score_limits import reject_costly_score
 from calibrant_server.service.ingest.score_options import ScoreOptions, options_in
@@ -84,14 +87,14 @@ class ScoreParameters(BaseModel):
     options: str | None = Field(
         None,
         max_length=20_000,
-        description="For CSV, Arrow and npy: `options` as in a JSON body.",
+        description="For CSV, Arrow and npy: `options` as in a JSON body, with its `ignore_label` and `normalize`.",
     )
 
 
 class ScoredBody(PredictionsBody):
     """A batch with labels and their raters."""
 
-    raters: list[Name | list[Name | None] | None] | None = Field(
+    raters: list[TextName | list[TextName | None] | None] | None = Field(
         None,
         description="Who rated, in the order of `labels`: each named rater is scored separately too.",
     )
@@ -104,13 +107,13 @@ class ScoredBody(PredictionsBody):
 class ScoredRecord(PredictionRecord):
     """One line of NDJSON: one prediction with its labels and their raters."""
 
-    rater: Name | list[Name | None] | None = None
+    rater: TextName | list[TextName | None] | None = None
 
 
 class ListedScore(ListedPrediction):
     """One prediction of a list with its labels and their raters."""
 
-    rater: Name | list[Name | None] | None = None
+    rater: TextName | list[TextName | None] | None = None
 
 
 class ScoredRecords(BaseModel):
@@ -119,6 +122,9 @@ class ScoredRecords(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     batch_id: Name | None = None
+    ignore_label: IgnoreLabel = None
+    normalize: Normalize = False
+    time_unit: TimeUnit = None
     predictions: list[ListedScore]
     options: ScoreOptions | None = None
 
@@ -144,6 +150,12 @@ class PlainResponse(BaseModel):
     reliability: dict[str, Any]
     temperature: TemperatureResponse
     baselines: Baselines | None = Field(None, description="Present if `raters` names the raters.")
+    n_adjusted: int = Field(
+        0, description="Values outside [0, 1] by rounding, which were set to the bound."
+    )
+    n_normalised: int = Field(0, description="Rows that were divided by their sum.")
+    largest_deviation: float = Field(0, description="Of a divided row's sum from 1.")
+    warnings: list[str] = Field([], description="`possibly_one_hot`, as at ingest.")
     rejected: int = 0
     errors: list[ProblemError] = []
 
@@ -241,7 +253,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreP
     params = params | options
     names, plain = posted.columns.get("raters"), dict(posted.columns)
     plain.pop("raters", None)
-    posted = replace(posted, columns=plain)
+    posted = replace(posted, columns=plain, has_named_raters=names is not None)
     checked = checked_batch(posted, None, query.partial)
     violations = [posted.place(violation) for violation in checked.violations]
     reject_too_many(checked.batch.n, violations, checked.n_rejected)
@@ -285,7 +297,11 @@ def _raters(posted: ParsedBatch, names: Any, checked: BatchResult) -> dict[str, 
         return None
     try:
         return named_raters(
-            posted.columns.get("labels"), names, checked.batch.n_classes, checked.accepted_rows
+            posted.columns.get("labels"),
+            names,
+            checked.batch.n_classes,
+            checked.accepted_rows,
+            posted.reading.ignored,
         )
     except CalibrationInputError as error:
         raise error.each(posted.place) from error

@@ -29,6 +29,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.errors import Violation
+from calibrant.input.notes import NO_NOTES, InputNotes
 from calibrant_server.workers.store.keys import tenant_of, with_tenant
 
 if TYPE_CHECKING:
@@ -237,6 +238,7 @@ class IngestBatch(IngestEntry):
     checked_revision : revision of the configuration that must still be the current one; None: any
     origin : the messages of a source that the batch holds; what was accepted before is not taken again
     may_spread : whether a side partition may fill it: no other batch must be merged before or after it
+    notes : what was altered as the rows were read, and warnings; only the response has them
     """
 
     config: ModelConfig
@@ -248,6 +250,7 @@ class IngestBatch(IngestEntry):
     checked_revision: int | None = None
     origin: SourceOffsets | None = None
     may_spread: bool = False
+    notes: InputNotes = NO_NOTES
 
     @classmethod
     def of(
@@ -270,6 +273,7 @@ class IngestBatch(IngestEntry):
         share: float = 1.0,
         checked_revision: int | None = None,
         may_spread: bool = False,
+        notes: InputNotes = NO_NOTES,
     ) -> IngestBatch:
         """Return a batch for a model. With `retains`, every accepted row needs a retained record."""
         received_at = received_at or datetime.now(UTC)
@@ -293,6 +297,7 @@ class IngestBatch(IngestEntry):
             checked_revision=checked_revision,
             origin=origin,
             may_spread=may_spread,
+            notes=notes,
         )
 
 

@@ -104,11 +104,16 @@ def reduce_pane(
 
 def _total_name(histogram: Histogram, update: PackedUpdate, slices: dict[str, str]) -> str:
     """Return the name under which running totals replace each other: source, epoch, subject and slices."""
-    return _name(update, f"{histogram.key}|{histogram.case or ''}", slices)
+    return _name(update, f"{histogram.key}|{_escaped(histogram.case or '')}", slices)
+
+
+def _escaped(name: str) -> str:
+    """Return a name in which the separator of names is doubled."""
+    return name.replace("|", "||")
 
 
 def _name(update: PackedUpdate, subject: str, slices: dict[str, str]) -> str:
-    named = "".join(f"|{key}:{value}" for key, value in sorted(slices.items()))
+    named = "".join(f"|{_escaped(key)}:{_escaped(value)}" for key, value in sorted(slices.items()))
     return f"{update.source}|{update.epoch}|{subject}{named}"
 
 

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from calibrant.cli.imaging.grids import squeezed, without_channel
 from calibrant.cli.imaging.volumes import Volume
 from calibrant.cli.input_files.errors import InputFileError
+from calibrant.input.score_columns import ROUNDING
 
-# Values that differ from 0 or 1 by less are set to it.
-MAX_ROUNDING = 1e-5
 Floats = NDArray[np.floating]
 
 
@@ -76,7 +75,7 @@ def counted_scores(
     low, high = float(scores.min()), float(scores.max())
     if low >= 0.0 and high <= 1.0:
         return scores, 0
-    near = (scores >= -MAX_ROUNDING) & (scores <= 1.0 + MAX_ROUNDING)
+    near = (scores >= -ROUNDING) & (scores <= 1.0 + ROUNDING)
     counts = rated > 0 if roi is None else (rated > 0) & roi
     if (counts & ~near).any():
         raise InputFileError(path, _out_of_range(scores[counts]), "range")

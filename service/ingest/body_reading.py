@@ -1,0 +1,98 @@
+"""How the values of a batch are read, as its body or the query states: labels that are none, division of rows, unit of times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.input.timestamps import TIME_UNITS
+from calibrant_server.service.ingest.schemas import ReadingQuery
+
+READING_FIELDS = ("ignore_label", "normalize", "time_unit")
+MAX_IGNORED = 100
+
+
+@dataclass(frozen=True)
+class BodyReading:
+    """What a body states about its values.
+
+    Attributes
+    ----------
+    ignored : labels that are no rating
+    normalize : divide each row of probabilities by its sum, whatever it is
+    time_unit : of event times that are numbers; None: numbers are rejected
+    """
+
+    ignored: tuple[Any, ...] = ()
+    normalize: bool = False
+    time_unit: str | None = None
+
+    def stated_by(self, other: BodyReading) -> BodyReading:
+        """Return this, with what only the other states."""
+        return BodyReading(
+            self.ignored or other.ignored,
+            self.normalize or other.normalize,
+            self.time_unit or other.time_unit,
+        )
+
+
+PLAIN = BodyReading()
+
+
+def reading_of(document: Mapping[str, Any]) -> BodyReading:
+    """Return what a document states.
+
+    Raises
+    ------
+    CalibrationInputError
+        A field of another type.
+    """
+    if document.keys().isdisjoint(READING_FIELDS):
+        return PLAIN
+    return BodyReading(
+        _ignored(document.get("ignore_label")),
+        _normalize(document.get("normalize")),
+        _time_unit(document.get("time_unit")),
+    )
+
+
+def reading_of_query(query: ReadingQuery) -> BodyReading:
+    """Return what query parameters state, such as `ignore_label=255,-100&time_unit=s`."""
+    return BodyReading(ignored_of_query(query.ignore_label), query.normalize, query.time_unit)
+
+
+def ignored_of_query(text: str | None) -> tuple[Any, ...]:
+    """Return the labels of `ignore_label`, separated by commas."""
+    return () if text is None else _ignored([_number(each.strip()) for each in text.split(",")])
+
+
+def _number(text: str) -> Any:
+    """Return the whole number that a text states, else the text, which is a name."""
+    return int(text) if text.lstrip("-").isdigit() and text.isascii() and len(text) <= 10 else text
+
+
+def _ignored(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    found = value if isinstance(value, list) else [value]
+    if len(found) > MAX_IGNORED or not all(type(each) in (int, float, str) for each in found):
+        detail = f"Received another ignore_label; expected a label, or a list of at most {MAX_IGNORED}, such as 255 or [255, -100]."
+        raise CalibrationInputError.at("/ignore_label", "label", detail)
+    return tuple(found)
+
+
+def _normalize(value: Any) -> bool:
+    if value is None or type(value) is bool:
+        return bool(value)
+    raise CalibrationInputError.at(
+        "/normalize", "boolean", "Received another normalize; expected true or false."
+    )
+
+
+def _time_unit(value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and value in TIME_UNITS):
+        return value
+    detail = f"Received another time_unit; expected {' or '.join(TIME_UNITS)}."
+    raise CalibrationInputError.at("/time_unit", "time_unit", detail)
