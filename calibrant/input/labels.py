@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.class_labels import NO_RATING, ClassLabels, is_missing
+from calibrant.input.class_texts import has_numbers
 from calibrant.input.names import are_names, invalid_name, name_of
 from calibrant.input.notes import POSSIBLY_ONE_HOT
 from calibrant.input.one_hot import reject_one_hot
@@ -98,7 +99,10 @@ def read_labels(
             )
     if n == 0:
         raise CalibrationInputError.at("/ids", "empty", "Received no rows; expected at least one.")
-    plain = None if ignored else _plain_rows(columns, n_classes)
+    is_plain = not ignored and not has_numbers(
+        [each for each in class_names or () if isinstance(each, str)]
+    )
+    plain = _plain_rows(columns, n_classes) if is_plain else None
     if plain is not None:
         return CheckedLabels(plain)
     classes = ClassLabels(n_classes, class_names, ignored)
