@@ -47,6 +47,10 @@ class RowSubset(View):
         n = self._complete.batch_sums.n
         return every.select(_copied(self._at, len(every) // n, n))
 
+    def _is_on_grid(self, scope: str) -> bool:
+        """The pane is that of no row: bins are computed from the drawn rows."""
+        return False
+
     def _cells_of(self, scope: str) -> Cells:
         rows = self.row_cells(scope)
         return rows if self._splits_ties else rows.together()
