@@ -28,7 +28,13 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 def environment(service: str, **changed: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CALIBRANT_")}
-    return kept | SERVICES[service]["environment"] | {"PYTHONPATH": str(ROOT)} | changed
+    stated = {name: interpolated(value) for name, value in SERVICES[service]["environment"].items()}
+    return kept | stated | {"PYTHONPATH": str(ROOT)} | changed
+
+
+def interpolated(value: str) -> str:
+    """Return a value of the file as Compose writes it if no variable is set: `${NAME:-default}` is its default."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
 
 
 def command(words: list[str]) -> list[str]:

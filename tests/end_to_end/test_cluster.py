@@ -17,7 +17,7 @@ from tests.stores import SERVERS
 RNG = np.random.default_rng(7)
 N = 60
 PROBABILITIES = RNG.dirichlet(np.ones(3), N)
-LABELS = RNG.integers(0, 3, N)
+LABELS = (PROBABILITIES.cumsum(axis=1) > RNG.random((N, 1))).argmax(axis=1)
 SECRET = "cluster-secret"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+from scipy.special import softmax
 
 import calibrant as cal
 from tests.end_to_end.deployment import Deployment
@@ -21,7 +22,7 @@ def test_the_temperature_of_a_window_that_grows_is_that_of_its_rows(embedded: De
     logits, labels = np.empty((0, 3)), np.empty(0, dtype=int)
     for turn in range(ROUNDS):
         new = rng.normal(0, 2, (DAYS * A_DAY, 3)).round(3)
-        truth = rng.integers(0, 3, DAYS * A_DAY)
+        truth = (softmax(new, axis=1).cumsum(axis=1) > rng.random((len(new), 1))).argmax(axis=1)
         first = now - timedelta(days=DAYS + 1, seconds=turn)
         body = {
             "logits": new.tolist(),

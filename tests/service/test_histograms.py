@@ -202,7 +202,7 @@ BAD = {
     "a time before 1970": (histogram(event_time="1969-12-31T23:59:59Z"), "/event_time"),
     "a time in the future": (histogram(event_time="2999-01-01T00:00:00Z"), "/event_time"),
     "a slice that is a list": (histogram(slice=["A"]), "/slice"),
-    "a slice with a space": (histogram(slice={"site": "a b"}), "/slice/site"),
+    "a slice of two lines": (histogram(slice={"site": "a\nb"}), "/slice/site"),
     "a pane that is no base64": ({"kind": "pane", "packed": "ä"}, "/packed"),
     "a pane that is nothing": ({"kind": "pane", "packed": ""}, "/packed"),
     "a pane that is noise": ({"kind": "pane", "packed": "AAAA"}, "/packed"),

@@ -238,11 +238,15 @@ async def test_names_that_a_path_takes_for_folders(client, name):
         f"digits/batches/{encoded}",
         f"digits/predictions/{encoded}",
     )
-    for method, place in zip(("GET", "GET", "GET", "DELETE"), places, strict=True):
+    by_id = ("id", "Received . or ..")
+    expected = (by_id, by_id, by_id, ("name", "resolves as a folder"))
+    for method, place, (rule, detail) in zip(
+        ("GET", "GET", "GET", "DELETE"), places, expected, strict=True
+    ):
         [error] = problem(await client.request(method, f"/v1/models/{place}"), 422, "invalid-name")[
             "errors"
         ]
-        assert error["rule"] == "id" and "Received . or .." in error["detail"]
+        assert error["rule"] == rule and detail in error["detail"]
     for place in ("ids", "units", "cases"):
         [error] = problem(
             await client.post(URL, content=body(**{place: [name]}), headers=JSON),

@@ -70,7 +70,7 @@ def test_it_is_found_computed_and_compared(bench, found):
     columns = {
         "probabilities": np.full((8, 3), 1 / 3),
         "labels": labels,
-        "event_times": np.arange(8) // 4 * HOUR_US,
+        "event_times": (np.arange(8) // 4 * HOUR_US).astype("datetime64[us]"),
     }
     batch = Batch.from_columns(columns).batch
     bench.deliver(IngestBatch.of(MODEL, "b", PREDICTIONS, batch.pack(), batch.digest(), batch.n))
