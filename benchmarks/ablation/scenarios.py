@@ -21,7 +21,8 @@ _numbers = count()
 Scenario = tuple[Callable[[Service], None], Callable[[Service], float]]
 
 
-def _columns(n: int, seed: int, **more: Any) -> dict[str, Any]:
+def columns_of(n: int, seed: int, **more: Any) -> dict[str, Any]:
+    """Return a body of labelled predictions."""
     rng = np.random.default_rng(seed)
     scores = rng.dirichlet(np.full(N_CLASSES, 0.3), n)
     return {
@@ -31,7 +32,7 @@ def _columns(n: int, seed: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def _send(service: Service, path: str, body: dict[str, Any]) -> float:
+def send(service: Service, path: str, body: dict[str, Any]) -> float:
     """Post a batch and wait until it is merged; return the CPU seconds."""
     headers = {"Content-Type": "application/json", "Prefer": "wait=60"}
     content, before = orjson.dumps(body), service.processor_s()
@@ -50,8 +51,8 @@ def _two_weeks(service: Service) -> None:
     times = [(end - timedelta(hours=HOURS - i)).isoformat() for i in range(HOURS)]
     for first in range(0, HOURS, 56):
         hours = [each for each in times[first : first + 56] for _ in range(ROWS_AN_HOUR)]
-        body = _columns(len(hours), first, event_times=hours)
-        _send(service, "/v1/models/one/predictions", body)
+        body = columns_of(len(hours), first, event_times=hours)
+        send(service, "/v1/models/one/predictions", body)
     for _ in range(3):  # read twice, panes are cached; the third is as the next ones
         _read_after_a_batch(service)
 
@@ -63,13 +64,13 @@ def _read(service: Service) -> float:
 
 
 def _read_after_a_batch(service: Service) -> float:
-    _send(service, "/v1/models/one/predictions", _columns(20, next(_numbers)))
+    send(service, "/v1/models/one/predictions", columns_of(20, next(_numbers)))
     return _read(service)
 
 
 def _large_posts(service: Service) -> float:
     path = "/v1/models/large/predictions"
-    return sum(_send(service, path, _columns(10_000, next(_numbers))) for _ in range(3))
+    return sum(send(service, path, columns_of(10_000, next(_numbers))) for _ in range(3))
 
 
 def _small_posts(service: Service) -> float:

@@ -256,4 +256,4 @@ def test_damaged_records_are_errors(damage):
 
 
 def _names_in(data):
-    return Records.read([data]).predictions.names()
+    return Records.read([data]).predictions.names

@@ -121,7 +121,7 @@ class JoinedModel:
         singles: list[int] = []
         units: dict[Group, list[str]] = {}
         for i, start, names in zip(
-            some[kept].tolist(), starts[kept].tolist(), predictions.take(np.flatnonzero(kept)).names(), strict=True
+            some[kept].tolist(), starts[kept].tolist(), predictions.take(np.flatnonzero(kept)).names, strict=True
         ):  # fmt: skip
             if names.group is None:
                 singles.append(i)
@@ -204,7 +204,7 @@ class JoinedModel:
         key, generation = self.config.key, self.config.generation
         return {
             PaneKey(key, generation, name, start)
-            for start, names in zip(starts, predictions.names(), strict=True)
+            for start, names in zip(starts, predictions.names, strict=True)
             for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in names.slices))
         }
 

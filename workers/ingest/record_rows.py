@@ -31,7 +31,7 @@ def rows_of_records(
     n, names = len(chosen), [ids[i] for i in chosen.tolist()]
     predictions = records.predictions.take(records.prediction[chosen])
     scores, narrow = predictions.narrowed
-    called = predictions.names()
+    called = predictions.names
     hashes = hash_names(names)
     delays = records.delay[chosen]
     weights = predictions.weights

@@ -112,7 +112,9 @@ class Predictions:
 
     def take(self, index: Ints) -> Predictions:
         """Return some predictions over the same bytes."""
-        return Predictions(self.data, *(getattr(self, name)[index] for name in _COLUMNS))
+        found = Predictions(self.data, *(getattr(self, name)[index] for name in _COLUMNS))
+        found.__dict__["_origin"] = ((self, index),)
+        return found
 
     @classmethod
     def together(cls, parts: Sequence[Predictions]) -> Predictions:
@@ -123,7 +125,9 @@ class Predictions:
         starts = [each.start + at for each, at in zip(parts, first.tolist(), strict=True)]
         rest = (np.concatenate([getattr(each, name) for each in parts]) for name in _COLUMNS[1:])
         data = np.concatenate([each.data for each in parts])
-        return cls(data, np.concatenate(starts), *rest)
+        found = cls(data, np.concatenate(starts), *rest)
+        found.__dict__["_origin"] = tuple((each, np.arange(len(each))) for each in parts)
+        return found
 
     @property
     def is_logits(self) -> Mask:
@@ -165,8 +169,15 @@ class Predictions:
         scores[wide] = self._table(wide, np.dtype(("<f8", (n_scores,))))
         return scores, (self.is_narrow, narrow, totals)
 
+    @cached_property
     def names(self) -> list[Names]:
-        """Return unit, case and slices of each prediction."""
+        """Unit, case and slices of each prediction; those that were selected or concatenated are read once."""
+        origin: tuple[tuple[Predictions, Ints], ...] = self.__dict__.get("_origin", ())
+        if origin:
+            return [each.names[i] for each, index in origin for i in index.tolist()]
+        return self._read_names()
+
+    def _read_names(self) -> list[Names]:
         found = [_UNNAMED] * len(self)
         own = np.flatnonzero(self.flags & _TEXTS)
         if not len(own):
