@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from calibrant.core.query import Option
 from calibrant.estimators.roc import MAX_POINTS
+from calibrant.input.names import MAX_LENGTH
 from calibrant.metrics import OPTIONS, requested
 from calibrant.peers import PEERS
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
@@ -44,7 +45,7 @@ class SectionOptions(BaseModel):
         None, ge=1, le=100, description="For `cases`: bins of the observed frequency."
     )
     case: str | None = Field(
-        None, max_length=200, description="For `cases`: name of a case whose table is added."
+        None, max_length=MAX_LENGTH, description="For `cases`: name of a case whose table is added."
     )
     packed: bool = Field(
         False,

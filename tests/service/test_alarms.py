@@ -36,7 +36,7 @@ def with_alarm(**alarm):
         ({"bets": []}, "/alarm/bets", "classes"),
         ({"raters": "loudest"}, "/alarm/raters", "unknown_value"),
         ({"raters": "rater:"}, "/alarm/raters", "unknown_value"),
-        ({"raters": "rater:a|b"}, "/alarm/raters", "unknown_value"),
+        ({"raters": "rater:a\nb"}, "/alarm/raters", "unknown_value"),
         ({"rater_detectors": 65}, "/alarm/rater_detectors", "less_than_equal"),
         ({"scores": "cooked"}, "/alarm/scores", "unknown_value"),
         ({"colour": "red"}, "/alarm/colour", "unknown_field"),

@@ -10,13 +10,19 @@ from scipy.special import expit, logit
 
 from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.input.labels import LabelRow
+from calibrant_server.workers.alarm.cohort_history import (
+    MAX_COHORTS,
+    MAX_COHORTS_OF_SLICE,
+    kept_cohorts,
+)
+from calibrant_server.workers.alarm.cohorts import detector_name, parts_of
 from calibrant_server.workers.alarm.episodes import read_episodes
 from tests.workers.alarm_days import BINARY, DAY_S, START_S, Played
 
 pytestmark = pytest.mark.one_server
 
 
-def rated(simulated, rng, day, n=150, slope=None):
+def rated(simulated, rng, day, n=150, slope=None, raters=("ann", "bob", "cas")):
     """A day of rows, rated by three; each rater's labels follow the scores by a slope of theirs."""
     p = rng.beta(0.7, 2.2, n)
     ids = [f"d{day}.{i}" for i in range(n)]
@@ -26,7 +32,7 @@ def rated(simulated, rng, day, n=150, slope=None):
     for i, name in enumerate(ids):
         luck = rng.random()
         ratings = []
-        for rater in ("ann", "bob", "cas"):
+        for rater in raters:
             chance = expit((slope or {}).get(rater, 1.0) * logit(np.clip(p[i], 1e-9, 1 - 1e-9)))
             own = luck if rng.random() < 0.5 else rng.random()
             ratings.append((rater, int(own < chance), None))
@@ -75,6 +81,27 @@ def test_one_rater_who_changes_is_distinguished_from_the_model(bench):
     assert episodes["rater:bob"].title == "rater shift: bob"
     for advice in (mine["recommendation"], episodes["rater:bob"].recommendation):
         assert advice["reason"].startswith("Ask bob first")
+
+
+def test_names_of_raters_may_have_the_separator_of_detectors(bench):
+    config = replace(BINARY, pane_s=DAY_S)
+    simulated, rng = Played(bench, config), np.random.default_rng(8)
+    names = ("a|b", "a%7Cb", "%|25" + "é" * 252)
+    rated(simulated, rng, 0, 30, raters=names)
+    simulated.seal(0)
+    assert sorted(simulated.raters()[START_S].raters) == sorted(names)
+    assert {row["rater"] for row in simulated.result()["labels"]["raters"]} == set(names)
+    for name in names:
+        mine = simulated.result(scope=f"rater:{name}")
+        assert mine["detector"]["scope"] == f"rater:{name}" and mine["n_units"] == 30
+        assert "slice" not in mine["detector"] or not mine["detector"]["slice"]
+
+
+def test_a_slice_that_ends_with_the_separator_has_the_results_of_a_slice():
+    assert kept_cohorts(detector_name("score", "")) == MAX_COHORTS
+    for scope, slice_ in (("score", "site:a|"), ("rater:a|", ""), ("class:0", "site:|")):
+        assert kept_cohorts(detector_name(scope, slice_)) == MAX_COHORTS_OF_SLICE
+        assert parts_of(detector_name(scope, slice_)) == (scope, slice_)
 
 
 def test_raters_beyond_the_bound_are_counted(bench):

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError
+from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
-from calibrant_server.workers.alarm.cohorts import DetectorCohort, rater_in
+from calibrant_server.workers.alarm.cohorts import DetectorCohort, parts_of, rater_in
 from calibrant_server.workers.alarm.detectors import Detector
 
 Ints = NDArray[np.int64]
@@ -77,7 +78,7 @@ def cohort_result_of(detector: Detector, cohort: DetectorCohort, threshold: floa
 
 def kept_cohorts(name: str) -> int:
     """Return how many results of a detector are stored; fewer for a slice or a rater."""
-    of_all = name.endswith("|") and rater_in(name) is None
+    of_all = parts_of(name)[1] == ALL_ROWS and rater_in(name) is None
     return MAX_COHORTS if of_all else MAX_COHORTS_OF_SLICE
 
 

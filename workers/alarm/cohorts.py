@@ -179,14 +179,14 @@ class PartialCohort:
 
 
 def detector_name(scope: str, slice_: str) -> str:
-    """Return the name of a detector of a model."""
-    return f"{scope}|{slice_}"
+    """Return the name of a detector of a model. A rater's name may have any character, so the separator is escaped in a scope."""
+    return f"{scope.replace('%', '%25').replace('|', '%7C')}|{slice_}"
 
 
 def parts_of(name: str) -> tuple[str, str]:
     """Return scope and slice of a detector."""
     scope, _, slice_ = name.partition("|")
-    return scope, slice_
+    return scope.replace("%7C", "|").replace("%25", "%"), slice_
 
 
 def rater_in(name: str) -> str | None:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant.input.names import MAX_LENGTH
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.requests import SHARED, reject_without_effect, shared_options, takes
 from calibrant.segmentation.case_options import MEMBERSHIP
@@ -185,7 +186,7 @@ class DetectorQuery(Query):
 
     scope: str | None = Field(
         None,
-        max_length=200,
+        max_length=len(RATER) + MAX_LENGTH,
         description="class:NAME where the alarm watches classes, rater:NAME for one rater's own detector.",
     )
 

@@ -12,6 +12,7 @@ from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
+from calibrant.input.names import MAX_LENGTH
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.segmentation.case_comparison import compare_case_errors
@@ -55,7 +56,7 @@ class CaseParameters(Including):
     )
     raters: Raters = "pooled"
     case: str | None = Field(
-        None, max_length=200, description="Name of a case whose reliability table is added."
+        None, max_length=MAX_LENGTH, description="Name of a case whose reliability table is added."
     )
     include: str | None = include_field(PARTS)
 

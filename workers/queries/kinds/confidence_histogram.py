@@ -13,6 +13,7 @@ from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import default_bins
 from calibrant.core.view import NoResultError, View
+from calibrant.input.names import MAX_LENGTH
 from calibrant.segmentation.histogram_smoothing import WIDEST
 from calibrant.segmentation.histogram_state import complete_rows, confidence_of, left
 from calibrant_server.workers.queries.kind import (
@@ -48,7 +49,9 @@ class ConfidenceHistogramQuery(Query):
         "complete, any number is allowed, such as 16384. Default: 120, or the nearest exact number.",
     )
     raters: Raters = "pooled"
-    case: str | None = Field(None, max_length=200, description="One case instead of the window.")
+    case: str | None = Field(
+        None, max_length=MAX_LENGTH, description="One case instead of the window."
+    )
     smoothing: int = Field(
         0,
         ge=0,

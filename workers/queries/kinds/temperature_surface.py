@@ -12,6 +12,7 @@ from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
+from calibrant.input.names import MAX_LENGTH
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -41,7 +42,9 @@ class SurfaceQuery(Query):
         le=40,
         description="Number of temperatures per class, in equal ratios from 0.25 to 10.",
     )
-    case: str | None = Field(None, max_length=200, description="One case instead of the window.")
+    case: str | None = Field(
+        None, max_length=MAX_LENGTH, description="One case instead of the window."
+    )
 
     def resolved(self, config: ModelConfig) -> Query:
         if config.n_classes != 2:
