@@ -172,7 +172,7 @@ def test_rows_without_ids_hash_by_content() -> None:
     assert reordered[0] == reordered[1]
 
 
-@pytest.mark.parametrize("name", [".", "..", "a\n", "", "ä"])
+@pytest.mark.parametrize("name", [".", "..", "a\n", "", "ä\x85"])
 def test_a_name_is_no_folder_of_a_path(name: str) -> None:
     with pytest.raises(CalibrationInputError) as rejected:
         read({"confidences": [0.5, 0.5], "ids": ["a", name]})
@@ -192,7 +192,7 @@ def test_dots_in_a_name_are_letters() -> None:
         ("probabilities", [0.5, 0.3, 0.1]),
         ("logits", [np.inf, 0.0, 0.0]),
         ("logits", [0.0, -1e39, 0.0]),
-        ("confidences", -1e-9),
+        ("confidences", -2e-5),
     ],
 )
 def test_an_invalid_row_does_not_change_what_is_read_of_the_others(kind, invalid):
