@@ -169,8 +169,8 @@ class Facts:
 
 def _shifted(parts: Sequence[Counted], first: Ints) -> tuple[Ints, Ints, Ints]:
     facts = [each.fact + at for each, at in zip(parts, first.tolist(), strict=True)]
-    rest = (np.concatenate([each[k] for each in parts]) for k in (1, 2))
-    return np.concatenate(facts), *rest  # type: ignore[return-value]
+    classes, n = (np.concatenate([each[k] for each in parts]) for k in (1, 2))
+    return np.concatenate(facts), classes, n
 
 
 def _rated_together(
