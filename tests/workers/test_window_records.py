@@ -28,7 +28,6 @@ from calibrant_server.workers.ingest.retained_rows import (
     as_probabilities,
     batches_of,
     filled_rows,
-    rows_of,
 )
 from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.queries import window_records
@@ -42,6 +41,7 @@ from calibrant_server.workers.store.windows import Window
 from tests.near import Near
 from tests.workers.driving import MODEL, delivery
 from tests.workers.one_prediction import prediction_of
+from tests.workers.oracle.prediction_rows import rows_of
 
 pytestmark = pytest.mark.one_server
 

@@ -19,8 +19,8 @@ from calibrant_server.workers.ingest.retained_record import (
     STALE,
     RetainedRecord,
 )
-from calibrant_server.workers.ingest.retained_rows import rows_of
 from calibrant_server.workers.store.model_config import ModelConfig
+from tests.workers.oracle.prediction_rows import rows_of
 
 WORST = (GONE, CONFLICT, REVISED, FULL, NEW, STALE, DUPLICATE)
 
