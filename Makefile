@@ -18,7 +18,7 @@ UNLOCKED_peers = $(TORCH)
 UNLOCKED_transformers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet bench-fleet-day bench-peers bench-scale guarantees openapi recorded names dashboards notebooks page-image docs sbom bundle lock clean
+.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet bench-fleet-day bench-peers bench-scale guarantees openapi recorded names dashboards notebooks page-image docs sbom lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -41,7 +41,6 @@ help:
 	@echo "make kernel     build the kernel that fills panes, with the system's C compiler"
 	@echo "make wheels     build the distribution for Linux and macOS into dist/, with a compiler that pip installs"
 	@echo "make sbom       write the software bill of materials (CycloneDX) to dist/sbom.cdx.json"
-	@echo "make bundle     write the offline bundle to dist/: wheels with digests, bill of materials, documentation, install script"
 	@echo "make coverage   the tests, with the share of code that they run"
 	@echo "make names      write the type stub and the table of functions from the metrics"
 	@echo "make dashboards  write the Grafana dashboards into deploy/grafana"
@@ -198,10 +197,6 @@ sbom: $(VENV)/run.stamp
 	@mkdir -p dist
 	@$(BIN)/python -m scripts.sbom dist/sbom.cdx.json
 	@echo "wrote dist/sbom.cdx.json"
-
-# For the Python of $(VENV) and this platform; the folder is what to copy to a machine without a network.
-bundle: docs
-	@$(BIN)/python -m scripts.bundle dist
 
 lock: $(VENV)/venv.stamp
 	@$(INSTALL) -r requirements/lock.txt

@@ -1,1 +1,1 @@
-"""Commands for development: written files, locks, bundles."""
+"""Commands for development: written files, locks, bills of materials."""

@@ -1,7 +1,7 @@
 """`python -m scripts.sbom [FILE]`: a software bill of materials (CycloneDX 1.6) of what an image installs.
 
-It is derived from the lock `requirements/run.txt`, for the offline bundle from `requirements/bundle.txt`: every package
-with its version, its package URL and the digests of its files. Licences come from the installed packages. The same lock gives the same bytes.
+It is derived from the lock `requirements/run.txt`: every package with its version, its package URL and the digests of its
+files. Licences come from the installed packages. The same lock gives the same bytes.
 """
 
 from __future__ import annotations

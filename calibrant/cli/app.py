@@ -17,7 +17,6 @@ from calibrant.cli.models import models, watch
 from calibrant.cli.push import push
 from calibrant.cli.score import score
 from calibrant.cli.transfer import export, import_, restore
-from calibrant.cli.validate import validate
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,7 +37,6 @@ registered(
     import_,
     restore,
     doctor,
-    validate,
 )
 app.add_typer(maps.app, name="map")
 

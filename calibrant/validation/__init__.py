@@ -1,6 +1,6 @@
 """Simulations of the promises of `docs/guarantees.md`: models whose truth is known, and what is counted in their runs.
 
-`reduced` is the short form, which `calibrant validate` runs on site and the tests run on every change; `make guarantees` runs the complete table.
+`reduced` is the short form, which the tests run on every change; `make guarantees` runs the complete table.
 """
 
 from calibrant.validation.reduced import PROMISES, Promise, PromiseOutcome, outcome

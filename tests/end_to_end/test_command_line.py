@@ -137,27 +137,3 @@ def test_an_unreachable_service_is_a_sentence(run: Run, monkeypatch: pytest.Monk
     assert "ConnectError" in found.error and "Traceback" not in found.error
     assert "calibrant serve" in found.error and "CALIBRANT_URL" in found.error
     assert "expected an address with http" in run("models", "--url", "localhost:8000").error
-
-
-def test_a_service_is_validated_and_nothing_is_left(
-    run: Run, embedded: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("calibrant.cli.site_validation.operation.PROMISES", ())
-    before = {each["model"] for each in embedded.get("/v1/models")["models"]}
-    found = run("validate", "-o", tmp_path / "v.html", "--data-dir", tmp_path)
-    assert found.code == 0, found.out
-    content = json.loads((tmp_path / "v.json").read_text())["content"]
-    checks = {
-        each["check"].removeprefix("service: "): each["verdict"]
-        for each in content["results"]
-        if each["check"].startswith("service: ")
-    }
-    assert set(checks.values()) == {"pass"} and len(checks) >= 12, checks
-    assert "the model of the check is deleted" in checks
-    assert {"ece is that of the library", "the same batch sent twice counts once", "store"} <= set(
-        checks
-    )
-    assert {each["model"] for each in embedded.get("/v1/models")["models"]} == before
-    missing = run("validate", "--url", "http://u:p@127.0.0.1:9", "-o", tmp_path / "m.html", "--data-dir", tmp_path)  # fmt: skip
-    assert missing.code == 1 and "does not respond" in " ".join(missing.out.split())
-    assert "u:p" not in json.loads((tmp_path / "m.json").read_text())["content"]["service"]

@@ -1,1 +1,0 @@
-"""Checks of an installation on site, and the page that states their results: `calibrant validate`."""
