@@ -417,11 +417,6 @@ def excepted(entrances: dict[str, Entrance], pattern: str, reason: str) -> None:
 
 
 excepted(SERVICE, "names of classes|.*numbers as names", NOT_DECLARED)
-excepted(
-    SERVICE,
-    "(-100|255) for no label|weights divided by their sum",
-    "the service has no such option yet",
-)
 excepted({"torch": of_tensors}, "names of classes", "tensors hold no texts")
 
 

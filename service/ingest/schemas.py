@@ -155,8 +155,8 @@ class IngestQuery(BaseModel):
     )
 
 
-class ReadingQuery(IngestQuery):
-    """Query of an operation that takes a batch whose values may be read in another way."""
+class ValuesQuery(IngestQuery):
+    """Query of an operation that takes scores or labels whose values may be read in another way."""
 
     ignore_label: str | None = Field(
         None,
@@ -165,6 +165,11 @@ class ReadingQuery(IngestQuery):
         examples=["255,-100"],
     )
     normalize: bool = Field(False, description="The same as `normalize` of a body.")
+
+
+class ReadingQuery(ValuesQuery):
+    """Query of an operation that takes a batch with event times."""
+
     time_unit: TimeUnit = None
 
 

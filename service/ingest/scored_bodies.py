@@ -16,7 +16,6 @@ from calibrant_server.service.http.bodies import ARROW, CSV, NPY, Body, decoded_
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.arrow_stream import read_arrow
-from calibrant_server.service.ingest.body_reading import READING_FIELDS, reading_of
 from calibrant_server.service.ingest.columns import COLUMNS, arrow_batch, read_columns
 from calibrant_server.service.ingest.csv_table import read_csv
 from calibrant_server.service.ingest.flat_table import from_flat
@@ -36,7 +35,7 @@ def read_scored_body(
     Parameters
     ----------
     columns : roles of the columns of a table, or names of arrays, as in the query
-    options : JSON, as in the query; for bodies of tables, with what a JSON body states about the reading of its values
+    options : JSON, as in the query
 
     Raises
     ------
@@ -49,11 +48,7 @@ def read_scored_body(
         _reject_parameters(body.media_type, columns=columns, options=options)
         return read_columns(body, settings, {"rater": "raters"}, ("batch_id", "options"))
     found = _READERS[body.media_type](body, settings, columns)
-    stated = None if options is None else _options(options)
-    if not isinstance(stated, dict):
-        return replace(found, options=stated)
-    rest = {name: value for name, value in stated.items() if name not in READING_FIELDS}
-    return replace(found, options=rest, reading=reading_of(stated))
+    return found if options is None else replace(found, options=_options(options))
 
 
 def _reject_parameters(media_type: str, **parameters: str | None) -> None:

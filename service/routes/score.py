@@ -24,6 +24,7 @@ from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheI
 from calibrant_server.service.http.parameters import Name, TextName
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.threads import in_thread
+from calibrant_server.service.ingest.body_reading import BodyReading, ignored_of_query
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.schemas import (
@@ -33,6 +34,7 @@ from calibrant_server.service.ingest.schemas import (
     PredictionRecord,
     PredictionsBody,
     TimeUnit,
+    ValuesQuery,
 )
 from calibrant_server.service.ingest.score_limits import reject_costly_score
 from calibrant_server.service.ingest.score_options import ScoreOptions, options_in
@@ -48,10 +50,8 @@ from calibrant_server.workers.queries.query import Edges, MetricBinning, Raters
 router = APIRouter(tags=["score"], default_response_class=Response)
 
 
-class ScoreParameters(BaseModel):
-    """What is computed of the batch."""
-
-    model_config = ConfigDict(extra="forbid")
+class ScoreParameters(ValuesQuery):
+    """What is computed of the batch, and how its values are read."""
 
     metrics: str = Field(
         ",".join(DEFAULT_METRICS),
@@ -87,7 +87,7 @@ class ScoreParameters(BaseModel):
     options: str | None = Field(
         None,
         max_length=20_000,
-        description="For CSV, Arrow and npy: `options` as in a JSON body, with its `ignore_label` and `normalize`.",
+        description="For CSV, Arrow and npy: `options` as in a JSON body.",
     )
 
 
@@ -176,6 +176,8 @@ ScoreResponse = create_model(
 )
 
 
+# Parameters of how the body is read.
+NOT_COMPUTED = {"columns", "options"} | set(ValuesQuery.model_fields)
 SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability diagram")
 
 
@@ -203,7 +205,7 @@ async def score_once(
     media_type = media_type_of(None, request)
     sections = included(query.include)
     params = {
-        **query.model_dump(exclude={"partial", "columns", "options"}),
+        **query.model_dump(exclude=NOT_COMPUTED),
         "metrics": _keys(query.metrics, shared_options(query.binning)),
         "include": [each for each in sections if each != INSTANCES.name],
     }
@@ -249,11 +251,13 @@ def included(text: str | None) -> list[str]:
 def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreParameters) -> bytes:
     """Return the scores of the batch in `body` as JSON."""
     posted = read_scored_body(body, settings, query.columns, query.options)
+    stated = BodyReading(ignored_of_query(query.ignore_label), query.normalize)
+    reading = posted.reading.stated_by(stated)
     options = options_in(posted)
     params = params | options
     names, plain = posted.columns.get("raters"), dict(posted.columns)
     plain.pop("raters", None)
-    posted = replace(posted, columns=plain, has_named_raters=names is not None)
+    posted = replace(posted, columns=plain, reading=reading, has_named_raters=names is not None)
     checked = checked_batch(posted, None, query.partial)
     violations = [posted.place(violation) for violation in checked.violations]
     reject_too_many(checked.batch.n, violations, checked.n_rejected)
