@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant_server.workers.ingest.retained_prediction import (
+from tests.workers.oracle.retained_prediction import (
     Prediction,
     PredictionColumns,
     Slices,

@@ -18,15 +18,15 @@ from calibrant.metrics import PaneQuery, View, compute_metrics
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
+from calibrant_server.workers.ingest.record_store import TALLIES
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import RetainedRecord
-from calibrant_server.workers.ingest.retained_store import TALLIES, count_record
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import RECORD_SHARDS
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL
+from tests.workers.oracle.retained_record import RetainedRecord, count_record
 from tests.workers.test_ageing import answers, pane_keys, versions_agree
 
 # Which process dies when is no matter of the server program; `test_faults` kills workers of each.

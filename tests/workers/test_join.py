@@ -9,8 +9,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import WITHDRAWN
-from calibrant_server.workers.ingest import retained_record, row_outcomes
-from calibrant_server.workers.ingest.retained_record import RetainedRecord
+from calibrant_server.workers.ingest import row_outcomes
 from calibrant_server.workers.join import named_ratings
 from calibrant_server.workers.join.outcomes import NAMES
 from calibrant_server.workers.join.record_format import RecordError
@@ -18,8 +17,10 @@ from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.store.watermarks import Watermarks
 from tests.workers.driving import MODEL
 from tests.workers.joins import MemoryRecords
+from tests.workers.oracle import retained_record
 from tests.workers.oracle.record_join import RecordJoin
 from tests.workers.oracle.record_rows import tail_rows
+from tests.workers.oracle.retained_record import RetainedRecord
 
 K = 4
 CONFIG = replace(MODEL, task="multiclass", n_classes=K)

@@ -10,11 +10,11 @@ import pytest
 
 from calibrant import Batch
 from calibrant.core.float32 import narrow_scores
-from calibrant_server.workers.ingest.retained_prediction import scores_of
-from calibrant_server.workers.ingest.retained_record import Rating, RetainedRecord
 from calibrant_server.workers.join.record_format import RecordError
 from tests.workers.one_prediction import prediction_of, scores_of_one
 from tests.workers.oracle.prediction_rows import row_digests, rows_of
+from tests.workers.oracle.retained_prediction import scores_of
+from tests.workers.oracle.retained_record import Rating, RetainedRecord
 
 
 def softmax(n, k, dtype=np.float32):

@@ -19,15 +19,15 @@ from calibrant_server.workers.ingest.entries import (
 from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch, RecordsFullError
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import (
+from calibrant_server.workers.join.records import Records
+from tests.workers.driving import MODEL, Bench, eventually
+from tests.workers.oracle.retained_record import (
     FULL,
     GONE,
     MAX_RATINGS_OF_CLASS,
     NEW,
     RetainedRecord,
 )
-from calibrant_server.workers.join.records import Records
-from tests.workers.driving import MODEL, Bench, eventually
 
 
 def predictions(*names, batch_id=None):

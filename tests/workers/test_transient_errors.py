@@ -27,8 +27,8 @@ from calibrant_server.workers.ingest import tries
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
+from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.sandbox import ChildDied, ChildUnavailable, DisposableReducer
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.embedded import EmbeddedServer
@@ -434,7 +434,7 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
     """Stop a real server for longer than the socket time-out, each time just as an entry is filled, while clients post."""
     server = EmbeddedServer(directory, "everysec", binary=server_binary)
     quick = settings.replace(redis_url=server.start(), socket_timeout_s=stop_s / 2)
-    packed, calls, timers = RetainedStore.packed, [], []
+    packed, calls, timers = RecordStore.packed, [], []
 
     def stopping(*args):
         calls.append(1)
@@ -445,7 +445,7 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
             timers[-1].start()
         return packed(*args)
 
-    monkeypatch.setattr(RetainedStore, "packed", stopping)
+    monkeypatch.setattr(RecordStore, "packed", stopping)
     try:
         with Bench(
             quick.replace(socket_timeout_s=stop_s + 10), ingest_deadline_s=4 * stop_s + 20

@@ -14,21 +14,7 @@ from calibrant.core.view import View
 from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
 from calibrant.report import pane_query_of, raters_compared
-from calibrant_server.workers.ingest import alike_records
-from calibrant_server.workers.ingest.alike_records import labelled_blocks
-from calibrant_server.workers.ingest.labelled_rows import LabelledRows, RowBlock
-from calibrant_server.workers.ingest.record_columns import (
-    LABELS,
-    NO_LABELS,
-    labelled_row,
-)
-from calibrant_server.workers.ingest.retained_record import Rating, RetainedRecord
-from calibrant_server.workers.ingest.retained_rows import (
-    FilledRow,
-    as_probabilities,
-    batches_of,
-    filled_rows,
-)
+from calibrant_server.workers.join.identified_rows import IdentifiedRows
 from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.queries import window_records
 from calibrant_server.workers.queries.ask import QueryRequest, Side
@@ -42,6 +28,13 @@ from tests.near import Near
 from tests.workers.driving import MODEL, delivery
 from tests.workers.one_prediction import prediction_of
 from tests.workers.oracle.prediction_rows import rows_of
+from tests.workers.oracle.retained_record import Rating, RetainedRecord
+from tests.workers.oracle.retained_rows import (
+    FilledRow,
+    as_probabilities,
+    batches_of,
+    filled_rows,
+)
 
 pytestmark = pytest.mark.one_server
 
@@ -86,7 +79,7 @@ def held(bench):
 
 
 def names(records):
-    batch = records.read().batch
+    batch = records.read().batch(MODEL.task)
     return [] if batch is None else batch.ids.tolist()
 
 
@@ -221,16 +214,10 @@ class Read:
         return together(self.records)
 
 
-def labelled(facts):
-    """Rows of the records that are labelled predictions that count, from their bytes."""
-    rows = {name: labelled_row(each.pack()) for name, each in facts.items()}
-    return {name: row for name, row in rows.items() if row is not None}
-
-
 def together(facts):
-    """Labelled rows of records that are read one by one."""
-    rows = labelled(facts)
-    return LabelledRows.of([RowBlock.of(rows)] if rows else [], MODEL.task)
+    """The labelled predictions that count, from the bytes of their records."""
+    rows = IdentifiedRows.read({name: each.pack() for name, each in facts.items()})
+    return rows.where(rows.records.n_active > 0)
 
 
 @pytest.mark.parametrize("columns", [(), ("units", "weights"), ("cases",)])
@@ -355,43 +342,28 @@ FORMS = [
 @pytest.mark.parametrize("choices", FORMS)
 def test_columns_are_those_of_records_read_one_by_one(choices):
     facts = some_records(np.random.default_rng(4), 60, PLAIN | choices)
-    assert_as_one_by_one(together(facts), facts)
-    for each in facts.values():
-        data = each.pack()
-        has_none = not each.ratings and not any(each.unnamed.values())
-        assert (data[LABELS] == NO_LABELS) == has_none
-        assert not has_none or labelled_row(data) is None
-    for name, row in labelled(facts).items():
-        assert row.event_us == facts[name].prediction.event_us
-        assert row.slices == facts[name].prediction.slices
+    rows = together(facts)
+    assert_as_one_by_one(rows, facts)
+    for name, at, names in zip(
+        rows.ids, rows.predictions.event_us.tolist(), rows.names, strict=True
+    ):
+        sent = facts[name].prediction
+        assert (at, *names) == (sent.event_us, sent.unit, sent.case, sent.slices)
 
 
-@pytest.mark.parametrize("choices", FORMS)
-@pytest.mark.parametrize("min_alike", [1, 8, 32])
-def test_records_of_one_form_are_decoded_together(choices, min_alike, monkeypatch):
-    """In any pages: of an id that a scan returns twice, the last record counts."""
-    monkeypatch.setattr(alike_records, "MIN_ALIKE", min_alike)
-    facts = some_records(np.random.default_rng(6), 200, PLAIN | choices)
-    packed = [(name.encode(), each.pack()) for name, each in facts.items()]
-    pages = [packed[:90], packed[90:130], packed[130:] + packed[100:110]]
-    blocks = [block for page in pages for block in labelled_blocks(dict(page))]
-    found = LabelledRows.of(blocks, MODEL.task)
-    assert_as_one_by_one(found, facts)
-    others = some_records(np.random.default_rng(7), len(found), PLAIN | choices).values()
-    former = zip(found.batch.ids.tolist(), others, strict=False)
-    before = labelled_blocks({name.encode(): each.pack() for name, each in former})
-    assert_as_one_by_one(LabelledRows.of([*before, *blocks], MODEL.task), facts)
-    for block in blocks:
-        for name, at, (unit, case, slices) in zip(
-            block.names, block.event_us.tolist(), block.texts, strict=True
-        ):
-            sent = facts[name].prediction
-            assert (at, unit, case, slices) == (sent.event_us, sent.unit, sent.case, sent.slices)
+def test_of_an_id_that_a_scan_returns_twice_the_last_record_counts(held, monkeypatch):
+    records = held({name: rated(5) for name in "abc"})
+    packed = {name.encode(): rated(5, 2).pack() for name in "ab"}
+    pages = [*records._pages(), packed, {b"c": rated(5, 1).pack()}]
+    monkeypatch.setattr(WindowRecords, "_pages", lambda _: iter(pages))
+    rows = records.read()
+    assert rows.ids == ["a", "b", "c"]
+    assert rows.classes_of("ann").tolist() == [2, 2, 1]
 
 
 def assert_as_one_by_one(found, facts):
     expected, counted = second_version(facts)
-    batch = found.batch
+    batch = found.batch(MODEL.task)
     assert len(found) == len(counted) > 10
     assert batch.scores.tobytes() == expected.scores.tobytes()
     assert batch.is_logits == expected.is_logits
@@ -428,50 +400,23 @@ def test_a_damaged_record_is_an_error_of_both_versions():
         for place in range(len(data)):
             damaged.append(data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :])
         for each in damaged:
-            complete, row = or_none(RetainedRecord.unpack, each), or_none(labelled_row, each)
-            if complete is None or not (complete.counts and complete.is_labelled):
-                n_rejected += complete is None
-                assert row is None
-            else:
-                assert row is not None
-                totals = {k: n for k, n in complete.totals.items() if n}
-                assert {k: n for k, n in row.totals.items() if n} == totals
+            expected = or_none(RetainedRecord.unpack, each)
+            if expected is None or min(expected.totals, default=0) < 0:
+                n_rejected += 1
+                with pytest.raises((RecordError, ValueError)):
+                    assert_readable(each)
+            elif expected.counts and expected.is_labelled:
+                totals = {k: n for k, n in expected.totals.items() if n}
+                counts = assert_readable(each).records.ratings_by_class(np.zeros(1, np.int64))
+                assert dict(zip(counts.class_index, counts.n, strict=True)) == totals
     assert n_rejected > 100
 
 
-def test_damaged_records_of_one_form_are_errors(monkeypatch):
-    """What is damaged in several records alike is an error or a row of each, as where one record is read alone."""
-    monkeypatch.setattr(alike_records, "MIN_ALIKE", 2)
-    choices = {"form": ["divided"], "unit": ["u"], "case": ["c"], "n_unnamed": [1]}
-    choices |= {"weight": [2.0], "slices": [(("site", "A"),)]}
-    n_rejected = 0
-    for record in some_records(np.random.default_rng(5), 2, PLAIN | choices).values():
-        data = record.pack()
-        damaged = [data[:n] for n in range(len(data))]
-        for place in range(len(data)):
-            damaged.append(data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :])
-        for each in damaged:
-            row = or_error(labelled_row, each)
-            blocks = or_error(labelled_blocks, {b"a": each, b"b": each})
-            n_rejected += row is RecordError
-            if each[LABELS] == NO_LABELS:
-                assert blocks == []
-            elif row is RecordError or row is None:
-                assert blocks == ([] if row is None else RecordError)
-            else:
-                assert [block.names for block in blocks] == [["a", "b"]]
-                assert np.array_equal(
-                    blocks[0].scores, RowBlock.of({"a": row, "b": row}).scores, equal_nan=True
-                )
-    assert n_rejected > 100
-
-
-def or_error(read, given):
-    """The result of a reader, or its error."""
-    try:
-        return read(given)
-    except RecordError:
-        return RecordError
+def assert_readable(data):
+    """The row of a record, read to its end."""
+    rows = IdentifiedRows.read({"a": data})
+    assert rows.batch(MODEL.task) is None or rows.names
+    return rows
 
 
 def or_none(read, data):

@@ -104,7 +104,7 @@ def evidence_of(
                 rows.are_all and not partial_cohort.contents.has_histograms
             ) or settings.rater is not None:
                 cohorts = row_cohorts(rows, batch, settings, active_map, partial_cohort.start_s)
-            counted = rows.raters
+            counted = rows.rows.raters
             own = watched_raters(alarm_state.detectors, counted, settings)
             cohorts |= rater_cohorts(rows, batch, own, settings, active_map, partial_cohort.start_s)
             reported = agreement_of(batch)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,15 +26,9 @@ from calibrant_server.workers.alarm.cohorts import (
     detector_name,
 )
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.ingest.retained_record import RetainedRecord
-from calibrant_server.workers.ingest.retained_rows import (
-    FilledRow,
-    as_probabilities,
-    batches_of,
-    filled_rows,
-)
-from calibrant_server.workers.ingest.retained_store import RetainedStore
+from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.unsealed import ids_in
+from calibrant_server.workers.join.identified_rows import IdentifiedRows
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -46,42 +39,31 @@ _A_READ = 20_000
 
 @dataclass(frozen=True)
 class CohortRows:
-    """The counted rows of a cohort, in the order of their ids.
+    """The rows of a cohort that have an id and count.
 
     Attributes
     ----------
-    records : id and record of each
+    rows : read from their records
     are_all : whether they are all rows of the cohort
     may_gain : whether labels of some row may still arrive: rows without ids never get one
     """
 
-    records: list[tuple[str, RetainedRecord]]
+    rows: IdentifiedRows
     are_all: bool
     may_gain: bool = True
-
-    @cached_property
-    def raters(self) -> dict[str, int]:
-        """Named raters with the number of rows that each rated, by name."""
-        found: dict[str, int] = {}
-        for _, each in self.records:
-            for rater, rating in each.ratings.items():
-                if rating.class_index != WITHDRAWN:
-                    found[rater] = found.get(rater, 0) + 1
-        return dict(sorted(found.items()))
 
 
 def read_rows(
     node: Any, keys: PartitionKeys, config: ModelConfig, contents: CohortContents
 ) -> CohortRows:
-    """The retained records of a cohort's panes."""
+    """Return the rows of a cohort's panes that have an id."""
     names = ids_in(node, keys, config, contents.starts) if contents.n <= MAX_ROWS else []
-    records, found = RetainedStore(node, keys), []
+    store, found = RecordStore(node, keys), dict[str, bytes]()
     for first in range(0, len(names), _A_READ):
-        read = records.records(config, names[first : first + _A_READ])
-        found += [(name, record) for name, record in read.items() if record.counts]
+        found |= store.packed(config, names[first : first + _A_READ])
     are_all = bool(names) and len(names) >= contents.n
     may_gain = bool(names) or contents.n > MAX_ROWS
-    return CohortRows(sorted(found, key=lambda each: each[0]), are_all, may_gain)
+    return CohortRows(IdentifiedRows.read(found), are_all, may_gain)
 
 
 def batch_of(rows: CohortRows, task: str) -> Batch | None:
@@ -89,26 +71,8 @@ def batch_of(rows: CohortRows, task: str) -> Batch | None:
 
     Each row counts once and has no case.
     """
-    sent = filled_rows(rows.records)
-    if not sent:
-        return None
-    shared = any(row.group is not None for row in sent)
-    mixed = len({row.is_logits for row in sent}) > 1
-    alike = [as_probabilities(row) if mixed and row.is_logits else row for row in sent]
-    [batch] = batches_of(
-        [
-            FilledRow(
-                row.name,
-                row.record,
-                row.scores,
-                row.is_logits,
-                unit=(row.group or f"i{row.name}") if shared else None,
-            )
-            for row in alike
-        ],
-        task,
-    )
-    return batch
+    batch = rows.rows.batch(task)
+    return None if batch is None else replace(batch, weights=None, cases=None)
 
 
 def row_cohorts(
@@ -152,15 +116,9 @@ def rater_cohorts(
 
 def rated_by(rows: CohortRows, batch: Batch, rater: str) -> Batch:
     """Return the batch of the rows with one rater's labels only."""
-    entries = [
-        (place, record.ratings[rater].class_index)
-        for place, (_, record) in enumerate(rows.records)
-        if rater in record.ratings and record.ratings[rater].class_index != WITHDRAWN
-    ]
-    row, class_index = np.array(entries, np.int64).reshape(-1, 2).T
-    return replace(
-        batch, ratings=Ratings(row.copy(), class_index.copy(), np.ones(len(entries), np.int64))
-    )
+    classes = rows.rows.classes_of(rater)
+    own = np.flatnonzero(classes != WITHDRAWN)
+    return replace(batch, ratings=Ratings(own, classes[own], np.ones(len(own), np.int64)))
 
 
 def agreement_of(batch: Batch) -> Result:
@@ -171,9 +129,8 @@ def agreement_of(batch: Batch) -> Result:
 
 def _slices(rows: CohortRows) -> Mapping[str, np.ndarray]:
     places: dict[str, list[int]] = {}
-    for place, (_, record) in enumerate(rows.records):
-        assert record.prediction is not None
-        for key, value in record.prediction.slices:
+    for place, names in enumerate(rows.rows.names):
+        for key, value in names.slices:
             places.setdefault(f"{key}:{value}", []).append(place)
-    every_row = {ALL_ROWS: np.arange(len(rows.records))}
+    every_row = {ALL_ROWS: np.arange(len(rows.rows))}
     return every_row | {name: np.array(found, np.int64) for name, found in sorted(places.items())}

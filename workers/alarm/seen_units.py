@@ -7,7 +7,7 @@ returns after that counts as new. The memory is not exported with a model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,7 @@ class SeenUnits:
 
         Rows without a named unit are units of their own and stay.
         """
-        named = np.array(
-            [
-                each.prediction is not None and each.prediction.group is not None
-                for _, each in rows.records
-            ]
-        )
+        named = np.array([each.group is not None for each in rows.rows.names], np.bool_)
         hashes = np.unique(batch.unit_hash[named])
         before = [units for start, units in self.by_cohort.items() if start < start_s]
         known = np.isin(hashes, np.concatenate(before)) if before else np.zeros(len(hashes), bool)
@@ -51,9 +46,8 @@ class SeenUnits:
         found = FirstContacts(hashes[~known], int(known.sum()))
         if not out.any():
             return rows, batch, found
-        index = np.flatnonzero(~out)
-        remaining = CohortRows([rows.records[i] for i in index], rows.are_all, rows.may_gain)
-        return remaining, batch.take(index), found
+        remaining = replace(rows, rows=rows.rows.where(~out))
+        return remaining, batch.take(np.flatnonzero(~out)), found
 
     def forgotten(self, n_new: int) -> list[int]:
         """Return the cohorts to forget, oldest first, so that so many new units fit."""

@@ -27,8 +27,8 @@ from calibrant_server.workers.ingest.entries import (
 )
 from calibrant_server.workers.ingest.label_join import Mark
 from calibrant_server.workers.ingest.pane_cache import PaneCache
+from calibrant_server.workers.ingest.record_store import write_records
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreReads, reduce_entry
-from calibrant_server.workers.ingest.retained_store import write_records
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.batch_records import BatchRecord, RowError

@@ -34,7 +34,7 @@ from calibrant_server.workers.ingest.errors import (
     UnknownBatchError,
     unavailable,
 )
-from calibrant_server.workers.ingest.retained_store import complete_tallies, read_tallies
+from calibrant_server.workers.ingest.record_store import complete_tallies, read_tallies
 from calibrant_server.workers.ingest.troubles import Troubles, read_troubles
 from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
 from calibrant_server.workers.queries.query import Needs, Query

@@ -15,7 +15,7 @@ from calibrant.input.labels import MAX_NAMED, MAX_REVISION, WITHDRAWN
 from calibrant.input.names import NAME_RULE, are_names, name_of
 from calibrant_server.workers.ingest.entries import InvalidValueError, Places
 from calibrant_server.workers.ingest.payloads import PlainLabels, SentLabels
-from calibrant_server.workers.ingest.retained_record import MAX_RATINGS_OF_CLASS
+from calibrant_server.workers.join.record_format import MAX_RATINGS_OF_CLASS
 
 
 def check_labels(sent: SentLabels, n_classes: int, places: Places | None = None) -> None:

@@ -25,8 +25,8 @@ from calibrant_server.workers.ingest.outbox import GATHER_BYTES, Outbox
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.parking import Parking, SoleEntryError
+from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
-from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.sole_entries import SoleEntries
 from calibrant_server.workers.ingest.suspected_entries import SuspectedEntries
 from calibrant_server.workers.ingest.tries import Tries
@@ -123,7 +123,7 @@ class PartitionLoop:
             busy=self._busy,
         )
         self._outbox: Outbox | None = None  # opened in a side partition of a hot model
-        self._retained = RetainedStore(self._node, self.keys)
+        self._retained = RecordStore(self._node, self.keys)
         self._parking = Parking(store, self.keys, self._fencing)
         self._tries: Tries | None = None  # created by the first failure
         self._at_work: list[str] = []

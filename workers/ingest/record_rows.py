@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Ratings
 from calibrant.core.hashing import hash_names
-from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.ingest.tail_rows import SOURCES, TailRows
 from calibrant_server.workers.join.predictions import Names
 from calibrant_server.workers.join.ragged import Ints
-from calibrant_server.workers.join.records import Records, summed
+from calibrant_server.workers.join.records import Records
 
 
 def rows_of_records(
@@ -35,10 +34,11 @@ def rows_of_records(
     hashes = hash_names(names)
     delays = records.delay[chosen]
     weights = predictions.weights
+    counts = records.ratings_by_class(chosen)
     return TailRows(
         task,
         scores,
-        _ratings(records, chosen),
+        Ratings(counts.row, counts.class_index, counts.n),
         predictions.is_logits,
         np.full(n, sign),
         np.zeros(n, np.int64),
@@ -51,20 +51,6 @@ def rows_of_records(
         np.array([*(each.case for each in called), None], dtype=object)[:-1],
         _slices(called),
     ).knowing(narrow)
-
-
-def _ratings(records: Records, chosen: Ints) -> Ratings:
-    """Return ratings by class, unnamed and named together, of some records."""
-    place = np.full(len(records), -1)
-    place[chosen] = np.arange(len(chosen))
-    counts, named = records.counts, records.ratings
-    is_active = named.class_index != WITHDRAWN
-    row = place[np.concatenate([counts.row, named.row[is_active]])]
-    class_index = np.concatenate([counts.class_index, named.class_index[is_active]])
-    n = np.concatenate([counts.n, np.ones(int(is_active.sum()), np.int64)])
-    found = summed(row[row >= 0], class_index[row >= 0], n[row >= 0])
-    kept = found.n > 0
-    return Ratings(found.row[kept], found.class_index[kept], found.n[kept])
 
 
 def _source(names: Names) -> int:

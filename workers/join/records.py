@@ -6,7 +6,7 @@ latest rating of each named rater, whether it was deleted, and the delay of its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,16 +62,19 @@ class NamedRatings:
     order: Ints
     raters: list[bytes]
 
+    @property
+    def columns(self) -> tuple[Ints, ...]:
+        """Row, rater, class, revision and order."""
+        return self.row, self.rater, self.class_index, self.revision, self.order
+
+    def with_columns(self, columns: Iterable[Ints]) -> NamedRatings:
+        """Return ratings of the same raters, given in the order of `columns`."""
+        row, rater, class_index, revision, order = columns
+        return NamedRatings(row, rater, class_index, revision, order, self.raters)
+
     def take(self, chosen: Ints | Mask) -> NamedRatings:
         """Return some ratings, with the same places of records."""
-        return NamedRatings(
-            self.row[chosen],
-            self.rater[chosen],
-            self.class_index[chosen],
-            self.revision[chosen],
-            self.order[chosen],
-            self.raters,
-        )
+        return self.with_columns(column[chosen] for column in self.columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +125,31 @@ class Records:
             "joined": joined,
             "pending": pending,
         }
+
+    def ratings_by_class(self, chosen: Ints) -> Counts:
+        """Return ratings of some records by class, unnamed and named together, by place in `chosen`."""
+        place = np.full(len(self), -1)
+        place[chosen] = np.arange(len(chosen))
+        named = self.ratings.take(self.ratings.class_index != WITHDRAWN)
+        row = place[np.concatenate([self.counts.row, named.row])]
+        class_index = np.concatenate([self.counts.class_index, named.class_index])
+        n = np.concatenate([self.counts.n, np.ones(len(named.row), np.int64)])
+        own = (row >= 0) & (n > 0)
+        return summed(row[own], class_index[own], n[own])
+
+    def take(self, index: Ints) -> Records:
+        """Return some records, each at most once; they share the bytes of their predictions."""
+        place = np.full(len(self), -1)
+        place[index] = np.arange(len(index))
+        return Records(
+            self.since_s[index],
+            self.is_deleted[index],
+            self.delay[index],
+            Counts(*_placed((self.counts.row, self.counts.class_index, self.counts.n), place)),
+            self.ratings.with_columns(_placed(self.ratings.columns, place)),
+            self.predictions,
+            self.prediction[index],
+        )
 
     @classmethod
     def read(cls, packed: Sequence[bytes]) -> Records:
@@ -256,6 +284,8 @@ class _Reader:
             lengths.append(length)
             self.at[left] = starts[-1] + length
         row, table = np.concatenate(rows), np.concatenate(tables)
+        if (table["class_index"] < WITHDRAWN).any():
+            raise RecordError(f"received class {table['class_index'].min()}")
         rater, raters = self._raters(np.concatenate(starts), np.concatenate(lengths))
         found = NamedRatings(
             row,
@@ -280,6 +310,13 @@ def coded(names: Sequence[bytes]) -> tuple[Ints, list[bytes]]:
     different = sorted(set(names))
     place = dict(zip(different, range(len(different)), strict=True))
     return np.fromiter(map(place.__getitem__, names), np.int64, len(names)), different
+
+
+def _placed(columns: tuple[Ints, ...], place: Ints) -> list[Ints]:
+    """Return the columns, of which the first has places of records, in the order of new places; -1 is left out."""
+    row = place[columns[0]]
+    order = np.argsort(row, kind="stable")[np.count_nonzero(row < 0) :]
+    return [row[order], *(column[order] for column in columns[1:])]
 
 
 def summed(row: Ints, class_index: Ints, n: Ints) -> Counts:

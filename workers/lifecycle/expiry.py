@@ -6,9 +6,12 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from calibrant_server.workers.ingest.retained_record import RetainedRecord
-from calibrant_server.workers.ingest.retained_store import TALLIES, count_record, scanned
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant_server.workers.ingest.record_store import TALLIES, scanned, tallies_of
 from calibrant_server.workers.join.record_format import RecordError
+from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys, with_tenant
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -25,15 +28,8 @@ def old_records(
     """
     for name in _filled(node, keys, config):
         for fields in scanned(node, name):
-            old = {
-                field.decode(): record
-                for field, record in (
-                    (field, _readable(field, text)) for field, text in fields.items()
-                )
-                if record is not None and _began_s(record) < kept_from_s
-            }
-            if old:
-                _remove(keys, fencing, config, name, old)
+            if fields:
+                _remove_old(keys, fencing, config, name, _readable(fields), kept_from_s)
             yield
     yield from _drop_old_members(node, keys, fencing, config, kept_from_s)
 
@@ -62,36 +58,50 @@ def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) 
     return commit
 
 
-def _readable(field: bytes, text: bytes) -> RetainedRecord | None:
-    """Read a record; a damaged one stays where it is and keeps no other from expiring."""
+def _readable(fields: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return the records that can be read; a damaged one stays where it is and keeps no other from expiring."""
     try:
-        return RetainedRecord.unpack(text)
+        Records.read(list(fields.values()))
     except RecordError as error:
-        log.error("record_unreadable id=%r error=%s", field, error)
-        return None
+        if len(fields) > 1:
+            some = list(fields.items())
+            middle = len(some) // 2
+            return _readable(dict(some[:middle])) | _readable(dict(some[middle:]))
+        log.error("record_unreadable id=%r error=%s", *fields, error)
+        return {}
+    return fields
 
 
-def _began_s(record: RetainedRecord) -> float:
-    return record.since_s if record.prediction is None else record.prediction.event_us / 1_000_000
+def _began_s(records: Records) -> NDArray[np.float64]:
+    """Return the time of each prediction, and of labels without one when the first of them was received."""
+    began = records.since_s.astype(np.float64)
+    own = records.has_prediction
+    began[own] = records.predictions.event_us[records.prediction[own]] / 1_000_000
+    return began
 
 
-def _remove(
+def _remove_old(
     keys: PartitionKeys,
     fencing: FencingToken,
     config: ModelConfig,
     shard: str,
-    old: dict[str, RetainedRecord],
+    fields: dict[bytes, bytes],
+    kept_from_s: int,
 ) -> None:
-    tallies = dict.fromkeys(TALLIES, 0)
-    for name, record in old.items():
-        count_record(tallies, name, record, record.n_bytes, -1)
-        tallies["expired"] += 1
-        tallies["expired_unlabelled"] += record.counts and not record.is_labelled
+    names, packed = [name.decode() for name in fields], list(fields.values())
+    records = Records.read(packed)
+    old = np.flatnonzero(_began_s(records) < kept_from_s)
+    if not len(old):
+        return
+    own = [names[i] for i in old.tolist()]
+    gone = tallies_of(own, records, old, [packed[i] for i in old.tolist()])
+    tallies = dict.fromkeys(TALLIES, 0) | {name: -n for name, n in gone.items()}
+    tallies |= {"expired": len(old), "expired_unlabelled": gone["pending"]}
     commit = Commit(keys)
-    commit.drop_fields(shard, list(old))
+    commit.drop_fields(shard, own)
     commit.add_numbers(keys.tallies(config.key, config.generation), tallies)
-    gone = {name: tallies[name] for name in ("records", "bytes")}
-    commit.add_numbers(keys.retained, with_tenant(config.key, gone))
+    retained = {name: tallies[name] for name in ("records", "bytes")}
+    commit.add_numbers(keys.retained, with_tenant(config.key, retained))
     fencing.send(commit, fencing.new_token())
 
 

@@ -12,6 +12,8 @@ from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.routing import pane_start
 from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
@@ -19,10 +21,10 @@ from calibrant_server.workers.alarm.alarm_transfer import AlarmLines
 from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.ingest.deltas import without_deltas
 from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.ingest.record_store import TALLIES, tallies_of
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import RetainedRecord
-from calibrant_server.workers.ingest.retained_store import TALLIES, count_record
 from calibrant_server.workers.ingest.unsealed import note
+from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.lifecycle.export_shapes import Line, shaped
 from calibrant_server.workers.lifecycle.sample_import import ImportedSamples
 from calibrant_server.workers.lifecycle.transfer import (
@@ -127,14 +129,7 @@ class ModelImport:
             holds = json.dumps(line["holds"]).encode()
             commit.set_fields(self._keys.baselines(*self._name), {line["name"]: holds})
         elif kind == RECORD:
-            packed = b64decode(line["packed"], validate=True)
-            record = RetainedRecord.unpack(packed)
-            count_record(tallies, line["id"], record, len(packed), 1)
-            if record.prediction is not None and self._config.label_horizon_s is not None:
-                start = pane_start(record.prediction.event_us, self._config.pane_s)
-                if start >= self._sealed_to:
-                    note(commit, self._keys, self._config, {start: [line["id"]]})
-            commit.set_fields(self._keys.record_hash(*self._name, line["id"]), {line["id"]: packed})
+            self._record(line["id"], b64decode(line["packed"], validate=True), commit, tallies)
         elif kind == MAP:
             field, text = line["field"], line["text"]
             check_map_line(field, text, self._config)
@@ -148,6 +143,17 @@ class ModelImport:
         elif kind == TALLY:
             for name in CARRIED:
                 tallies[name] += int(line["tallies"].get(name, 0))
+
+    def _record(self, name: str, packed: bytes, commit: Commit, tallies: dict[str, int]) -> None:
+        record = Records.read([packed])
+        counted = tallies_of([name], record, np.zeros(1, np.int64), [packed])
+        for state, n in counted.items():
+            tallies[state] += n
+        if record.has_prediction[0] and self._config.label_horizon_s is not None:
+            start = pane_start(int(record.predictions.event_us[0]), self._config.pane_s)
+            if start >= self._sealed_to:
+                note(commit, self._keys, self._config, {start: [name]})
+        commit.set_fields(self._keys.record_hash(*self._name, name), {name: packed})
 
     def _pane(self, line: Mapping[str, Any], commit: Commit, token: bytes) -> None:
         slice_, start = str(line["slice"]), int(line["start"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.routing import ALL_ROWS, MICROSECONDS
-from calibrant_server.workers.ingest.alike_records import labelled_blocks
-from calibrant_server.workers.ingest.labelled_rows import LabelledRows, RowBlock
-from calibrant_server.workers.ingest.retained_prediction import Slices
-from calibrant_server.workers.ingest.retained_store import scanned
+from calibrant_server.workers.ingest.record_store import scanned
+from calibrant_server.workers.join.identified_rows import IdentifiedRows
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
@@ -47,7 +45,7 @@ class WindowRecords:
         """Maximum number of rows scored at once."""
         return min(MAX_ROWS, MAX_SCORES // self.config.n_classes)
 
-    def read(self, share: int = 1) -> LabelledRows:
+    def read(self, share: int = 1) -> IdentifiedRows:
         """Return the predictions of the window that have an id and a label, sorted by id.
 
         Parameters
@@ -65,39 +63,39 @@ class WindowRecords:
         if n_records > MAX_STORED_RECORDS:
             detail = f"The model retains {n_records} records; at most {MAX_STORED_RECORDS} can be scanned. Set a shorter retention."
             raise CalibrationInputError.at("/model", "too_many_records", detail)
-        found: list[RowBlock] = []
-        names: set[str] = set()
+        found: dict[str, bytes] = {}
         n_ratings = 0
         for page in self._pages() if n_records else ():
-            for block in labelled_blocks(page):
-                own = block.where(self._holds(block))
-                n_ratings += sum(
-                    len(each) for place, each in own.rated.items() if own.names[place] not in names
-                )
-                names.update(own.names)
-                _reject_more(len(names), self.max_rows // share, "labelled records")
-                _reject_more(n_ratings, MAX_RATINGS // share, "ratings by named raters")
-                found.append(own)
-        return LabelledRows.of(found, self.config.task)
+            rows = IdentifiedRows.read({name.decode(): text for name, text in page.items()})
+            rows = rows.where(self._holds(rows))
+            n_ratings += _ratings_besides(found, rows)
+            found |= {name: page[name.encode()] for name in rows.ids}
+            _reject_more(len(found), self.max_rows // share, "labelled records")
+            _reject_more(n_ratings, MAX_RATINGS // share, "ratings by named raters")
+        return IdentifiedRows.read(found)
 
     def _pages(self) -> Iterator[dict[bytes, bytes]]:
         for shard in range(RECORD_SHARDS):
             name = self.keys.records(self.config.key, self.config.generation, shard)
             yield from scanned(self.node, name, _A_SCAN)
 
-    def _holds(self, block: RowBlock) -> NDArray[np.bool_]:
-        """Return which predictions are in a pane of the window within its retention, and in the slice."""
-        starts = block.event_us // (self.config.pane_s * MICROSECONDS) * self.config.pane_s
+    def _holds(self, rows: IdentifiedRows) -> NDArray[np.bool_]:
+        """Return which rows have a label, are in a pane of the window within its retention, and in the slice."""
+        pane_s = self.config.pane_s
+        starts = rows.predictions.event_us // (pane_s * MICROSECONDS) * pane_s
         now = self.marks.starts(starts)
-        inside: NDArray[np.bool_] = (starts >= self.marks.kept_from) & (now >= self.window.from_s) & (now < self.window.to_s)  # fmt: skip
+        inside: NDArray[np.bool_] = (rows.records.n_active > 0) & (starts >= self.marks.kept_from)
+        inside &= (now >= self.window.from_s) & (now < self.window.to_s)
         if self.slice == ALL_ROWS:
             return inside
-        known: dict[Slices, bool] = {}
-        for _, _, slices in block.texts:
-            if slices not in known:
-                known[slices] = self.slice in {f"{key}:{value}" for key, value in slices}
-        in_slice = np.array([known[slices] for _, _, slices in block.texts], np.bool_)
-        return np.logical_and(inside, in_slice)
+        slices = [{f"{key}:{value}" for key, value in each.slices} for each in rows.names]
+        return inside & np.array([self.slice in each for each in slices], np.bool_)
+
+
+def _ratings_besides(found: Mapping[str, bytes], rows: IdentifiedRows) -> int:
+    """Return the number of named ratings of ids that were not found before."""
+    is_new = np.array([name not in found for name in rows.ids], np.bool_)
+    return int(np.count_nonzero(is_new[rows.records.ratings.row]))
 
 
 def _reject_more(n: int, most: int, what: str) -> None:

@@ -37,7 +37,7 @@ T:gt                  zset    merged panes by time                              
 T:gb                  hash    merged panes -> their bytes; `` -> all bytes              query worker, housekeeping
 T:v:G|slice           hash    pane start -> version; `*` -> version of the last change  commit
 T:l:G                 set     slices that have panes                                    commit
-T:r:G|shard           hash    prediction id -> retained record (`calibrant_server.workers.ingest.retained_record`)        commit
+T:r:G|shard           hash    prediction id -> retained record (`calibrant_server.workers.join.record_format`)        commit
 T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
 T:j:G|start           hash    prediction ids of a pane that is not sealed yet           commit
 T:n:G                 hash    tallies of the model's retained records                   commit

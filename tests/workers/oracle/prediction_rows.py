@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
 from calibrant.kernel.digests import digests_of
-from calibrant_server.workers.ingest.retained_prediction import (
+from tests.workers.oracle.retained_prediction import (
     Prediction,
     PredictionColumns,
     Slices,
 )
-from calibrant_server.workers.ingest.retained_record import COUNT_STRUCT
+from tests.workers.oracle.retained_record import COUNT_STRUCT
 
 
 def rows_of(

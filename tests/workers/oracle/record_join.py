@@ -8,7 +8,9 @@ import numpy as np
 
 from calibrant.accumulators.delays import delay_bin
 from calibrant.core.routing import pane_start
-from calibrant_server.workers.ingest.retained_record import (
+from calibrant_server.workers.store.model_config import ModelConfig
+from tests.workers.oracle.prediction_rows import rows_of
+from tests.workers.oracle.retained_record import (
     CONFLICT,
     DUPLICATE,
     EXPIRED,
@@ -19,8 +21,6 @@ from calibrant_server.workers.ingest.retained_record import (
     STALE,
     RetainedRecord,
 )
-from calibrant_server.workers.store.model_config import ModelConfig
-from tests.workers.oracle.prediction_rows import rows_of
 
 WORST = (GONE, CONFLICT, REVISED, FULL, NEW, STALE, DUPLICATE)
 

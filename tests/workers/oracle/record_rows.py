@@ -7,8 +7,8 @@ import numpy as np
 from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Ratings
 from calibrant.core.hashing import hash_names
-from calibrant_server.workers.ingest.retained_prediction import scores_of
 from calibrant_server.workers.ingest.tail_rows import SOURCES, TailRows
+from tests.workers.oracle.retained_prediction import scores_of
 
 
 def tail_rows(records, task, sign, part=0):

@@ -13,7 +13,7 @@ from calibrant.core.view import View
 from calibrant.metrics import accumulators_for
 from calibrant.report import raters_compared
 from calibrant.stability.rater_differences import LabelsByRater, rater_differences
-from calibrant_server.workers.ingest.labelled_rows import LabelledRows
+from calibrant_server.workers.join.identified_rows import IdentifiedRows
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -53,7 +53,7 @@ def compute(query: RatersQuery, inputs: Inputs) -> Result:
     `n_labelled` counts the window; `n_records` counts those with an id, which all other values describe.
     """
     rows = inputs.records.read()
-    return _result(query, inputs, rows, _rated(rows))
+    return _result(query, inputs, rows, _rated(rows, inputs.config.task))
 
 
 def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
@@ -69,7 +69,7 @@ def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against)
         raise CalibrationInputError.at("/against", "not_comparable", detail)
     reject_other_classes(inputs.config, other.config)
     rows, others = inputs.records.read(share=3), other.records.read(share=3)
-    mine, theirs = _rated(rows), _rated(others)
+    mine, theirs = _rated(rows, inputs.config.task), _rated(others, other.config.task)
     found = _result(query, inputs, rows, mine)
     if mine is not None:
         compared = rater_differences(mine, theirs, query.slug, query.requested(), inputs.seed)
@@ -83,7 +83,7 @@ def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against)
 
 
 def _result(
-    query: RatersQuery, inputs: Inputs, rows: LabelledRows, rated: LabelsByRater | None
+    query: RatersQuery, inputs: Inputs, rows: IdentifiedRows, rated: LabelsByRater | None
 ) -> Result:
     n_labelled, n_raters = inputs.pane.counts["n_labelled"], len(rows.raters)
     found: Result = {
@@ -110,17 +110,18 @@ def _result(
     return found | {"reason": None}
 
 
-def _names(rows: LabelledRows) -> list[str]:
+def _names(rows: IdentifiedRows) -> list[str]:
     """Return the raters with most ratings, most first."""
     everyone = rows.raters
     return sorted(everyone, key=lambda name: (-everyone[name], name))[:MAX_RATERS]
 
 
-def _rated(rows: LabelledRows) -> LabelsByRater | None:
+def _rated(rows: IdentifiedRows, task: str) -> LabelsByRater | None:
     """Return the rows with the raters that have most ratings; None without a row."""
-    if rows.batch is None:
+    batch = rows.batch(task)
+    if batch is None:
         return None
-    return LabelsByRater(rows.batch, {name: rows.classes_of(name) for name in _names(rows)})
+    return LabelsByRater(batch, {name: rows.classes_of(name) for name in _names(rows)})
 
 
 def _why_nothing(n_labelled: int) -> dict[str, str]:

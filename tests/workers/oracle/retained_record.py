@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN
-from calibrant_server.workers.ingest.retained_prediction import Prediction
+from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
 from calibrant_server.workers.join.record_format import (
     DIVIDED,
     FORMATS,
@@ -21,6 +21,7 @@ from calibrant_server.workers.join.record_format import (
     PLAIN,
     RecordError,
 )
+from tests.workers.oracle.retained_prediction import Prediction
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
 EXPIRED, REVISED, FULL = "expired", "revised", "full"
@@ -235,3 +236,18 @@ def _added(unnamed: Mapping[int, int], more: Mapping[int, int]) -> Mapping[int, 
     for class_index, n in more.items():
         total[class_index] = total.get(class_index, 0) + n
     return total
+
+
+def count_record(
+    tallies: dict[str, int], name: str, record: RetainedRecord, n_bytes: int, sign: int
+) -> None:
+    """Count a record in (or out) by its current state."""
+    tallies["records"] += sign
+    tallies["bytes"] += sign * (n_bytes + len(name) + FIELD_OVERHEAD_BYTES)
+    if record.deleted:
+        state = "deleted"
+    elif record.prediction is None:
+        state = "waiting"
+    else:
+        state = "joined" if record.is_labelled else "pending"
+    tallies[state] += sign

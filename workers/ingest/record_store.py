@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
 from calibrant_server.workers.ingest.joined_model import Group, JoinedModel
 from calibrant_server.workers.ingest.label_join import LabelJoin
-from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.ingest.unsealed import note
+from calibrant_server.workers.join.ragged import Ints
+from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import Keys, PartitionKeys, by_shard, with_tenant
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -35,17 +34,12 @@ TALLIES = (
 )
 
 
-class RetainedStore:
+class RecordStore:
     """Reader of records and members of units, many per round trip."""
 
     def __init__(self, node: Any, keys: PartitionKeys):
         self._node = node
         self._keys = keys
-
-    def records(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
-        """Return the records of some ids; ids without one are left out."""
-        packed = self.packed(config, names)
-        return {name: RetainedRecord.unpack(data) for name, data in packed.items()}
 
     def packed(self, config: ModelConfig, names: list[str]) -> dict[str, bytes]:
         """Return the stored bytes of the records of some ids; ids without one are left out."""
@@ -138,33 +132,25 @@ def _write_model(
 
 def _tallies(model: JoinedModel, names: list[str]) -> dict[str, int]:
     """Return by how much the model's counts change."""
-    after, before = model.after.states(), model.before.states()
     known = model.changed[model.is_known[model.changed]]
-    new = [model.ids[i] for i in np.setdiff1d(model.changed, known).tolist()]
     stored = [each for i in known.tolist() if (each := model.stored[i]) is not None]
-    n_bytes = sum(map(len, model.written)) - sum(map(len, stored))
-    found = {
-        "records": len(new),
-        "bytes": n_bytes + sum(map(len, new)) + FIELD_OVERHEAD_BYTES * len(new),
-    }
-    for state, is_after in after.items():
-        found[state] = int(is_after[model.changed].sum()) - int(before[state][known].sum())
-    return found
+    before = tallies_of([model.ids[i] for i in known.tolist()], model.before, known, stored)
+    after = tallies_of(names, model.after, model.changed, model.written)
+    return {name: after[name] - before[name] for name in after}
 
 
-def count_record(
-    tallies: dict[str, int], name: str, record: RetainedRecord, n_bytes: int, sign: int
-) -> None:
-    """Count a record in (or out) by its current state."""
-    tallies["records"] += sign
-    tallies["bytes"] += sign * (n_bytes + len(name) + FIELD_OVERHEAD_BYTES)
-    if record.deleted:
-        state = "deleted"
-    elif record.prediction is None:
-        state = "waiting"
-    else:
-        state = "joined" if record.is_labelled else "pending"
-    tallies[state] += sign
+def tallies_of(
+    names: Sequence[str], records: Records, chosen: Ints, packed: Sequence[bytes]
+) -> dict[str, int]:
+    """Count some records by their state.
+
+    Parameters
+    ----------
+    names, packed : id and stored bytes of each chosen record
+    """
+    n_bytes = sum(map(len, packed)) + sum(map(len, names)) + FIELD_OVERHEAD_BYTES * len(names)
+    states = {name: int(each[chosen].sum()) for name, each in records.states().items()}
+    return {"records": len(names), "bytes": n_bytes} | states
 
 
 def complete_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Batch, Ratings
-from calibrant_server.workers.ingest.retained_prediction import (
+from tests.workers.oracle.retained_prediction import (
     group_name,
     scores_of,
 )
-from calibrant_server.workers.ingest.retained_record import RetainedRecord
+from tests.workers.oracle.retained_record import RetainedRecord
 
 
 class FilledRow(NamedTuple):
