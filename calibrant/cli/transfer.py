@@ -28,6 +28,7 @@ def export(
     records: Annotated[
         bool, typer.Option("--records", help="also the records by id, which later labels need")
     ] = False,
+    reports: Annotated[bool, typer.Option("--reports", help="also the archived reports")] = False,
 ) -> None:
     """Write a complete model to a file. An export that is interrupted leaves no file."""
     with needed_by("This command", "client"):
@@ -35,7 +36,7 @@ def export(
 
     draft = file.with_name(f"{file.name}.part")
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    query = {"records": str(records).lower()}
+    query = {"records": str(records).lower(), "reports": str(reports).lower()}
     try:
         with (
             httpx.stream(
@@ -62,12 +63,8 @@ def export(
         draft.unlink(missing_ok=True)
     output().print(f"Wrote {file} ({file.stat().st_size:,} bytes)", markup=False, highlight=False)
     if n_reports:
-        reports = (
-            f"GET /v1/models/{model}/reports lists them; download them before you delete the model"
-        )
-        output().print(
-            f"Left out: {n_reports} archived reports. {reports}", markup=False, highlight=False
-        )
+        text = f"Left out: {n_reports} archived reports. Add --reports to export them"
+        output().print(text, markup=False, highlight=False)
 
 
 def _archived_reports(last: bytes) -> int:

@@ -43,7 +43,8 @@ HEADERS = {
 }
 # The report is one file: its styles and figures are inside.
 REPORT_HEADERS = HEADERS | {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'"
 }
 STALE = (
     "The form is older than your session, or came from another site. Nothing was changed. "

@@ -29,10 +29,16 @@ class ExportLine(BaseModel):
 
 
 async def lines_of(
-    inbox: Inbox, config: ModelConfig, with_records: bool, with_secrets: bool
+    inbox: Inbox,
+    config: ModelConfig,
+    *,
+    with_records: bool,
+    with_secrets: bool,
+    with_reports: bool,
 ) -> AsyncIterator[bytes]:
     """Yield the lines of an export."""
-    async for line in export_lines(inbox.client, inbox.keys, config, with_records):
+    lines = export_lines(inbox.client, inbox.keys, config, with_records, with_reports=with_reports)
+    async for line in lines:
         yield orjson.dumps(line if with_secrets else without_secrets(line)) + b"\n"
 
 

@@ -27,6 +27,10 @@ class ExportQuery(BaseModel):
         False,
         description="Also the records retained by id, without which later labels find no prediction.",
     )
+    reports: bool = Field(
+        False,
+        description="Also the archived reports: their pages, and the panes they were computed from.",
+    )
     secrets: bool = Field(
         False,
         description="Also the secrets that sign messages to webhooks. Without them the import creates new ones. "
@@ -39,7 +43,7 @@ class ExportQuery(BaseModel):
     operation_id="exportModel",
     responses={
         200: {
-            "description": "Lines of NDJSON; `end` reports whether all describe one state, and the number of archived reports, which are not exported",
+            "description": "Lines of NDJSON; `end` reports whether all describe one state, and the number of archived reports that are left out",
             "content": {NDJSON: {"schema": ExportLine.model_json_schema()}, **CONTENT},
         },
         **problems(406, 422),
@@ -63,7 +67,13 @@ async def export_model(
         await inbox.check_files(config)
     audit.is_due, audit.details = True, query.model_dump()
     lines = (
-        lines_of(inbox, config, query.records, query.secrets)
+        lines_of(
+            inbox,
+            config,
+            with_records=query.records,
+            with_secrets=query.secrets,
+            with_reports=query.reports,
+        )
         if table is None
         else pane_table(inbox, config, table)
     )

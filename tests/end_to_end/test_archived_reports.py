@@ -120,6 +120,26 @@ def test_later_data_retention_and_deletion_do_not_change_it(
         assert changed.status_code == 405
 
 
+def test_an_export_with_reports_is_imported_with_the_same_pages_and_panes(
+    service: Deployment, report: dict[str, Any]
+) -> None:
+    lines = {"content-type": "application/x-ndjson"}
+    content = service.client.get(f"{URL}/export", params={"reports": True}).content
+    assert json.loads(content.splitlines()[-1])["left_out"] == {"reports": 0}
+    made = service.client.post("/v1/models/copied/import", content=content, headers=lines)
+    assert made.status_code == 201, made.text
+    assert service.get("/v1/models/copied/reports")["reports"][0] == report
+    for media_type in (HTML, PANES):
+        headers = {"Accept": media_type}
+        copied = service.client.get("/v1/models/copied/reports/1", headers=headers)
+        assert copied.content == fetch(service, media_type)
+    other = hashlib.sha256(b"another page").hexdigest()
+    damaged = content.replace(report["sha256"].encode(), other.encode())
+    rejected = service.client.post("/v1/models/damaged/import", content=damaged, headers=lines)
+    assert rejected.status_code == 422 and "digests of its summary" in rejected.text
+    assert service.client.get("/v1/models/damaged").status_code == 404
+
+
 def test_an_unchanged_report_is_not_sent_again(service: Deployment, report: dict[str, Any]) -> None:
     tags = set()
     for media in (HTML, PANES, "application/json"):

@@ -15,6 +15,7 @@ from calibrant_server.workers.lifecycle.transfer import (
     TALLY,
     UNIT,
 )
+from calibrant_server.workers.lifecycle.transfer_reports import REPORT as REPORT_LINE
 
 HOLDS = {"slice": None, "clock": "event", "window": [0, 3600], "created_ms": 1, "counts": {}}
 SUMMARY = {
@@ -27,6 +28,10 @@ SUMMARY = {
         "sr_log10": 0.5,
     },
     **{"cohort": None, "scope": "score", "bins": [[1.0], [0.5], [1.0]]},
+}
+REPORT = {
+    **{"model": "m", "created_at": "a", "created_by": "b", "note": None, "window": {}},
+    **{"slice": None, "parameters": {}, "state_version": "v", "sha256": "0", "panes": []},
 }
 GOOD = {
     "marks": {"marks": {"from": "3"}},
@@ -45,6 +50,8 @@ GOOD = {
     "alarm_summary": {"holds": SUMMARY},
     "alarm_change": {"version": "a1"},
     "alarm_map": {"holds": {"version": None, "fitted_to_s": None}},
+    "alarm_units": {"by_cohort": {"0": ""}},
+    "report": {"number": 1, "identity": "a", "holds": REPORT, "page": "", "panes": ""},
 }
 SAMPLE_LINE = {"sealed": False, "packed": None}
 # Members that may be null.
@@ -101,7 +108,7 @@ def test_sums_that_no_meter_can_show_are_rejected(bins):
 
 
 def test_every_kind_of_line_has_its_shape():
-    written = {*ALARM_KINDS, MARKS, PANE, SAMPLE, BASELINE, MAP, RECORD, UNIT, TALLY}
+    written = {*ALARM_KINDS, REPORT_LINE, MARKS, PANE, SAMPLE, BASELINE, MAP, RECORD, UNIT, TALLY}
     assert written == set(_SHAPES)
 
 
@@ -110,7 +117,6 @@ def test_every_kind_of_line_has_its_shape():
 )
 def test_a_held_member_of_another_type_is_named(kind, name):
     line = {"type": kind, **GOOD[kind]}
+    other = [] if _CONTENTS[kind][name] is dict else {"no": "such"}
     with pytest.raises(EntryError, match=f"{name} of a {kind} line"):
-        shaped(
-            {**line, "holds": {**line["holds"], name: {"no": "such"} if name != "counts" else []}}
-        )
+        shaped({**line, "holds": {**line["holds"], name: other}})

@@ -1,4 +1,4 @@
-"""A model's alarm as lines of an export: detectors, cohort results, episodes.
+"""A model's alarm as lines of an export: detectors, cohort results, units of earlier cohorts, episodes.
 
 Deliveries to receivers are not exported: each is made once. An episode's id names its partition, which may differ in the
 store that imports it.
@@ -19,11 +19,12 @@ from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
+from calibrant_server.workers.alarm.seen_units import MAX_UNITS, UNIT_BYTES, units_key
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys, model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 
-DETECTOR, COHORT_RESULTS, RATERS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP = (
+DETECTOR, COHORT_RESULTS, RATERS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP, UNITS = (
     *(
         "detector",
         "looks",
@@ -33,9 +34,12 @@ DETECTOR, COHORT_RESULTS, RATERS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP 
         "alarm_summary",
         "alarm_change",
         "alarm_map",
+        "alarm_units",
     ),
 )
-KINDS = frozenset({DETECTOR, COHORT_RESULTS, RATERS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP})
+KINDS = frozenset(
+    {DETECTOR, COHORT_RESULTS, RATERS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP, UNITS}
+)
 
 
 async def alarm_lines(
@@ -69,6 +73,10 @@ async def alarm_lines(
     if raters:
         in_order = {at.decode(): json.loads(raters[at]) for at in sorted(raters, key=int)}
         yield {"type": RATERS, "looks": in_order}
+    units = await client.hgetall(units_key(keys, config))
+    if units:
+        in_order = {at.decode(): b64encode(units[at]).decode() for at in sorted(units, key=int)}
+        yield {"type": UNITS, "by_cohort": in_order}
     partial_cohort = await client.hget(keys.partial_cohorts, "|".join(name))
     if partial_cohort is not None:
         yield {"type": PARTIAL_COHORT, "packed": b64encode(partial_cohort).decode()}
@@ -88,6 +96,15 @@ async def episodes_of(client: Any, keys: PartitionKeys, config: ModelConfig) -> 
         if field != LAST_NUMBER.encode() and json.loads(text)["generation"] == config.generation
         and (json.loads(text)["tenant"], json.loads(text)["model"]) == (config.tenant, config.model)
     ]  # fmt: skip
+
+
+def _units(by_cohort: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the hashes of units by cohort, as stored; each takes eight bytes."""
+    found = {str(int(at)): b64decode(packed, validate=True) for at, packed in by_cohort.items()}
+    n_bytes = [len(packed) for packed in found.values()]
+    if any(each % UNIT_BYTES for each in n_bytes) or sum(n_bytes) > MAX_UNITS * UNIT_BYTES:
+        raise ValueError(f"units of cohorts are at most {MAX_UNITS} hashes of {UNIT_BYTES} bytes")
+    return found
 
 
 class AlarmLines:
@@ -132,6 +149,8 @@ class AlarmLines:
                 None if holds["version"] is None else str(holds["version"]), holds["fitted_to_s"]
             )
             commit.set_fields(keys.detectors(*self._name), {ACTIVE_MAP: active_map.to_json()})
+        elif kind == UNITS:
+            commit.set_fields(units_key(keys, self._config), _units(line["by_cohort"]))
         elif kind == PARTIAL_COHORT:
             packed = b64decode(line["packed"], validate=True)
             PartialCohort.unpack(packed)

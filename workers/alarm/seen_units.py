@@ -1,7 +1,7 @@
 """Units that earlier cohorts counted: a unit is evidence once, in its first cohort, because its later outcomes depend on its first.
 
 The hashes of a model's named units are stored by cohort, up to a bound. Beyond it the oldest cohorts are forgotten: a unit that
-returns after that counts as new. The memory is not exported with a model.
+returns after that counts as new.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 
 # 2 MiB of hashes: 200 new units a day for three and a half years.
-MAX_UNITS = 1 << 18
+MAX_UNITS, UNIT_BYTES = 1 << 18, 8
 FIRST_CONTACTS, UNKNOWN = "first_contacts_only", "units_unknown"
 _NAME = "*units"
 

@@ -34,6 +34,8 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "alarm_summary": {"holds": dict},
     "alarm_change": {"version": str},
     "alarm_map": {"holds": dict},
+    "alarm_units": {"by_cohort": dict},
+    "report": {"number": int, "identity": str, "holds": dict, "page": str, "panes": str},
 }
 _NONE = type(None)
 _CONTENTS: dict[str, dict[str, Any]] = {
@@ -57,6 +59,18 @@ _CONTENTS: dict[str, dict[str, Any]] = {
     },
     "alarm_map": {"version": (str, int, _NONE), "fitted_to_s": (int, _NONE)},
     "episode": {"id": str, "tenant": str, "model": str, "generation": str},
+    "report": {
+        "model": str,
+        "created_at": str,
+        "created_by": str,
+        "note": (str, _NONE),
+        "window": dict,
+        "slice": (str, _NONE),
+        "parameters": dict,
+        "state_version": str,
+        "sha256": str,
+        "panes": list,
+    },
 }
 
 

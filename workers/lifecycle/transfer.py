@@ -1,7 +1,8 @@
 """A complete model as lines, from one store to another.
 
 Each line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `sample`, `baseline`, `map`, `current_map`, those of the alarm
-(`calibrant_server.workers.alarm.alarm_transfer`), with records `record`, `unit` and `tallies`, last `end`. Bytes of the store are base64. The
+(`calibrant_server.workers.alarm.alarm_transfer`), with records `record`, `unit` and `tallies`, with reports `report`, last
+`end`. Bytes of the store are base64. The
 versions of panes are included, so that the results of the other store are the same to the last digit. A pane is exported as
 sums: rows that are not sums yet are filled.
 
@@ -34,6 +35,7 @@ from calibrant_server.workers.ingest.stored_panes import (
     pane_reads,
 )
 from calibrant_server.workers.lifecycle.export_shapes import Line
+from calibrant_server.workers.lifecycle.transfer_reports import report_lines
 from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
@@ -76,6 +78,8 @@ async def export_lines(
     config: ModelConfig,
     with_records: bool,
     numerics: Numerics = Numerics(),  # noqa: B008
+    *,
+    with_reports: bool = False,
 ) -> AsyncIterator[Line]:
     """Return all lines of a model; the last one is `end`."""
     source = _Source(client, keys.of(config), config, numerics)
@@ -95,12 +99,14 @@ async def export_lines(
     ]
     if with_records:
         parts += [source.records(), source.units(), source.tallies()]
+    if with_reports:
+        parts.append(report_lines(client, source.keys, config))
     for part in parts:
         async for line in part:
             n_lines += 1
             yield line
     consistent = before == await source.stamp()
-    left_out = {"reports": await source.n_reports()}
+    left_out = {"reports": 0 if with_reports else await source.n_reports()}
     yield {"type": END, "lines": n_lines, "consistent": consistent, "left_out": left_out}
 
 
@@ -126,7 +132,7 @@ class _Source:
         )
 
     async def n_reports(self) -> int:
-        """Return the number of archived reports, which no export contains: they are evidence of the service that wrote them."""
+        """Return the number of archived reports."""
         return int(await self.client.hget(self.keys.report_archive(*self.name), "n") or 0)
 
     async def stamp(self) -> list[Any]:

@@ -39,6 +39,7 @@ from calibrant_server.workers.lifecycle.transfer import (
     UNIT,
 )
 from calibrant_server.workers.lifecycle.transfer_maps import check_map_line
+from calibrant_server.workers.lifecycle.transfer_reports import REPORT, put_report
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
@@ -134,6 +135,8 @@ class ModelImport:
             field, text = line["field"], line["text"]
             check_map_line(field, text, self._config)
             commit.set_fields(self._keys.map_versions(*self._name), {field: text.encode()})
+        elif kind == REPORT:
+            put_report(line, self._keys, self._config, commit)
         elif kind in ALARM_KINDS:
             self._alarm.put(line, commit)
         elif kind == UNIT:
