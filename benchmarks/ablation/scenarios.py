@@ -77,13 +77,8 @@ def _small_posts(service: Service) -> float:
     return per_request_s(service, posts("one", 300, 2), 4) * 301
 
 
-def _many_posts(service: Service) -> float:
-    return per_request_s(service, posts("one", 2000, 2), 64) * 2001
-
-
 SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "small_posts": ("300 POSTs of 2 rows, 4 clients", (_nothing, _small_posts)),
-    "many_posts": ("2,000 POSTs of 2 rows, 64 clients", (_nothing, _many_posts)),
     "large_posts": ("3 POSTs of 10,000 rows of 10 classes in JSON", (_nothing, _large_posts)),
     "read_after_a_batch": (
         "GET metrics of two weeks after a batch",

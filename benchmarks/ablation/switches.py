@@ -19,14 +19,6 @@ def _constant(value: Any) -> Callable[[Any], Any]:
     return lambda _: lambda *args, **named: value
 
 
-def _one_by_one(_: Any) -> Any:
-    return lambda several, make: [None] * len(several)
-
-
-def _each_alone(_: Any) -> Any:
-    return lambda batches: [(each, [each]) for each in batches]
-
-
 @dataclass(frozen=True)
 class Switch:
     """A fast path.
@@ -55,14 +47,6 @@ SWITCHES = {
         "read_after_a_batch",
         {"workers.queries.stored_merges:StoredMerges.supports": _constant(False)},
     ),
-    "rows-together": Switch(
-        "rows of many small tails unpacked together",
-        "first_read",
-        {
-            "workers.ingest.tail_rows:unpack_small": _one_by_one,
-            "workers.ingest.tail_rows:unpack_together": _constant(None),
-        },
-    ),
     "small-batches": Switch(
         "small JSON bodies read, checked and packed in C",
         "small_posts",
@@ -72,14 +56,6 @@ SWITCHES = {
         "batches handled before the router",
         "small_posts",
         {"service.ingest.direct:DirectRoutes.find": _constant(None)},
-    ),
-    "batches-together": Switch(
-        "alike batches of a group filled and stored together",
-        "many_posts",
-        {
-            "workers.ingest.alike_batches:alike_together": _each_alone,
-            "workers.ingest.reduce:alike_together": _each_alone,
-        },
     ),
     "json-columns": Switch(
         "large JSON bodies read in C",

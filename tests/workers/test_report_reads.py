@@ -17,13 +17,11 @@ from calibrant.metrics import DEFAULT_METRICS, METRICS
 from calibrant_server.service.reads.queries import resolved_query
 from calibrant_server.service.reads.reports import ReportParameters, queries
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries import pane_reader, stored_merges, window_panes
+from calibrant_server.workers.queries import stored_merges, window_panes
 from calibrant_server.workers.queries.ask import OK, REJECTED, UNFINISHED, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.slice_report import SliceReportQuery
-from calibrant_server.workers.queries.pane_reader import PANES_A_RUN
-from calibrant_server.workers.queries.pane_rows import RowReader
 from calibrant_server.workers.store.connection import Store
 from tests.workers.driving import MODEL
 from tests.workers.test_tails import drained, loop_of_rows, predictions
@@ -243,32 +241,6 @@ def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
     assert reader.n_read == 0
     monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS)
     assert reader.result(query)["packed"]
-
-
-def test_runs_of_small_panes_are_unpacked_together_up_to_a_bound(
-    filled: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes: list[int] = []
-    read_ahead = RowReader.read_ahead
-
-    def counting(self: RowReader, tails: Any) -> None:
-        tails = list(tails)
-        sizes.append(len(tails))
-        read_ahead(self, tails)
-
-    monkeypatch.setattr(RowReader, "read_ahead", counting)
-    query = resolved_query(MetricsQuery(metrics=EVERY), MODEL)
-    together = Reader(filled).result(query)
-    assert sizes == [HOURS - HOURS % PANES_A_RUN, HOURS % PANES_A_RUN]
-
-    for bounds in ({"_SMALL_BYTES": 0}, {"_MAX_TOGETHER": PANES_A_RUN}):
-        sizes.clear()
-        without_merges(filled)
-        with monkeypatch.context() as bounded:
-            for name, bound in bounds.items():
-                bounded.setattr(pane_reader, name, bound)
-            assert Reader(filled).result(query) == together
-        assert max(sizes) == PANES_A_RUN and sum(sizes) == HOURS
 
 
 @pytest.mark.parametrize(

@@ -531,11 +531,7 @@ def test_rows_are_unpacked_once_for_all_slices_and_accumulators(bench, loop, mon
         bench.deliver(predictions(MODEL, f"b{i}", rows_at(slices=sites, units=["u", "u", "v"])))
     drained(bench, loop)
     unpacked, unpack = [], TailRows.unpack
-    small = TailRows.unpack_small
     monkeypatch.setattr(TailRows, "unpack", lambda data: unpacked.append(data) or unpack(data))
-    monkeypatch.setattr(
-        TailRows, "unpack_small", lambda several: unpacked.extend(several) or small(several)
-    )
     panes = WindowPanes(bench.store, bench.numerics)
     found = [
         panes.merged(MODEL, slice_, EVER, wanted).merged

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.ingest.alike_batches import rows_of_batches
 from calibrant_server.workers.ingest.deltas import Delta, PackedPane, PackedSample, SentBatch
 from calibrant_server.workers.ingest.reduce import NewRows, Numerics
 from calibrant_server.workers.ingest.sample_cache import CachedSample
@@ -80,7 +79,7 @@ class DeltaMaker:
 
     def _rows(self, new: NewRows) -> TailRows:
         kind = self._numerics.rows
-        return kind.together(rows_of_batches(kind, new.batches, 0))
+        return kind.together([kind.of_batch(batch, i) for i, batch in enumerate(new.batches)])
 
     def _panes(
         self, of_model: OfModel, start_s: int, new: NewRows, rows: TailRows

@@ -19,7 +19,6 @@ from typing import Any
 from calibrant.core.hashing import hash_names
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
-from calibrant_server.workers.ingest.alike_batches import rows_of_batches
 from calibrant_server.workers.ingest.baseline_samples import BaselineSamples
 from calibrant_server.workers.ingest.cached_pane import CachedPane, UnreadablePane, total_field
 from calibrant_server.workers.ingest.changed_rows import ChangedRows
@@ -250,7 +249,7 @@ class PaneCache:
     def _rows_of(self, part: int, new: NewRows | None, change: ChangedRows | None) -> TailRows:
         rows = self._numerics.rows
         batches = [] if new is None else new.batches
-        added = rows_of_batches(rows, batches, part)
+        added = [rows.of_batch(batch, part + i) for i, batch in enumerate(batches)]
         if change is not None:
             added += change.rows(part + len(batches))
         return rows.together(added)

@@ -22,7 +22,6 @@ from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, fill_together, rows_by_pane
 from calibrant.core.spec import PaneSpec
-from calibrant_server.workers.ingest.alike_batches import alike_together
 from calibrant_server.workers.ingest.changed_rows import ChangedRows
 from calibrant_server.workers.ingest.delta_merging import merge_sums
 from calibrant_server.workers.ingest.deltas import Delta
@@ -183,10 +182,7 @@ class NewRows:
     def close(self, numerics: Numerics) -> None:
         """Fill batches with a value that is not known to fill, so that an error is found before they are stored."""
         spec = numerics.spec(self.config)
-        doubtful: list[Batch] = []
-        for whole, some in alike_together(self.unchecked):
-            if not numerics.is_valid(whole, spec):
-                doubtful += [batch for batch in some if not numerics.is_valid(batch, spec)]
+        doubtful = [batch for batch in self.unchecked if not numerics.is_valid(batch, spec)]
         if doubtful:
             numerics.fill_together(numerics.empty(spec), doubtful)
         self.unchecked = []

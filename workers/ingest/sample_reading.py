@@ -21,7 +21,6 @@ from calibrant_server.workers.ingest.sample_cache import (
 )
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import read_rows
-from calibrant_server.workers.ingest.tail_ranges import RowRange
 from calibrant_server.workers.store.cold_days import ColdDay, of_file, sample_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -165,29 +164,12 @@ class SampleSource:
 
 
 def sampled_tails(tails: Iterable[tuple[int, Any]], halvings: int) -> list[SampleRows]:
-    """Return the rows of a sample of tails, each with the start of its pane, in their order; adjacent ranges of a block at once."""
-    pieces: list[tuple[Any, list[int], list[int]]] = []
-    for start_s, rows in tails:
-        if rows is None:
-            continue
-        last: Any = pieces[-1][0] if pieces else None
-        # Rows that cancel each other do so within a tail.
-        if _is_next(last, rows) and rows.only_adds and last.only_adds:
-            _, starts, sizes = pieces.pop()
-            rows, size = RowRange(rows.block, last.start, rows.stop), len(rows)
-            pieces.append((rows, [*starts, start_s], [*sizes, size]))
-        else:
-            pieces.append((rows, [start_s], [len(rows)]))
+    """Return the rows of a sample of tails, each with the start of its pane, in their order."""
     return [
-        SampleRows.of_tail(
-            rows.net, starts[0] if len(starts) == 1 else np.repeat(starts, sizes), halvings
-        )
-        for rows, starts, sizes in pieces
+        SampleRows.of_tail(rows.net, start_s, halvings)
+        for start_s, rows in tails
+        if rows is not None
     ]
-
-
-def _is_next(last: Any, rows: Any) -> bool:
-    return isinstance(last, RowRange) and isinstance(rows, RowRange) and rows.follows(last)
 
 
 def by_day(starts: Iterable[int]) -> dict[int, list[int]]:

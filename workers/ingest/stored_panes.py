@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant_server.workers.ingest.tail_cache import sorted_pieces
-from calibrant_server.workers.ingest.tail_ranges import joined_ranges
 from calibrant_server.workers.store.cold_days import ColdDay, of_file, pane_item
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -179,5 +178,5 @@ class PaneRows:
         for rows in self.pieces:
             parts.append(rows.part + first)
             first = int(parts[-1].max()) + 1
-        together = self.numerics.rows.together(joined_ranges(self.pieces))
+        together = self.numerics.rows.together(self.pieces)
         return replace(together, part=np.concatenate(parts))

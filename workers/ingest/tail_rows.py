@@ -30,7 +30,6 @@ from calibrant.core.routing import ALL_ROWS, ROWS_TOGETHER
 from calibrant.core.stored_batch import StoredBatch
 from calibrant_server.workers.ingest.tail_cancelling import uncancelled
 from calibrant_server.workers.ingest.tail_format import has_names, pack_rows, unpack_rows
-from calibrant_server.workers.ingest.tail_ranges import RowRange, unpack_small, unpack_together
 
 SOURCES = ("row", "id", "case", "unit")
 _NAMED = SOURCES.index("case")
@@ -209,13 +208,7 @@ class TailRows:
         PackingError
             Damaged bytes, or bytes of a newer format.
         """
-        rows = unpack_together(pieces, cls) if len(pieces) > 1 else None
-        return cls.together([cls.unpack(data) for data in pieces]) if rows is None else rows
-
-    @classmethod
-    def unpack_small(cls, several: Sequence[bytes]) -> list[RowRange | None]:
-        """Return the rows of several small tails in less time than one by one; None for others, and for damaged ones."""
-        return unpack_small(several, cls)
+        return cls.together([cls.unpack(data) for data in pieces])
 
     @cached_property
     def n_by_slice(self) -> dict[str, int]:

@@ -30,7 +30,7 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import PANE, DayItem
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.slice_names import is_live, plain_slice
+from calibrant_server.workers.store.slice_names import plain_slice
 from calibrant_server.workers.store.watermarks import Watermarks, day_of, fields_of
 from calibrant_server.workers.store.windows import Window
 
@@ -38,9 +38,6 @@ log = logging.getLogger(__name__)
 
 # Each pane comes with its tail, of at most `MAX_TAIL_BYTES`, or twice that while sums are damaged: 128 MiB in one reply.
 PANES_A_RUN = 16
-
-# Runs of small panes are unpacked together: numpy takes as long for the columns of one run as for those of several.
-_MAX_TOGETHER, _SMALL_BYTES = 8 * PANES_A_RUN, 1 << 17
 
 Loaded = dict[int, tuple[bytes, LoadedPane]]
 
@@ -69,25 +66,15 @@ class PaneReader:
         return WindowSnapshot(window, versions, marks)
 
     def read(self, place: WindowPlace, panes: list[int], marks: Watermarks, loaded: Loaded) -> int:
-        """Read a run of panes with their versions, and further runs where they are small; return the number of panes."""
-        config = place.config
+        """Read the first panes, one run, with their versions; return their number."""
+        config, run = place.config, panes[:PANES_A_RUN]
         keys, node = self._partition(place)
-        versions: dict[int, bytes | None] = {}
-        days: list[bytes | None] = []
-        contents: list[Any] = []
-        n_bytes = 0
-        while len(versions) < min(len(panes), _MAX_TOGETHER) and n_bytes <= _SMALL_BYTES:
-            run = panes[len(versions) : len(versions) + PANES_A_RUN]
-            reads = ReadTogether()
-            reads.hmget(keys.versions(config.key, config.generation, place.slice), run)
-            self._add(reads, keys, place, run)
-            found, run_days, *replies = reads.run(node)
-            versions |= zip(run, found, strict=True)
-            days += run_days
-            contents += replies
-            n_bytes += sum(map(_reply_bytes, replies))
-        self._load(place, versions, [days, *contents], marks, loaded)
-        return len(versions)
+        reads = ReadTogether()
+        reads.hmget(keys.versions(config.key, config.generation, place.slice), run)
+        self._add(reads, keys, place, run)
+        versions, *replies = reads.run(node)
+        self._load(place, dict(zip(run, versions, strict=True)), replies, marks, loaded)
+        return len(run)
 
     def _partition(self, place: WindowPlace) -> tuple[PartitionKeys, Any]:
         partition = self._store.keys.number_of(place.config)
@@ -117,8 +104,6 @@ class PaneReader:
         days, *replies = replies
         cold = self._of_files(place, versions, days)
         damaged = []
-        if is_live(place.slice):
-            self._rows.read_ahead(replies[1::2])
         for (start, version), reply, tail, found in zip(
             versions.items(), replies[::2], replies[1::2], cold, strict=True
         ):
@@ -210,12 +195,6 @@ def described(place: WindowPlace, start_s: int, length_s: int, error: Exception)
         place.config.key, place.slice, window["from"], error,
     )  # fmt: skip
     return {"slice": plain_slice(place.slice), **window, "error": str(error)[:200]}
-
-
-def _reply_bytes(reply: Any) -> int:
-    """Return the bytes of the values of a hash, or of some of its fields."""
-    values = reply.values() if isinstance(reply, dict) else reply
-    return sum(len(value) for value in values if value is not None)
 
 
 def _add_parts(reads: ReadTogether, name: str, wanted: Wanted) -> None:

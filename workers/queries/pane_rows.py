@@ -1,12 +1,10 @@
 """Rows of stored tails.
 
-Every slice of a model, and every set of accumulators, is read with the same rows. Small ones are unpacked once and cached by
-their packed bytes.
+Every slice of a model, and every set of accumulators, is read with the same rows. Small ones are cached by their packed bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -77,22 +75,6 @@ class RowReader:
         elif rows is not None:
             self._cached.put(_LARGE, LargeRows(name, rows))
         return rows
-
-    def read_ahead(self, tails: Iterable[dict[bytes, bytes]]) -> None:
-        """Unpack the rows of small tails together, and cache them for `read`."""
-        unpack_small = getattr(self._numerics.rows, "unpack_small", None)
-        if unpack_small is None:
-            return
-        new = {}
-        for tail in tails:
-            # Most have one piece; those of several are read one by one.
-            if len(tail) == 1 and self._cached.get(name := _name(tail)) is None:
-                (new[name],) = tail.values()
-        if len(new) < 2:
-            return
-        for name, rows in zip(new, unpack_small(list(new.values())), strict=True):
-            if rows is not None:
-                self._cached.put(name, CachedRows(rows))
 
 
 def _name(tail: dict[bytes, bytes]) -> tuple[str, bytes]:

@@ -10,7 +10,6 @@
 #include "json_lines.c"
 #include "narrow.c"
 #include "noisy_sums.c"
-#include "packed_arrays.c"
 #include "small_batch.c"
 #include "workspace.h"
 
@@ -332,11 +331,4 @@ EXPORTED void calibrant_kernel_narrow(const Narrowing *rows, uint8_t *fits, floa
 EXPORTED void calibrant_kernel_hash_rows(const double *values, int64_t n, int64_t n_columns, uint64_t *hashes)
 {
     hash_all_scores(values, n, n_columns, hashes);
-}
-
-/* Write the values of several packed arrays. */
-EXPORTED void calibrant_kernel_packed_arrays(const PackedArray *arrays, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        read_packed(arrays + i);
 }
