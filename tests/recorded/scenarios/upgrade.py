@@ -7,6 +7,7 @@ models were exported. Only their recordings may be replaced; the exports are nev
 from __future__ import annotations
 
 import gzip
+
 from tests.recorded.data import NDJSON, batch, names
 from tests.recorded.exchanges import FOLDER
 from tests.recorded.service import Client
