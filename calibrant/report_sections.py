@@ -13,14 +13,15 @@ from calibrant.calibrators.temperature.surface_report import surface_report
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NoResultError, View
-from calibrant.estimators.roc import POINTS, roc
+from calibrant.estimators.roc import POINTS
 from calibrant.metrics import compute_metrics, requested, view_for
 from calibrant.peers.comparison import compared
 from calibrant.raters.alpha_calibration import compare_calibrations
 from calibrant.raters.concentration import fit_concentration
 from calibrant.raters.disagreement_report import disagreement_report
 from calibrant.raters.posterior import posterior_epistemic_loss
-from calibrant.report_uncertainty import uncertainty
+from calibrant.results.roc import roc_curve
+from calibrant.results.uncertainty import uncertainty_of
 from calibrant.segmentation.case_report import case_reliability, cases_of
 from calibrant.segmentation.case_sensitivity import sensitivity
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
@@ -166,7 +167,7 @@ def _posterior(view: View, params: Mapping[str, Any]) -> Result:
 
 
 def _roc(view: View, params: Mapping[str, Any]) -> Result:
-    return roc(view, params.get("points") or POINTS)
+    return roc_curve(view, params.get("points") or POINTS).to_dict()
 
 
 def _stability(view: View, params: Mapping[str, Any]) -> Result:
@@ -189,7 +190,7 @@ def _temperature_surface(view: View, params: Mapping[str, Any]) -> Result:
 
 
 def _uncertainty(view: View, params: Mapping[str, Any]) -> Result:
-    return uncertainty(view)
+    return uncertainty_of(view).to_dict()
 
 
 def _batch(view: View) -> Any:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant.inference.null_reference import ASSUMPTION, NullReference
 from calibrant.metrics.estimate import Estimate
 from calibrant.results import Report
 from calibrant.results.values import ResultValues
 
-# What `Estimate` has as attributes; everything else of a metric is its `extra`.
-_NULL = ("null_mean", "null_q95", "null_q95_error", "above_null")
 # What a verdict has only with a sealed cohort, or only with an alarm.
 _LATER = frozenset(
     (
@@ -25,7 +22,6 @@ _LATER = frozenset(
         "recent",
     )
 )
-_OWN = ("value", "reason", "detail", "interval", "n", "n_ratings", *_NULL)
 
 
 class Drift(ResultValues):
@@ -98,40 +94,7 @@ def report_of(values: Mapping[str, Any], ci: float) -> Report:
     ci : coverage of the intervals that the request named
     """
     about = {name: value for name, value in values.items() if name != "metrics"} | {"ci": ci}
-    estimates = {name: estimate_of(name, each, about) for name, each in values["metrics"].items()}
+    estimates = {
+        name: Estimate.from_dict(each, name, about) for name, each in values["metrics"].items()
+    }
     return Report(estimates, about)
-
-
-def estimate_of(name: str, values: Mapping[str, Any], about: Mapping[str, Any]) -> Estimate:
-    """Return one metric of a response.
-
-    Examples
-    --------
-    >>> values = {"value": 0.2, "interval": [0.1, 0.3], "null_mean": None, "null_q95": None, "n": 7, "n_ratings": 9, "bins": 15}
-    >>> estimate = estimate_of("ece", values, {"n_units": 7, "n_units_split": 0})
-    >>> estimate
-    Estimate(ece=0.2000, interval=[0.1000, 0.3000], n=7)
-    >>> estimate.extra, estimate.to_dict() == values
-    ({'bins': 15}, True)
-    """
-    interval = values.get("interval")
-    null = None
-    if values.get("null_mean") is not None and values.get("null_q95") is not None:
-        null = NullReference(values["null_mean"], values["null_q95"], values.get("null_q95_error"))
-    return Estimate(
-        values["value"],
-        reason=values.get("reason"),
-        detail=values.get("detail"),
-        interval=None if interval is None else (interval[0], interval[1]),
-        null=null,
-        extra={
-            key: value
-            for key, value in values.items()
-            if key not in _OWN and (key, value) != ("null_assumption", ASSUMPTION)
-        },
-        name=name,
-        n=values.get("n"),
-        n_ratings=values.get("n_ratings"),
-        n_units=about.get("n_units"),
-        n_units_split=about.get("n_units_split"),
-    )

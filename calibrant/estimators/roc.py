@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
-from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 
 POINTS = 200
@@ -108,75 +107,3 @@ def correct_and_incorrect(cells: Cells) -> tuple[Floats, Floats]:
             "one_outcome", "all ratings are correct, or all incorrect: there are no pairs to rank"
         )
     return right, wrong
-
-
-def roc(view: View, points: int = POINTS) -> Result:
-    """Compute the curve of the view's scope, JSON-able.
-
-    Parameters
-    ----------
-    view : View
-    points : maximum number on the curve, at nearly equal distances along it; the area uses all cells
-
-    Returns
-    -------
-    dict with scope, raters, n, n_ratings, `auc`, `error_bound`, `positives` and `negatives` (their weight),
-    `threshold` (a prediction with this score or a higher one counts as positive; None where none does),
-    `true_positive_rate`, `false_positive_rate`; `auc` None with a `reason` where there is none.
-
-    Source
-    ------
-    Kock, Thielke et al., section 2.3; as everywhere here, ratings of a prediction may differ.
-    """
-    counts = view.counts | view.histogram_counts(view.scope)
-    result: Result = {
-        "scope": view.scope,
-        "raters": view.pane_query.raters,
-        "n": counts.get("n", counts["n_labelled"]),
-        "n_ratings": counts["n_ratings"],
-    }
-    try:
-        cells, divisible = roc_cells(view, view.scope)
-        if not len(cells):
-            raise NoResultError("no_data", "the window has no labelled prediction")
-        right, wrong = correct_and_incorrect(cells)
-    except NoResultError as rejection:
-        nothing: Result = {
-            "threshold": [],
-            "true_positive_rate": [],
-            "false_positive_rate": [],
-        }
-        return result | {
-            "auc": None,
-            **nothing,
-            "reason": rejection.reason,
-            "detail": rejection.detail,
-        }
-    true, false = rates(right, wrong)
-    shown = _spread(true + false, points)
-    lower = np.concatenate([[np.nan], _lowest(view, cells)[::-1]])
-    return result | {
-        "auc": float(area(right, wrong)),
-        "error_bound": unordered_share(right, wrong, divisible),
-        "error_estimate": unordered_deviation(cells, divisible),
-        "positives": float(right.sum()),
-        "negatives": float(wrong.sum()),
-        "threshold": [None if np.isnan(each) else float(each) for each in lower[shown]],
-        "true_positive_rate": true[shown].tolist(),
-        "false_positive_rate": false[shown].tolist(),
-    }
-
-
-def _lowest(view: View, cells: Cells) -> Floats:
-    """Return the lower bound of each cell; of bins that only histograms fill, their edge."""
-    mean = np.clip(cells.mean, 0.0, 1.0)
-    grid = view.spec.grid_for(view.scope).cells
-    return np.where(np.isfinite(cells.lower), cells.lower, np.floor(mean * grid) / grid)
-
-
-def _spread(along: Floats, points: int) -> NDArray[np.int64]:
-    """Return places of at most `points` values nearly equally spaced along a rising array, including its ends."""
-    if len(along) <= points:
-        return np.arange(len(along))
-    wanted = np.linspace(along[0], along[-1], points)
-    return np.unique(np.searchsorted(along, wanted, side="left").clip(0, len(along) - 1))

@@ -10,6 +10,10 @@ from typing import Any
 from calibrant.core.documents import Result
 from calibrant.inference.null_reference import ASSUMPTION, NullReference
 
+# What `Estimate` has as attributes; everything else of a metric is its `extra`.
+_NULL = ("null_mean", "null_q95", "null_q95_error", "above_null")
+_OWN = ("value", "reason", "detail", "interval", "n", "n_ratings", *_NULL)
+
 
 @dataclass(frozen=True, repr=False)
 class Estimate:
@@ -173,6 +177,50 @@ class Estimate:
             found["null_q95_error"] = self.null.q95_error
             found["above_null"] = self.above_null
         return found | {"n": self.n, "n_ratings": self.n_ratings} | dict(self.extra)
+
+    @classmethod
+    def from_dict(
+        cls, values: Mapping[str, Any], name: str = "", counts: Mapping[str, Any] | None = None
+    ) -> Estimate:
+        """Return the estimate that `to_dict` described, or that the service returned.
+
+        Parameters
+        ----------
+        name : the metric's slug, with the options of the request
+        counts : with `n_units` and `n_units_split`, if they are known
+
+        Examples
+        --------
+        >>> values = {"value": 0.2, "interval": [0.1, 0.3], "null_mean": None, "null_q95": None, "n": 7, "n_ratings": 9, "bins": 15}
+        >>> estimate = Estimate.from_dict(values, "ece")
+        >>> estimate
+        Estimate(ece=0.2000, interval=[0.1000, 0.3000], n=7)
+        >>> estimate.extra, estimate.to_dict() == values
+        ({'bins': 15}, True)
+        """
+        interval, counts = values.get("interval"), counts or {}
+        null = None
+        if values.get("null_mean") is not None and values.get("null_q95") is not None:
+            null = NullReference(
+                values["null_mean"], values["null_q95"], values.get("null_q95_error")
+            )
+        return cls(
+            values["value"],
+            reason=values.get("reason"),
+            detail=values.get("detail"),
+            interval=None if interval is None else (interval[0], interval[1]),
+            null=null,
+            extra={
+                key: value
+                for key, value in values.items()
+                if key not in _OWN and (key, value) != ("null_assumption", ASSUMPTION)
+            },
+            name=name,
+            n=values.get("n"),
+            n_ratings=values.get("n_ratings"),
+            n_units=counts.get("n_units"),
+            n_units_split=counts.get("n_units_split"),
+        )
 
     def __float__(self) -> float:
         if self.value is None:

@@ -1,65 +1,18 @@
 """Response models of estimates, derived from the list of metrics."""
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from calibrant.metrics import METRICS
+from calibrant.results.estimate_values import EstimateValues
 from calibrant_server.service.reads.recommendations import Recommendation
+from calibrant_server.service.reads.response_models import WindowShown as WindowShown
+from calibrant_server.service.reads.response_models import part_of
 
 
-class WindowShown(BaseModel):
-    """The window after it was resolved to whole panes: half open, RFC 3339."""
-
-    from_: str = Field(alias="from")
-    to: str
-
-
-class Estimate(BaseModel):
+class Estimate(part_of(EstimateValues, "Estimate")):  # type: ignore[misc]
     """One estimate: null with a reason if there is none."""
-
-    model_config = ConfigDict(extra="allow")
-
-    value: float | None
-    interval: list[float | None] | None = None
-    interval_of: str | None = Field(
-        None,
-        description="What the interval contains with the requested probability. The estimate can be above it.",
-    )
-    n_effective: float | None = Field(
-        None,
-        description="Kish's effective number of independent samples: weights and dependent units lower it.",
-    )
-    tolerance_verdict: Literal["within_tolerance", "outside", "not_shown"] | None = Field(
-        None, description="With `tolerance`: whether the complete interval is below or above it."
-    )
-    null_mean: float | None = None
-    null_q95: float | None = None
-    null_q95_error: float | None = Field(
-        None, description="Standard error of `null_q95` from the number of draws; 0: closed form."
-    )
-    above_null: bool | None = Field(
-        None,
-        description="Whether the value is above `null_q95`; null within twice its standard error.",
-    )
-    null_worst_case: dict[str, Any] | None = Field(
-        None,
-        description="`mean` and `q95` of a calibrated model if all predictions of a unit were fully dependent; only if units were named.",
-    )
-    design_effect: float | None = Field(
-        None,
-        description="Variance of the gaps relative to independent predictions, under the null.",
-    )
-    null_replicates: int | None = Field(
-        None,
-        description="Replicates that contain units. The null reference is promised from 20 on, returned from 12.",
-    )
-    n: int | None = None
-    n_ratings: int | None = None
-    reason: str | None = None
-    error_bound: float | None = Field(None, description="Largest error that cells can cause.")
-    error_estimate: float | None = Field(None, description="Error to expect from cells.")
-    error_bound_reason: str | None = Field(None, description="Why cells give no `error_bound`.")
 
 
 def _described(metric: Any) -> Any:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import Option
 from calibrant.metrics.requests import parse, read_option
+from calibrant.results.models import class_index
 from calibrant_server.service.figures.case_boxes import draw_boxes
 from calibrant_server.service.figures.case_histogram import draw_histogram
 from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
@@ -30,7 +31,6 @@ from calibrant_server.service.reads.queries import (
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.workers.queries.kinds.cases import MAX_BINS, CaseParameters
 from calibrant_server.workers.queries.query import Query as AnyQuery
-from calibrant_server.workers.queries.query import class_index
 from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["cases"], default_response_class=Response)

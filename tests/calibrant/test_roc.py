@@ -8,8 +8,9 @@ import pytest
 from calibrant import Batch, Histogram, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
-from calibrant.estimators.roc import area, rates, roc
+from calibrant.estimators.roc import area, rates
 from calibrant.metrics import compute_metrics
+from calibrant.results.roc import roc_curve
 
 Rows = tuple[np.ndarray, np.ndarray]
 
@@ -63,7 +64,7 @@ def test_equals_the_naive_version(scope: str, raters: str) -> None:
     view = view_of(rows, True, scope=scope, raters=raters)
     found = compute_metrics(view, ["auc"])["auc"]
     assert found["value"] == pytest.approx(expected, abs=1e-12)
-    assert roc(view)["auc"] == pytest.approx(expected, abs=1e-12)
+    assert roc_curve(view).auc == pytest.approx(expected, abs=1e-12)
     kept = view_of(rows, scope=scope, raters=raters)
     from_cells = compute_metrics(kept, ["auc"])["auc"]
     assert abs(from_cells["value"] - expected) <= from_cells["error_bound"] + 1e-12
@@ -77,21 +78,21 @@ def test_the_bound_holds_where_scores_crowd_in_cells() -> None:
     p, ratings = drawn(5, 300)
     crowded = 0.5 + (p - 0.5) * 2e-3
     view = view_of((crowded, ratings))
-    found = roc(view)
+    found = roc_curve(view).to_dict()
     expected = naive(*masses(crowded, ratings, "class:1", "pooled"))
     assert found["error_bound"] > 0.01
     assert 1e-6 < abs(found["auc"] - expected) <= found["error_bound"]
 
 
 def test_curve_and_area_agree() -> None:
-    found = roc(view_of(drawn(7)), points=10_000)
+    found = roc_curve(view_of(drawn(7)), points=10_000).to_dict()
     true, false = found["true_positive_rate"], found["false_positive_rate"]
     assert (true[0], false[0], found["threshold"][0]) == (0.0, 0.0, None)
     assert (true[-1], false[-1]) == (1.0, 1.0)
     assert (np.diff(true) >= 0).all() and (np.diff(false) >= 0).all()
     assert (np.diff(found["threshold"][1:]) < 0).all()
     assert np.trapezoid(true, false) == pytest.approx(found["auc"])
-    few = roc(view_of(drawn(7)), points=20)
+    few = roc_curve(view_of(drawn(7)), points=20).to_dict()
     assert len(few["threshold"]) <= 20
     assert few["auc"] == found["auc"]
     assert set(zip(few["true_positive_rate"], few["false_positive_rate"], strict=True)) <= set(
@@ -102,7 +103,7 @@ def test_curve_and_area_agree() -> None:
 def test_thresholds_are_those_of_predictions() -> None:
     p = np.array([0.1, 0.4, 0.4, 0.8])
     rows = (np.stack([1 - p, p], axis=1), np.array([[1, 0], [1, 0], [0, 1], [0, 1]]))
-    found = roc(view_of(rows, True))
+    found = roc_curve(view_of(rows, True)).to_dict()
     assert found["threshold"] == [None, 0.8, 0.4, 0.1]
     assert found["true_positive_rate"] == [0.0, 0.5, 1.0, 1.0]
     assert found["false_positive_rate"] == [0.0, 0.0, 0.5, 1.0]
@@ -125,7 +126,7 @@ def test_from_plain_histograms() -> None:
     }
     pane.fill_histogram(Histogram.from_fields(fields, spec))
     view = View(pane, PaneQuery(edges="left"))
-    found = roc(view)
+    found = roc_curve(view).to_dict()
     expected = naive(score, right, wrong)
     assert found["error_bound"] < 0.01
     assert abs(found["auc"] - expected) <= found["error_bound"]
@@ -140,7 +141,7 @@ def test_without_pairs_there_is_a_reason(label: int | None, reason: str) -> None
             Batch.from_columns({"confidences": [0.2, 0.9], "labels": [label] * 2}).batch
         )
     view = View(pane, PaneQuery())
-    found = roc(view)
+    found = roc_curve(view).to_dict()
     assert (found["auc"], found["threshold"], found["reason"]) == (None, [], reason)
     metric = compute_metrics(view, ["auc"])["auc"]
     assert (metric["value"], metric["reason"]) == (None, reason)

@@ -9,7 +9,7 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.report_uncertainty import uncertainty
+from calibrant.results.uncertainty import uncertainty_of
 
 
 def view_of(
@@ -29,7 +29,7 @@ def view_of(
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_bins_are_those_of_the_rows(n_classes: int) -> None:
     view, p, labels = view_of(1, n_classes)
-    found = uncertainty(view)
+    found = uncertainty_of(view).to_dict()
     entropy = -(p * np.log(p)).sum(axis=1) / np.log(n_classes)
     wrong = p.argmax(axis=1) != labels
     assert len(found["table"]) == 10
@@ -48,7 +48,7 @@ def test_bins_are_those_of_the_rows(n_classes: int) -> None:
 
 def test_two_classes_have_their_ideal_curve() -> None:
     view, _, _ = view_of(2, 2)
-    found = uncertainty(view)
+    found = uncertainty_of(view).to_dict()
     curve = found["ideal_curve"]
     error = np.array(curve["error"][1:-1])
     entropy = -(error * np.log2(error) + (1 - error) * np.log2(1 - error))
@@ -61,7 +61,9 @@ def test_two_classes_have_their_ideal_curve() -> None:
 
 def test_intervals_widen_where_a_units_predictions_share_their_fate() -> None:
     rows = {"units": [f"u{i // 20}" for i in range(800)]}
-    plain, shared = (uncertainty(view_of(3, 3, **each)[0])["table"] for each in ({}, rows))
+    plain, shared = (
+        uncertainty_of(view_of(3, 3, **each)[0]).to_dict()["table"] for each in ({}, rows)
+    )
     for one, other in zip(plain, shared, strict=True):
         if one["weight"]:
             assert (
@@ -71,5 +73,5 @@ def test_intervals_widen_where_a_units_predictions_share_their_fate() -> None:
 
 
 def test_an_empty_window_has_no_table() -> None:
-    found = uncertainty(View(Pane(PaneSpec("binary", 2)), PaneQuery()))
+    found = uncertainty_of(View(Pane(PaneSpec("binary", 2)), PaneQuery())).to_dict()
     assert (found["table"], found["value"], found["reason"]) == ([], None, "no_data")

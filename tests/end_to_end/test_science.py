@@ -13,10 +13,10 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators.temperature.surface_report import surface_report
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
-from calibrant.estimators.roc import roc
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.raters.disagreement_report import disagreement_report
-from calibrant.report_uncertainty import uncertainty
+from calibrant.results.roc import roc_curve
+from calibrant.results.uncertainty import uncertainty_of
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.histogram_report import histogram_report
 from calibrant.segmentation.histogram_state import confidence_of, left
@@ -156,7 +156,7 @@ def test_the_roc_curve_is_that_of_the_library(voted, scope):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/roc", scope=scope, raters="mean", points=50)
     view = View(pane, PaneQuery(scope=scope, raters="mean"))
-    close(found, roc(view, 50))
+    close(found, roc_curve(view, 50).to_dict())
     close(found["area"], compute_metrics(view, ["auc"])["auc"])
     metric = deployment.get(f"{VOTED}/metrics", metrics="auc", scope=scope, raters="mean")
     assert metric["metrics"]["auc"]["value"] == found["auc"] == found["area"]["value"]
@@ -165,7 +165,7 @@ def test_the_roc_curve_is_that_of_the_library(voted, scope):
 def test_uncertainty_is_that_of_the_library(voted):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/uncertainty", bins=10)
-    close(found, uncertainty(View(pane, PaneQuery(bins=10))))
+    close(found, uncertainty_of(View(pane, PaneQuery(bins=10))).to_dict())
     rejected = deployment.client.get(f"{VOTED}/uncertainty", params={"bins": 9})
     assert (rejected.status_code, rejected.json()["errors"][0]["rule"]) == (422, "bins_not_exact")
 

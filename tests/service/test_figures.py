@@ -18,7 +18,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.raters.disagreement_report import disagreement_report
-from calibrant.report_uncertainty import uncertainty
+from calibrant.results.uncertainty import uncertainty_of
 from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.curves import stability
 from calibrant_server.service.figures.base import BLUE, ORANGE, density
@@ -80,8 +80,14 @@ FIGURES = {
         draw_disagreement,
         lambda: ABOUT | disagreement_report(View(TEN, PaneQuery())),
     ),
-    "uncertainty": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TWO, PaneQuery()))),
-    "uncertainty of ten": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TEN, PaneQuery()))),
+    "uncertainty": (
+        draw_uncertainty,
+        lambda: ABOUT | uncertainty_of(View(TWO, PaneQuery())).to_dict(),
+    ),
+    "uncertainty of ten": (
+        draw_uncertainty,
+        lambda: ABOUT | uncertainty_of(View(TEN, PaneQuery())).to_dict(),
+    ),
     "surface": (draw_surface, lambda: ABOUT | surface_report(View(TWO, PaneQuery()), points=5)),
     "surface of ece": (
         partial(draw_surface, objective="ece"),

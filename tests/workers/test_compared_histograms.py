@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant_server.workers.queries.kind import Against, Inputs
-from calibrant_server.workers.queries.kinds import confidence_histogram, temperature_surface
-from calibrant_server.workers.queries.kinds.confidence_histogram import ConfidenceHistogramQuery
+from calibrant.results import confidence_histogram as reads
+from calibrant_server.workers.queries.kind import Against, Inputs, kind_of
+from calibrant_server.workers.queries.kinds import temperature_surface
 from calibrant_server.workers.queries.kinds.temperature_surface import SurfaceQuery
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 DAY_S = 86_400
+confidence_histogram = kind_of(reads.confidence_histogram)
+ConfidenceHistogramQuery = confidence_histogram.query
 OTHER = Against("baseline", "frozen")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Generic, Literal, TypeVar
@@ -13,8 +13,10 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.inference.pairing import shared
 from calibrant.inference.seeds import SEED
+from calibrant.results.reads import Read, State, find_reads
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.queries import kinds
+from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -132,14 +134,41 @@ class ResultKind(Generic[Q]):
 
 
 def find_kinds() -> dict[str, ResultKind[Any]]:
-    """Return the kinds of the folder `workers/queries/kinds` by name."""
-    found = {}
+    """Return the reads that the library declares and the kinds of the folder `workers/queries/kinds`, by name."""
+    found = {name: kind_of(each) for name, each in find_reads().items()}
     for each in iter_modules(kinds.__path__):
         kind: ResultKind[Any] = import_module(f"{kinds.__name__}.{each.name}").KIND
         if kind.name != each.name:
             raise ImportError(f"{each.name}.py declares the kind {kind.name}")
         found[kind.name] = kind
     return found
+
+
+def kind_of(read: Read[Any, Any]) -> ResultKind[Any]:
+    """Return the result kind of a read that the library declares."""
+
+    def compute(query: Declared, inputs: Inputs) -> Result:
+        found: Result = read(_state(inputs), query.plain()).to_dict()
+        return found
+
+    def compare(query: Declared, inputs: Inputs, other: Inputs, against: Against) -> Result:
+        reject_other_classes(inputs.config, other.config)
+        named = replace(_state(other), name=side_name(against, other))
+        found: Result = read.compared(_state(inputs), named, query.plain()).to_dict()
+        return found
+
+    return ResultKind(
+        declared_query(read),
+        compute,
+        lambda query: read.accumulators(query.plain()),
+        None if read.compare is None else compare,
+        read.compared_accumulators,
+        lambda query: read.is_slow(query.plain()),
+    )
+
+
+def _state(inputs: Inputs) -> State:
+    return State(inputs.pane, inputs.config, inputs.seed)
 
 
 def other_side(against: Against, mine: Pane, other: Inputs) -> Result:

@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Literal, Self, cast
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.query import PaneQuery, default_bins
+from calibrant.core.query import PaneQuery
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.input.names import MAX_LENGTH
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.requests import SHARED, reject_without_effect, shared_options, takes
+from calibrant.results.models import bins_of, class_index, scope_by_index, scope_of
 from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -228,41 +229,6 @@ class MetricQuery(BinnedQuery):
     def requested(self) -> PaneQuery:
         """Return the query of the view, options in brackets included."""
         return self.request.pane_query(self.pane_query())
-
-
-def bins_of(config: ModelConfig, scope: str | None) -> int:
-    """Return the default number of bins: 15, or the nearest that the model's grid gives exactly."""
-    known = scope in ("top_label", "positive", "all") or (scope or "").startswith("class:")
-    return default_bins(config.spec(), scope if known else None)
-
-
-def scope_by_index(scope: str | None, config: ModelConfig) -> str | None:
-    """Return the scope with its class named by index."""
-    if scope is None or not scope.startswith("class:"):
-        return scope
-    return f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
-
-
-def scope_of(scope: str | None, config: ModelConfig) -> str:
-    """Return the requested scope, or the model's own."""
-    return PaneQuery(scope=scope_by_index(scope, config)).scope_for(config.spec())
-
-
-def class_index(name: str, config: ModelConfig, pointer: str) -> int:
-    """Return the index of the class with this name, or this index.
-
-    Raises
-    ------
-    CalibrationInputError
-        The model has no such class.
-    """
-    if config.classes and name in config.classes:
-        return config.classes.index(name)
-    if name.isascii() and name.isdigit() and len(name) < 9 and int(name) < config.n_classes:
-        return int(name)
-    known = ", ".join(config.classes[:50]) if config.classes else f"0 to {config.n_classes - 1}"
-    detail = f"Received class {name!r}; expected one of the model: {known}."
-    raise CalibrationInputError.at(pointer, "unknown_class", detail)
 
 
 def requests_in(

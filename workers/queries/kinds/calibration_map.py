@@ -17,6 +17,7 @@ from calibrant.core.pane import Pane
 from calibrant.core.query import Option, PaneQuery, default_bins
 from calibrant.core.view import View
 from calibrant.metrics.requests import Value, parse, read_option, shortest
+from calibrant.results.models import class_index
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -30,7 +31,6 @@ from calibrant_server.workers.queries.query import (
     Including,
     Query,
     Raters,
-    class_index,
     include_field,
 )
 from calibrant_server.workers.queries.weights import WEIGHTS, Weighted, Weights, weighted

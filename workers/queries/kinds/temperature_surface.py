@@ -13,6 +13,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.input.names import MAX_LENGTH
+from calibrant.results.models import bins_of
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -21,7 +22,7 @@ from calibrant_server.workers.queries.kind import (
     result_of_other,
     side_name,
 )
-from calibrant_server.workers.queries.query import Query, Raters, bins_of
+from calibrant_server.workers.queries.query import Query, Raters
 from calibrant_server.workers.store.model_config import ModelConfig
 
 SHOWN = (

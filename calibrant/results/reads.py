@@ -1,0 +1,172 @@
+"""Reads: results of a window, each declared once in a file of this folder.
+
+A declaration has the query, the result, the function between them and, where two windows can be compared, a second function. The engine
+computes it from the window's pane. The service derives route, parameters, schema and figure from it; the client its method; the command
+line and the documentation their row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Generic, Literal, TypeVar, get_type_hints
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.pane import Pane
+from calibrant.inference.pairing import shared
+from calibrant.inference.seeds import SEED
+from calibrant.results.base import Result, says
+from calibrant.results.models import Model
+
+Raters = Literal["pooled", "mean", "majority", "single"]
+Edges = Literal["right", "left"]
+
+
+@dataclass(frozen=True)
+class State:
+    """One side's window.
+
+    Attributes
+    ----------
+    pane : the merge of the window's panes; it is shared and must not be changed
+    seed : of everything random
+    name : of the other side of a comparison, as the response names it
+    """
+
+    pane: Pane
+    model: Model
+    seed: int = SEED
+    name: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """Parameters of a read, without the window."""
+
+    def resolved(self, model: Model, given: Collection[str]) -> Mapping[str, Any]:
+        """Return the parameters that change for one model: defaults computed, classes named by their index.
+
+        Parameters
+        ----------
+        given : names of the parameters that the request has
+
+        Raises
+        ------
+        CalibrationInputError
+            The model does not support this query.
+        """
+        return {}
+
+
+Q = TypeVar("Q", bound=Query)
+R = TypeVar("R", bound=Result)
+Compute = Callable[[State, Q], R]
+Compare = Callable[[State, State, Q], R]
+
+
+@dataclass(frozen=True)
+class Read(Generic[Q, R]):
+    """The declaration of a read; called with a state and a query, it computes the result.
+
+    Attributes
+    ----------
+    path : below the model's path
+    tag : group of the API document
+    response : of the document, in one phrase
+    figure : module and function that draw the result
+    accumulators : names of those that the computation reads
+    compare : computes the comparison with another window. Default: the read is not compared.
+    compared_accumulators : names of those that `compare` reads in addition
+    is_slow : whether it may take seconds, so that fast results do not wait for it
+    is_map : whether keys with the scope `maps` may read it
+    """
+
+    path: str
+    tag: str
+    response: str
+    figure: str
+    compute: Compute[Q, R]
+    accumulators: Callable[[Q], Iterable[str]]
+    compare: Compare[Q, R] | None = None
+    compared_accumulators: tuple[str, ...] = ()
+    is_slow: Callable[[Q], bool] = lambda query: False
+    is_map: bool = False
+
+    def __call__(self, state: State, query: Q) -> R:
+        return self.compute(state, query)
+
+    def compared(self, state: State, other: State, query: Q) -> R:
+        """Return the comparison with another window."""
+        if self.compare is None:
+            raise TypeError(f"{self.name} is not compared")
+        return self.compare(state, other, query)
+
+    def of_other(self, other: State, query: Q, case: str | None) -> dict[str, Any]:
+        """Return the other side's result as plain values; the reason where it lacks the requested case."""
+        try:
+            return self(other, query).to_dict()
+        except CalibrationInputError as error:
+            if case is None or error.violations[0].rule != "unknown_case":
+                raise
+            return {"reason": "unknown_case"}
+
+    @property
+    def name(self) -> str:
+        """The name of the result kind and of the client's method."""
+        return self.path.replace("-", "_").replace("/", "_")
+
+    @property
+    def operation(self) -> str:
+        """The operation in the API document."""
+        return "get" + "".join(each.capitalize() for each in self.name.split("_"))
+
+    @property
+    def summary(self) -> str:
+        """The documentation, first line first."""
+        return (self.compute.__doc__ or "").strip()
+
+    @property
+    def query(self) -> type[Q]:
+        """The class of the query."""
+        found: type[Q] = get_type_hints(self.compute)["query"]
+        return found
+
+    @property
+    def result(self) -> type[R]:
+        """The class of the result."""
+        found: type[R] = get_type_hints(self.compute)["return"]
+        return found
+
+
+def read(path: str, **declared: Any) -> Callable[[Compute[Q, R]], Read[Q, R]]:
+    """Declare the function below as a read; the parameters are those of `Read`."""
+    return lambda compute: Read(path, compute=compute, **declared)
+
+
+@cache
+def find_reads() -> dict[str, Read[Any, Any]]:
+    """Return the reads of the folder `calibrant/results` by name."""
+    folder = import_module("calibrant.results")
+    modules = (
+        import_module(f"{folder.__name__}.{each.name}") for each in iter_modules(folder.__path__)
+    )
+    found = (each for module in modules for each in vars(module).values() if isinstance(each, Read))
+    return {each.name: each for each in sorted(found, key=lambda each: each.name)}
+
+
+def other_side(state: State, other: State) -> dict[str, Any]:
+    """Return the other side, its size, and the number of labelled predictions on both."""
+    return {**other.name, **other.pane.counts, "shared": shared(state.pane, other.pane)}
+
+
+def level() -> Any:
+    """Declare the level of the intervals."""
+    return says("Level of the intervals.", 0.95, ge=0.5, lt=1)
+
+
+def edges_of_bins() -> Any:
+    """Declare which end belongs to a bin."""
+    return says("right: (a, b] with 0 in the first bin; left: [a, b).", "right")

@@ -1,0 +1,60 @@
+"""Models of the responses that are results of the library: fields, types and sentences are those of the result's class."""
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from calibrant.metrics.estimate import Estimate
+from calibrant.results.base import Result
+from calibrant.results.estimate_values import EstimateValues
+from calibrant_server.workers.queries.declared import described
+
+
+class WindowShown(BaseModel):
+    """The window after it was resolved to whole panes: half open, RFC 3339."""
+
+    from_: str = Field(alias="from")
+    to: str
+
+
+_models: dict[str, type[BaseModel]] = {}
+HEAD: Mapping[str, Any] = {
+    "model": (str, ...),
+    "window": (WindowShown, ...),
+    "state_version": (str, ...),
+}
+
+
+def response_of(result: type[Result]) -> type[BaseModel]:
+    """Return the model of a response that is a result, with the head of all results."""
+    return _model(f"{result.__name__}Response", result, HEAD)
+
+
+def part_of(result: type[Result], name: str | None = None) -> type[BaseModel]:
+    """Return the model of a result that is part of a response."""
+    return _model(name or result.__name__, result, {})
+
+
+def _model(name: str, result: type[Any], head: Mapping[str, Any]) -> type[BaseModel]:
+    if name in _models:
+        return _models[name]
+    own = {name: (_shown(kind), field) for name, (kind, field) in described(result).items()}
+    config = ConfigDict(extra="allow")
+    _models[name] = create_model(name, __config__=config, __doc__=result.__doc__, **{**head, **own})
+    return _models[name]
+
+
+def _shown(kind: Any) -> Any:
+    """Return a type whose results are models of the document."""
+    if kind is Estimate:
+        return part_of(EstimateValues, "Estimate")
+    if isinstance(kind, type) and issubclass(kind, Result):
+        return part_of(kind)
+    inner = tuple(_shown(each) for each in get_args(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return reduce(or_, inner)
+    return get_origin(kind)[inner] if get_origin(kind) in (list, dict) else kind

@@ -1,0 +1,57 @@
+"""Queries of the reads that the library declares, as they are requested and sent to the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from functools import cache
+from typing import Any, ClassVar, get_type_hints
+
+from pydantic import Field as Limited
+from pydantic import create_model
+
+from calibrant.results.base import OMITTED, key_of
+from calibrant.results.reads import Query as LibraryQuery
+from calibrant.results.reads import Read
+from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.store.model_config import ModelConfig
+
+
+class Declared(Query):
+    """Query of a declared read."""
+
+    read: ClassVar[Read[Any, Any]]
+
+    def resolved(self, config: ModelConfig) -> Query:
+        return self.own(**self.plain().resolved(config, self.model_fields_set))
+
+    def plain(self) -> LibraryQuery:
+        """Return the query as the library computes it."""
+        cls: type[LibraryQuery] = self.read.query
+        return cls(**{each.name: getattr(self, each.name) for each in fields(cls)})
+
+
+@cache
+def declared_query(read: Read[Any, Any]) -> type[Declared]:
+    """Return the class of a read's query with its limits, as the service and the worker check it."""
+    made = create_model(
+        read.query.__name__,
+        __base__=Declared,
+        __doc__=read.query.__doc__,
+        **described(read.query),
+    )
+    made.kind, made.read = read.name, read
+    return made
+
+
+def described(cls: type[Any]) -> Mapping[str, Any]:
+    """Return the fields of a dataclass with their types and descriptions."""
+    hints = get_type_hints(cls)
+    return {each.name: (hints[each.name], _field(each)) for each in fields(cls)}
+
+
+def _field(each: Field[Any]) -> Any:
+    about = {name: value for name, value in each.metadata.items() if name != OMITTED}
+    if key_of(each.name) != each.name:
+        about["alias"] = key_of(each.name)
+    return Limited(... if each.default is MISSING else each.default, **about)
