@@ -26,7 +26,7 @@ class AllLabelCells(Accumulator):
         return {"cells": ranges_of_cells(self.spec.n_classes, grid_edges(self.spec.class_grid))}
 
     def fill(self, batch_sums: BatchSums) -> None:
-        place = self.spec.class_grid.locate(batch_sums.columns)
+        place = self.spec.class_grid.locate(batch_sums.columns, batch_sums.batch.edge_rules)
         correct_ratings = batch_sums.correct_ratings
         correct_place = place[correct_ratings.class_index, correct_ratings.row]
         fill_cells(

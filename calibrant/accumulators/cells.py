@@ -165,7 +165,7 @@ class OneTable(Accumulator):
     def _fill_scores(
         self, batch_sums: BatchSums, score: Floats, correct_ratings: CorrectRatings
     ) -> None:
-        place = self.spec.top_grid.locate(score)
+        place = self.spec.top_grid.locate(score, batch_sums.batch.edge_rules)
         fill_cells(
             self.blocks["cells"],
             batch_sums,

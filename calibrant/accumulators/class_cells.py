@@ -41,7 +41,11 @@ class ClassCells(Accumulator):
         is_complete = self.spec.keeps_all_classes
         scores = batch_sums.columns if is_complete else batch_sums.columns[stored]
         grid = self.spec.class_grid
-        place = batch_sums.places(grid) if is_complete else grid.locate(scores)
+        place = (
+            batch_sums.places(grid)
+            if is_complete
+            else grid.locate(scores, batch_sums.batch.edge_rules)
+        )
         place = place + grid.n_positions * np.arange(len(stored))[:, None]
         slot = np.full(self.spec.n_classes, -1)
         slot[stored] = np.arange(len(stored))

@@ -24,6 +24,7 @@ from calibrant.accumulators.ranges import (
     within,
 )
 from calibrant.core.batch_sums import N_REPLICATES, BatchSums
+from calibrant.core.edge_rules import derived_rules
 from calibrant.core.grid import Grid, equal_width_bin
 from calibrant.raters.label_rows import LabelRows, label_rows
 
@@ -96,9 +97,11 @@ class Disagreement(Accumulator):
         columns = _moments(rows, batch_sums.weights)[:, several]
         # A row may miss a sum of one by 1e-9, and its disagreement then misses [0, 1]. Only its cell is bounded.
         score = np.clip(rows.predicted[several], 0.0, 1.0)
-        _fill(self.blocks["cells"], DISAGREEMENT_GRID.locate(score), columns)
+        rules = batch_sums.batch.edge_rules
+        rules = None if rules is None else derived_rules(rules[several])
+        _fill(self.blocks["cells"], DISAGREEMENT_GRID.locate(score, rules), columns)
         place = batch_sums.replicate[several] * REPLICATE_BINS + equal_width_bin(
-            score, REPLICATE_BINS
+            score, REPLICATE_BINS, rules=rules
         )
         _fill(self.blocks["replicates"], place, columns[: len(REPLICATE_SUMS)])
 

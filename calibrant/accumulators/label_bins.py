@@ -105,7 +105,7 @@ class LabelBins(Accumulator):
         """Return the position of every class's probability, from the finer grid where it has these cells."""
         fine = self.spec.class_grid
         if fine.cells % LABEL_GRID.cells:
-            return LABEL_GRID.locate(batch_sums.columns)
+            return batch_sums.places(LABEL_GRID)
         return np.take(fine.on(LABEL_GRID), batch_sums.places(fine))
 
     def _fill_moments(self, block: Block, batch_sums: BatchSums, place: Ints) -> None:

@@ -11,6 +11,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges, weight_of, within
 from calibrant.core.batch_sums import N_REPLICATES, BatchSums
+from calibrant.core.edge_rules import derived_rules
 from calibrant.core.grid import derived_bin, equal_width_bin
 from calibrant.raters.label_distribution import Comparisons, compare
 
@@ -99,7 +100,11 @@ class LabelDistributions(Accumulator):
         scaled = (found.entropy_gap / np.log(self.spec.n_classes) + 1.0) / 2.0
         places = {
             "entropy_gap": derived_bin(scaled, HISTOGRAM_BINS),
-            "distance": equal_width_bin(np.clip(found.distance, 0.0, 1.0), HISTOGRAM_BINS),
+            "distance": equal_width_bin(
+                np.clip(found.distance, 0.0, 1.0),
+                HISTOGRAM_BINS,
+                rules=derived_rules(batch_sums.batch.edge_rules),
+            ),
         }
         for name, bins in places.items():
             self.blocks[name].counts[0] += np.bincount(bins, minlength=HISTOGRAM_BINS)

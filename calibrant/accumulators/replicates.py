@@ -131,7 +131,9 @@ class Replicates(Accumulator):
     def fill(self, batch_sums: BatchSums) -> None:
         if not batch_sums.n:
             return
-        place = batch_sums.replicate * SCORE_BINS + equal_width_bin(batch_sums.score, SCORE_BINS)
+        rules = batch_sums.batch.edge_rules
+        bins = equal_width_bin(batch_sums.score, SCORE_BINS, rules=rules)
+        place = batch_sums.replicate * SCORE_BINS + bins
         correct_ratings = batch_sums.score_correct
         fill_table(
             self.blocks["tables"],
@@ -178,7 +180,9 @@ class Replicates(Accumulator):
         """Return the bin of every class's probability, from the finer grid where it has these bins."""
         fine = self.spec.class_grid
         if fine.cells % CLASS_BINS:
-            return equal_width_bin(batch_sums.columns, CLASS_BINS)
+            return equal_width_bin(
+                batch_sums.columns, CLASS_BINS, rules=batch_sums.batch.edge_rules
+            )
         return np.take(fine.bins(CLASS_BINS), batch_sums.places(fine))
 
     def _fill_scores(self, batch_sums: BatchSums) -> None:

@@ -216,6 +216,7 @@ class _TableRows:
         correct_ratings, n = batch_sums.score_correct, batch_sums.n
         weight = batch_sums.weights[correct_ratings.row]
         self.constant = batch_sums.constant_ratings
+        self.rules = batch_sums.batch.edge_rules
         self.correct_ratings = [
             np.bincount(correct_ratings.row, weight * column, n).astype(np.float64)
             for column in (
@@ -234,7 +235,8 @@ class _TableRows:
         score = np.minimum(score, 1.0, out=score)
         place = derived_bin(score, TABLE_BINS)
         sent = N_BETAS // 2
-        place[sent] = equal_width_bin(score[sent], TABLE_BINS)
+        rules = None if self.rules is None else self.rules[rows]
+        place[sent] = equal_width_bin(score[sent], TABLE_BINS, rules=rules)
         place += TABLE_BINS * np.arange(N_BETAS)[:, None]
         place = place.ravel()
         if self.constant is not None and self.constant <= _MAX_RATINGS:

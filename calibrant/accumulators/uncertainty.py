@@ -21,6 +21,7 @@ from calibrant.accumulators.ranges import (
     within,
 )
 from calibrant.core.batch_sums import BatchSums
+from calibrant.core.edge_rules import derived_rules
 from calibrant.core.grid import Grid, grid_of, on_edge
 from calibrant.core.histogram_fields import UNCERTAINTY_CELLS
 from calibrant.raters.label_distribution import entropy
@@ -122,7 +123,8 @@ class Uncertainty(Accumulator):
         if not batch_sums.n:
             return
         uncertainty = np.minimum(batch_sums.entropy / np.log(self.spec.n_classes), 1.0)
-        place = uncertainty_grid().locate(on_edge(uncertainty, CELLS))
+        rules = derived_rules(batch_sums.batch.edge_rules)
+        place = uncertainty_grid().locate(on_edge(uncertainty, CELLS), rules)
         fill_uncertainty(self.blocks["cells"], batch_sums, place, uncertainty)
 
 

@@ -70,7 +70,7 @@ class UnitSums(Accumulator):
         block.sums[0] += np.bincount(every.place, 1.0 / every.unit_size, UNIT_BINS)
         if not batch_sums.n:
             return
-        place = equal_width_bin(batch_sums.score, UNIT_BINS)
+        place = equal_width_bin(batch_sums.score, UNIT_BINS, rules=batch_sums.batch.edge_rules)
         block.counts[1] += np.bincount(place, minlength=UNIT_BINS)
         self._fill_predictions(block, batch_sums, place)
         self._fill_ratings(block, batch_sums, place)
@@ -111,7 +111,7 @@ class _Occupancy:
     def __init__(self, batch: Batch) -> None:
         top = batch.probabilities.max(axis=1)
         score = batch.probabilities[:, 1] if batch.task == "binary" else top
-        self.place = equal_width_bin(score, UNIT_BINS)
+        self.place = equal_width_bin(score, UNIT_BINS, rules=batch.edge_rules)
         self.unit_size = np.ones(batch.n)
         if batch.unit_source in ("unit", "case"):
             index = np.unique(batch.unit_key, return_inverse=True)[1]

@@ -25,7 +25,7 @@ from calibrant.input.notes import NO_NOTES, InputNotes
 from calibrant.input.value_checks import MAX_STORED, ViolationCollector
 
 TASKS = ("binary", "multiclass", "segmentation")
-_NUMBERS = ("weights", "event_times", "delays")
+_NUMBERS = ("weights", "event_times", "delays", "edge_rules")
 _HASHES = {"prediction_hash", "unit_hash"}
 
 
@@ -77,6 +77,8 @@ class Batch:
     event_times : int64 (n,), microseconds since 1970 UTC, or None
     slices : key to object array of str (n,), or None
     delays : int64 (n,), delay of each row's first label (`accumulators.delays`), or None; not part of its content
+    edge_rules : uint8 (n,), by which each row's scores are on an edge of bins (`core.edge_rules`), or None for `FLOAT32`; not part
+        of its content
     notes : what was altered as the batch was read, and warnings; not part of its content
     """
 
@@ -91,6 +93,7 @@ class Batch:
     event_times: NDArray[np.int64] | None = None
     slices: Mapping[str, NDArray[Any]] | None = None
     delays: NDArray[np.int64] | None = None
+    edge_rules: NDArray[np.uint8] | None = None
     notes: InputNotes = NO_NOTES
 
     @property
@@ -234,6 +237,7 @@ class Batch:
             weights=taken.weights,
             event_times=taken.event_times,
             slices=taken.slices,
+            edge_rules=taken.edge_rules,
             notes=taken.notes,
             **taken.texts,
         )

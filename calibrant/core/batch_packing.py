@@ -32,6 +32,8 @@ def pack_batch(batch: Batch) -> bytes:
         arrays["weights"] = batch.weights
     if batch.event_times is not None:
         arrays["event_times"] = batch.event_times
+    if batch.edge_rules is not None:
+        arrays["edge_rules"] = batch.edge_rules
     about: Header = {"task": batch.task, "is_logits": batch.is_logits}
     for name in TEXTS:
         if getattr(batch, name) is not None:
@@ -60,6 +62,7 @@ def unpack_fields(data: bytes) -> tuple[tuple[Ints, Ints, Ints], Columns]:
             "is_logits": about["is_logits"],
             "weights": arrays.get("weights"),
             "event_times": arrays.get("event_times"),
+            "edge_rules": arrays.get("edge_rules"),
             "slices": None
             if slices is None
             else {key: _as_texts(arrays[f"slice {key}"]) for key in slices},
@@ -73,7 +76,7 @@ def columns_fit(batch: Batch) -> bool:
     """Return whether columns have the required lengths, and ratings are sorted and within its rows and classes."""
     if batch.scores.ndim != 2 or batch.scores.dtype != np.float64:
         return False
-    named = [getattr(batch, name) for name in (*TEXTS, "weights", "event_times")]
+    named = [getattr(batch, name) for name in (*TEXTS, "weights", "event_times", "edge_rules")]
     columns = [column for column in (*named, *(batch.slices or {}).values()) if column is not None]
     ratings = (batch.ratings.row, batch.ratings.class_index, batch.ratings.count)
     if any(c.shape != (batch.n,) for c in columns) or len({v.shape for v in ratings}) != 1:

@@ -75,7 +75,7 @@ class BatchSums:
     def places(self, grid: Grid) -> Ints:
         """Return the position of every class's probability on a grid, int64 (n_classes, n), computed once."""
         if grid not in self._places:
-            self._places[grid] = grid.locate(self.columns)
+            self._places[grid] = grid.locate(self.columns, self.batch.edge_rules)
         return self._places[grid]
 
     @property

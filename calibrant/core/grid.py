@@ -1,7 +1,6 @@
 """Fine fixed grid of confidence. Coarse bins are unions of its positions.
 
-Edges are k / M by division, so a score given as 0.3 is exactly on the edge 3 / 10. So is the float32 nearest to an edge:
-a score of 0.3 from a float32 network is 0.30000001192092896. Scores
+Edges are k / M by division, so a score given as 0.3 is exactly on the edge 3 / 10; `edge_rules` says which scores are, too. Scores
 on an edge have a separate position besides the open interval, so both edge conventions are exact. The
 two end intervals are cut geometrically towards 0 and 1, where modern networks put most of their mass, for
 estimators that read the order of scores and not fixed bins.
@@ -15,6 +14,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from calibrant.core.edge_rules import Rules, on_edges
 
 Edges = Literal["right", "left"]
 REFINEMENT = 33
@@ -53,19 +54,20 @@ class Grid:
         """Numbers of equal-width bins that are unions of positions: the divisors of `cells`."""
         return tuple(m for m in range(1, self.cells + 1) if self.cells % m == 0)
 
-    def locate(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
+    def locate(self, score: NDArray[np.float64], rules: Rules | None = None) -> NDArray[np.int64]:
         """Return the position of each score.
 
         Parameters
         ----------
-        score : float64, any shape, in [0, 1]
+        score : float64 (..., n), in [0, 1]
+        rules : uint8 (n,), by which scores are on an edge (`edge_rules`)
 
         Returns
         -------
         int64, same shape, in [0, n_positions).
         """
         m, s = self.cells, self.refinement
-        score = with_float32_edges(score, m)
+        score = on_edges(score, m, rules)
         scaled = score * m
         k = np.floor(scaled)
         position = k.astype(np.int64)
@@ -178,8 +180,6 @@ class Grid:
 
 
 NEAR_EDGE = 1e-9
-# A float32 differs from the number that it rounds by at most this share; the factor two covers the product's own rounding.
-FLOAT32_ROUNDING = 2.0**-23
 # Scores that are computed with logarithms and exponentials differ between processors in their last places. So near an edge, in
 # cells, they are on it.
 DERIVED_EDGE = 1e-10
@@ -231,46 +231,28 @@ def class_cells(cells: int, limit: int = 1200) -> int:
 
 
 def equal_width_bin(
-    score: NDArray[np.float64], n_bins: int, edges: Edges = "right"
+    score: NDArray[np.float64], n_bins: int, edges: Edges = "right", rules: Rules | None = None
 ) -> NDArray[np.int64]:
     """Return the equal-width bin of raw scores, with edges k / n_bins by division.
 
     Parameters
     ----------
-    score : float64 (n,), in [0, 1]
+    score : float64 (..., n), in [0, 1]
     n_bins : int, at least 1
     edges : as in `Grid.bins`
+    rules : as in `Grid.locate`
 
     Returns
     -------
     int64 (n,), in [0, n_bins).
     """
-    score = with_float32_edges(score, n_bins)
+    score = on_edges(score, n_bins, rules)
     k = np.floor(score * n_bins)
     k -= k / n_bins > score
     k += (k + 1) / n_bins <= score
     if edges == "right":
         k -= k / n_bins == score
     return np.clip(k, 0, n_bins - 1).astype(np.int64)
-
-
-def with_float32_edges(score: NDArray[np.float64], n_bins: int) -> NDArray[np.float64]:
-    """Return scores, with the edge k / n_bins instead of the float32 nearest to it.
-
-    Only the position of a score is taken from the result; sums are of the score itself.
-
-    Examples
-    --------
-    >>> with_float32_edges(np.array([np.float32(0.3), 0.3 + 1e-9], np.float64), 10).tolist()
-    [0.3, 0.300000001]
-    """
-    nearest = np.rint(score * n_bins)
-    near = np.abs(score * n_bins - nearest) <= nearest * FLOAT32_ROUNDING
-    if not near.any():
-        return score
-    edge = nearest / n_bins
-    on_edge = near & (edge.astype(np.float32).astype(np.float64) == score)
-    return np.where(on_edge, edge, score)
 
 
 def derived_bin(score: NDArray[np.float64], n_bins: int) -> NDArray[np.int64]:

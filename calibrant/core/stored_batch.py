@@ -67,7 +67,7 @@ class StoredBatch(HashedBatch):
         """Return a batch with its hashes and these batch numbers."""
         return cls(
             batch.task, batch.scores, batch.is_logits, batch.ratings, batch.weights, cases=batch.cases, delays=batch.delays,
-            hashes=batch.prediction_hash, unit_hashes=batch.unit_hash, source=batch.unit_source, parts=parts,
+            edge_rules=batch.edge_rules, hashes=batch.prediction_hash, unit_hashes=batch.unit_hash, source=batch.unit_source, parts=parts,
         )  # fmt: skip
 
     @property

@@ -238,7 +238,13 @@ class View(HistogramView):
             places, cells = self._stored_cells(scope)
             return cells, self.spec.grid_for(scope).bins(bins, edges)[places]
         cells = self.cells_of(scope)
-        return cells, equal_width_bin(cells.lower, bins, edges)
+        return cells, equal_width_bin(cells.lower, bins, edges, self._edge_rule)
+
+    @property
+    def _edge_rule(self) -> NDArray[np.uint8] | None:
+        """Rule by which scores of rows are on an edge of bins: a caller's rows have one."""
+        rules = None if self.batch_sums is None else self.batch_sums.batch.edge_rules
+        return None if rules is None else rules[:1]
 
     def cells_of(self, scope: str) -> Cells:
         """Return non-empty cells of a scope under the policy.

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.extras import pip_install
 from calibrant.input.arrow_column import Bools, Column, Lists
+from calibrant.input.narrow_types import of_tensor, widened
 
 _NUMBERS = {
     "c": "i1", "C": "u1", "s": "i2", "S": "u2", "i": "i4", "I": "u4", "l": "i8", "L": "u8", "e": "f2", "f": "f4", "g": "f8",
 }  # fmt: skip
 _TIME_UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
-# Types of ml_dtypes, whose kind is not that of numbers.
-_WIDENED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 _WIDEST_VIEW = 12  # longer texts of a view are in a buffer of their own
 
 
@@ -49,11 +48,11 @@ def plain(name: str, value: Any) -> Any:
         nanoarrow is not installed.
     """
     if isinstance(value, np.ndarray):
-        return value.astype(np.float64) if value.dtype.name in _WIDENED else value
+        return widened(value)
     if isinstance(value, list | Column):
         return value
     if hasattr(value, "detach"):
-        return _of_tensor(value)
+        return of_tensor(value)
     if hasattr(value, "__array__"):
         dtypes: Any = getattr(value, "dtypes", None)  # of a frame, one for each column
         types = list(dtypes) if hasattr(dtypes, "__iter__") else [getattr(value, "dtype", None)]
@@ -70,13 +69,6 @@ def _as_list_or_array(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return list(value)
     return plain("", np.asarray(value)) if hasattr(value, "__array__") else value
-
-
-def _of_tensor(tensor: Any) -> NDArray[Any]:
-    """Return a tensor of torch, from any device and with or without gradients."""
-    plain_tensor = tensor.detach().cpu()
-    is_narrow = "bfloat16" in str(plain_tensor.dtype)
-    return np.asarray(plain_tensor.float() if is_narrow else plain_tensor)
 
 
 def read_column(name: str, value: Any) -> Column:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.edge_rules import rules_of
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow import plain
 from calibrant.input.arrow_column import Column, Lists
@@ -67,6 +68,7 @@ class ParsedColumns:
     weights: NDArray[np.float64] | None = None
     event_times: NDArray[np.int64] | None = None
     slices: dict[str, NDArray[Any]] | None = None
+    edge_rules: NDArray[np.uint8] | None = None
     texts: dict[str, NDArray[Any]] = field(default_factory=dict)
     notes: InputNotes = NO_NOTES
 
@@ -117,6 +119,7 @@ class InputColumns:
             scores=scores.rows,
             is_logits=scores.is_logits,
             ratings=ratings.read(n, labels),
+            edge_rules=rules_of(n, scores.edge_rule),
         )
         taken.notes = InputNotes(
             scores.n_adjusted, scores.n_normalised, scores.largest_deviation, ratings.warnings

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.edge_rules import FLOAT32, rule_of_type
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input import advice
+from calibrant.input.narrow_types import type_name
 from calibrant.input.row_sums import SUM_EXACT, SUM_LENIENT, tolerance_of
 from calibrant.input.value_checks import (
     ViolationCollector,
@@ -51,12 +53,14 @@ class ParsedScores:
     rows : float64 (n, n_classes), probabilities that sum to 1, or logits
     is_logits : whether rows are logits
     is_flat : whether one number per row was sent
+    edge_rule : by which scores are on an edge (`core.edge_rules`)
     n_adjusted, n_normalised, largest_deviation : as in `InputNotes`
     """
 
     rows: Floats
     is_logits: bool
     is_flat: bool
+    edge_rule: int = FLOAT32
     n_adjusted: int = 0
     n_normalised: int = 0
     largest_deviation: float = 0.0
@@ -77,7 +81,8 @@ class ScoreColumn:
         self, kind: str, column: Any, violations: ViolationCollector, normalize: bool = False
     ) -> None:
         self.kind, self.violations, self.normalize = kind, violations, normalize
-        self.column = column
+        self.edge_rule = rule_of_type(type_name(column))
+        self.column = np.asarray(column) if isinstance(column, np.ndarray) else column
         if normalize and kind == "logits":
             detail = "Received normalize with logits, whose softmax has the sum 1; remove it."
             raise CalibrationInputError.at("/normalize", "not_taken", detail)
@@ -90,7 +95,12 @@ class ScoreColumn:
             raise CalibrationInputError.at(f"/{self.kind}", "empty", detail)
         is_flat = raw.shape[1] == 1
         self._check_width(2 if is_flat else raw.shape[1], n_classes, is_flat)
-        parsed = ParsedScores(raw, self.kind == "logits", is_flat)
+        parsed = ParsedScores(
+            raw,
+            self.kind == "logits",
+            is_flat,
+            FLOAT32 if self.kind == "logits" else self.edge_rule,
+        )
         if parsed.is_logits:
             self._bound_logits(parsed)
         else:

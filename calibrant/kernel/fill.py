@@ -132,6 +132,7 @@ def _arrays(batch: Batch, hashes: NDArray[np.uint64] | None, with_cases: bool) -
         batch.unit_hash if hashes is None or has_units else hashes,
         batch.unit_key if has_units else None,
         case_hashes(batch) if with_cases and batch.cases is not None else None,
+        None if batch.edge_rules is None else batch.edge_rules.astype(np.int64),
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 VARIABLE = "CALIBRANT_KERNEL"
 OFF, BASELINE = "off", "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
-ABI = 13
+ABI = 14
 NAME = "libcalibrant_kernel" + (".dylib" if sys.platform == "darwin" else ".so")
 PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))
 

@@ -72,7 +72,13 @@ class Shape(ctypes.Structure):
 POINTERS = {
     **{"scores": "d", "probabilities": "d"},
     **{"rating_row": "i", "rating_class": "i", "rating_count": "i", "weights": "d"},
-    **{"prediction_hash": "u", "unit_hash": "u", "unit_key": "u", "case_hash": "u"},
+    **{
+        "prediction_hash": "u",
+        "unit_hash": "u",
+        "unit_key": "u",
+        "case_hash": "u",
+        "edge_rules": "i",
+    },
 }
 
 

@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -139,6 +140,28 @@ def batches(draw: st.DrawFn, n_classes: int, task: str) -> Batch:
             f"{named}-{i}" for i in (range(n) if named == "ids" else rng.integers(0, 1 + n // 3, n))
         ]
     return Batch.from_columns(columns, task=task, n_classes=n_classes).batch
+
+
+@needs_kernel
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+@pytest.mark.parametrize("cells", [1200, 3600])
+def test_rows_of_every_rule_of_edges(task: str, cells: int) -> None:
+    rng = np.random.default_rng(5)
+    first = rng.integers(0, 3601, 3000) / 3600
+    narrow = [first, first.astype(np.float32), first.astype(np.float16), rng.permutation(first)]
+    score = np.choose(rng.integers(0, 4, 3000), narrow).astype(np.float64)
+    columns = {
+        "probabilities": np.column_stack([1.0 - score, score]),
+        "labels": rng.integers(0, 2, 3000),
+    }
+    batch = Batch.from_columns(columns, task=task, n_classes=2).batch
+    ruled = replace(batch, edge_rules=rng.integers(0, 4, 3000).astype(np.uint8))
+    spec = PaneSpec(task, 2, grid=cells)
+    assert_equal_panes(filled(spec, ruled), by_numpy(spec, ruled))
+    assert not np.array_equal(
+        filled(spec, ruled)["top_label"].blocks["cells"].counts,
+        filled(spec, batch)["top_label"].blocks["cells"].counts,
+    )
 
 
 @needs_kernel

@@ -37,6 +37,7 @@ COLUMNS = [
     "source",
     "named",
     "delays",
+    "edge_rules",
     "hashes",
     "unit_hashes",
     "cases",
@@ -239,7 +240,7 @@ def test_an_entry_is_left_out_by_joining_the_group_without_it():
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda d: d[:5], lambda d: b"\x09" + d[1:], lambda d: d[:-20], lambda d: b""]
+    "damage", [lambda d: d[:5], lambda d: b"\x21" + d[1:], lambda d: d[:-20], lambda d: b""]
 )
 def test_damaged_records_are_errors(damage):
     stream = Stream(1)

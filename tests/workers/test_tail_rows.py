@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 
 from calibrant import Batch, Pane
+from calibrant.core.edge_rules import EXACT
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant_server.workers.ingest.tail_rows import COLUMNS, TailRows
 from tests.calibrant.data import random_batch, shapes
 from tests.calibrant.panes import FEW, SPECS, assert_same, every_spec, pane_of
 
-GOLDEN = Path(__file__).parent / "golden" / "rows-1.bin"
+GOLDEN = Path(__file__).parent / "golden"
 SLICES = ["A", "B", "B", "C"]
 
 
@@ -175,7 +176,15 @@ def golden_rows():
 
 
 def test_rows_of_format_1_are_read_forever():
-    assert_equal_rows(TailRows.unpack(GOLDEN.read_bytes()), golden_rows())
+    """They were filled when a score was on an edge only if it was equal to it."""
+    expected = replace(golden_rows(), edge_rules=np.full(7, EXACT, np.uint8))
+    data = (GOLDEN / "rows-1.bin").read_bytes()
+    assert_equal_rows(TailRows.unpack(data), expected)
+
+
+def test_rows_of_format_2_are_read_forever():
+    expected = replace(golden_rows(), edge_rules=np.array([0, 1, 2, 3, 0, 1, 2], np.uint8))
+    assert_equal_rows(TailRows.unpack((GOLDEN / "rows-2.bin").read_bytes()), expected)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +213,6 @@ def test_damaged_columns_are_rejected(change):
 def test_other_bytes_and_newer_formats_are_rejected():
     data = golden_rows().pack()
     arrays, about = unpack(data)
-    for other in (b"", b"no rows", data[:-1], pack(arrays, about | {"rows": 2}), pack(arrays, {})):
+    for other in (b"", b"no rows", data[:-1], pack(arrays, about | {"rows": 3}), pack(arrays, {})):
         with pytest.raises(PackingError):
             TailRows.unpack(other)

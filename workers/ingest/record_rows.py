@@ -46,6 +46,7 @@ def rows_of_records(
         np.fromiter(map(_source, called), np.int64, n),
         np.ones(n, np.bool_),
         np.where(delays < 0, UNKNOWN, delays),
+        predictions.edge_rules,
         hashes,
         _unit_hashes(called, hashes),
         np.array([*(each.case for each in called), None], dtype=object)[:-1],

@@ -83,7 +83,15 @@ def _of_units(rows: TailRows, own: U64) -> U64:
 def _content(rows: TailRows) -> U64:
     """Hash everything of a row but its sign and batch."""
     numbers = np.column_stack(
-        [rows.scores, rows.weights, rows.logits, rows.source, rows.named, rows.delays]
+        [
+            rows.scores,
+            rows.weights,
+            rows.logits,
+            rows.source,
+            rows.named,
+            rows.delays,
+            rows.edge_rules,
+        ]
     ).astype(np.float64)
     state = mix(mix(hash_rows(numbers) ^ rows.hashes) ^ rows.unit_hashes)
     ratings = rows.ratings

@@ -1,4 +1,4 @@
-"""Packed rows of a tail (format 1), exactly as they were filled.
+"""Packed rows of a tail (format 2), exactly as they were filled.
 
 A column with one value for all rows is stored once. Scores that are float32, or float32 divided by the sum of their row
 (`float32.py`), take four bytes each. Hashes of predictions without id are computed again from the row. Units take the
@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import TASKS, Batch, Ratings
 from calibrant.core.documents import Columns, Header
+from calibrant.core.edge_rules import EXACT, N_RULES
 from calibrant.core.float32 import Narrowed, pack_scores, unpack_scores
 from calibrant.core.packing import PackingError, pack, unpack
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.tail_rows import TailRows
 
-FORMAT = 1
+FORMAT = 2
+# Rows of format 1 were filled when only a score equal to an edge was on it.
+_FIRST_FORMAT = 1
 _INVALID = "Received rows with invalid columns."
 # Columns with one value for all rows are written as that value: name, type of an array in memory.
 PLAIN: dict[str, type] = {
@@ -31,6 +34,7 @@ PLAIN: dict[str, type] = {
     "source": np.int64,
     "named": np.bool_,
     "delays": np.int64,
+    "edge_rules": np.uint8,
 }
 
 
@@ -70,14 +74,21 @@ def unpack_rows(data: bytes) -> tuple[Columns, Narrowed]:
         Damaged, or of another format.
     """
     arrays, about = unpack(data)
-    if about.get("rows") != FORMAT:
+    if about.get("rows") not in (_FIRST_FORMAT, FORMAT):
         raise PackingError(
-            f"Received rows of format {about.get('rows')}; this version reads {FORMAT}."
+            f"Received rows of format {about.get('rows')}; this version reads up to {FORMAT}."
         )
     try:
-        return _columns(arrays, about)
+        return _columns(arrays, as_present(about))
     except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         raise PackingError(f"not packed rows: {error!r}") from error
+
+
+def as_present(about: Header) -> Header:
+    """Return the header of rows with what their format left out."""
+    if about.get("rows") != _FIRST_FORMAT:
+        return about
+    return {**about, "rows": FORMAT, "same": {**about["same"], "edge_rules": EXACT}}
 
 
 def _columns(arrays: dict[str, NDArray[Any]], about: Header) -> tuple[Columns, Narrowed]:
@@ -137,6 +148,7 @@ def check_columns(columns: Columns, task: str) -> None:
         and bool((np.diff(place) > 0).all())
         and bool((np.abs(columns["sign"]) == 1).all())
         and bool(((columns["source"] >= 0) & (columns["source"] < 4)).all())
+        and bool((columns["edge_rules"] < N_RULES).all())
         and bool(np.isfinite(columns["weights"]).all() and np.isfinite(scores).all())
     )
     if not is_sound:

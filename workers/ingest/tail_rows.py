@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Columns
+from calibrant.core.edge_rules import known_rules, stated_rules
 from calibrant.core.float32 import Narrowed, narrow_scores
 from calibrant.core.hashing import U64
 from calibrant.core.pane import Pane
@@ -41,6 +42,7 @@ COLUMNS = (
     "source",
     "named",
     "delays",
+    "edge_rules",
     "hashes",
     "unit_hashes",
 )
@@ -64,6 +66,7 @@ class TailRows:
     source : int64 (n,), place in `SOURCES`
     named : bool (n,); the prediction hash is of an id, not of the row
     delays : int64 (n,), of the first label (`calibrant.accumulators.delays`)
+    edge_rules : uint8 (n,), by which scores are on an edge of bins (`calibrant.core.edge_rules`)
     hashes, unit_hashes : uint64 (n,)
     cases : object (n,) of str or None
     slices : key to object (n,) of str, None where a row has no value
@@ -79,6 +82,7 @@ class TailRows:
     source: Ints
     named: Mask
     delays: Ints
+    edge_rules: NDArray[np.uint8]
     hashes: U64
     unit_hashes: U64
     cases: NDArray[Any]
@@ -102,6 +106,7 @@ class TailRows:
             np.full(n, SOURCES.index(batch.unit_source)),
             np.full(n, batch.ids is not None),
             np.full(n, UNKNOWN) if batch.delays is None else batch.delays,
+            known_rules(batch.edge_rules, n),
             batch.prediction_hash,
             batch.unit_hash,
             np.full(n, None, dtype=object) if batch.cases is None else batch.cases,
@@ -287,6 +292,7 @@ class TailRows:
             self.task, self.scores, is_logits, self.ratings,
             None if (self.weights == 1.0).all() else self.weights,
             cases=cases, delays=None if (self.delays == UNKNOWN).all() else self.delays,
+            edge_rules=stated_rules(self.edge_rules),
             hashes=self.hashes, unit_hashes=self.unit_hashes, source=source, parts=self.part,
         )  # fmt: skip
 

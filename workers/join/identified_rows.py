@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Batch, Ratings
+from calibrant.core.edge_rules import stated_rules
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.join.predictions import Names, Predictions
 from calibrant_server.workers.join.ragged import Ints
@@ -105,6 +106,7 @@ class IdentifiedRows:
             weights=np.where(is_weighted, weights, 1.0) if is_weighted.any() else None,
             ids=np.array(self.ids, dtype=object),
             delays=np.where(delays < 0, UNKNOWN, delays),
+            edge_rules=stated_rules(self.predictions.edge_rules),
             units=units,
             cases=cases,
         )

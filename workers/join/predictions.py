@@ -24,10 +24,12 @@ from calibrant_server.workers.join.record_format import (
     NUMBER,
     PLAIN,
     PREDICTION,
+    RULE_FLAG_BIT,
     SLICED,
     UNIT,
     WEIGHTED,
     RecordError,
+    with_rules,
 )
 
 Mask = NDArray[np.bool_]
@@ -62,7 +64,7 @@ class Predictions:
     ----------
     data : uint8, bytes of many records
     start, n_bytes : int64 (n,), where each prediction is
-    flags : int64 (n,), of a record's head
+    flags : int64 (n,), of a record's head, with the rule of edges above them
     is_divided : bool (n,); the scores are followed by their sum
     is_long : bool (n,); the lengths of its names have two bytes
     n_scores, n_slices : int64 (n,)
@@ -98,7 +100,9 @@ class Predictions:
             data,
             start,
             end - start,
-            heads["flags"].astype(np.int64) & _DESCRIBED,
+            with_rules(
+                heads["flags"].astype(np.int64) & _DESCRIBED, heads["format"].astype(np.int64)
+            ),
             _differs(heads, DIVIDED),
             _differs(heads, LONG_NAMES),
             heads["n_scores"].astype(np.int64),
@@ -138,6 +142,11 @@ class Predictions:
     def is_narrow(self) -> Mask:
         """Which scores take four bytes."""
         return (self.flags & NARROW).astype(np.bool_)
+
+    @property
+    def edge_rules(self) -> NDArray[np.uint8]:
+        """Rules by which scores are on an edge of bins (`calibrant.core.edge_rules`)."""
+        return (self.flags >> RULE_FLAG_BIT).astype(np.uint8)
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:

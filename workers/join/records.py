@@ -29,6 +29,7 @@ from calibrant_server.workers.join.record_format import (
     PREDICTED,
     RATING,
     RecordError,
+    rules_in_format,
 )
 
 Mask = NDArray[np.bool_]
@@ -186,8 +187,9 @@ class Records:
         own = np.flatnonzero(self.has_prediction)
         predictions, some = self.predictions, self.prediction[own]
         form = DIVIDED * predictions.is_divided[some] + LONG_NAMES * predictions.is_long[some]
+        form |= rules_in_format(predictions.flags[some])
         heads["format"][own] += form.astype(np.uint8)
-        heads["flags"][own] |= (predictions.flags[some] | PREDICTED).astype(np.uint8)
+        heads["flags"][own] |= (predictions.flags[some] & 255 | PREDICTED).astype(np.uint8)
         heads["n_scores"][own] = predictions.n_scores[some]
         heads["n_slices"][own] = predictions.n_slices[some]
         return heads

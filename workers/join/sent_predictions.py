@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
+from calibrant.core.edge_rules import known_rules
 from calibrant.core.float32 import narrow_scores
 from calibrant.kernel.digests import digests_of
 from calibrant_server.workers.join.predictions import Predictions
@@ -18,6 +19,7 @@ from calibrant_server.workers.join.record_format import (
     NARROW,
     NUMBER,
     PREDICTION,
+    RULE_FLAG_BIT,
     SLICED,
     UNIT,
     WEIGHTED,
@@ -45,7 +47,7 @@ def sent_predictions(batch: Batch, received_ms: int, sent: Batch | None = None) 
         data,
         starts_of(n_bytes),
         n_bytes,
-        _flags(batch) | flags | np.where(fits, NARROW, 0),
+        _flags(batch) | flags | np.where(fits, NARROW, 0) | _rules(batch),
         is_divided,
         is_long,
         np.full(n, n_scores),
@@ -60,6 +62,10 @@ def sent_predictions(batch: Batch, received_ms: int, sent: Batch | None = None) 
 
 def _flags(batch: Batch) -> int:
     return (LOGITS if batch.is_logits else 0) | (0 if batch.weights is None else WEIGHTED)
+
+
+def _rules(batch: Batch) -> Ints:
+    return known_rules(batch.edge_rules, batch.n).astype(np.int64) << RULE_FLAG_BIT
 
 
 def _put_numbers(

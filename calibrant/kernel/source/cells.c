@@ -56,7 +56,7 @@ static void add_hits(Table *table, int64_t place, double weight, const Hits *hit
 static void fill_one_table(Workspace *workspace, Table *table, const Row *row, double score, const Hits *hits)
 {
     CellRow columns = cell_row(row);
-    int64_t place = locate(&workspace->model.top_grid, score);
+    int64_t place = locate(&workspace->model.top_grid, score, row->edge_rule);
     add_score(table, place, &columns, score);
     add_hits(table, place, row->weight, hits);
 }

@@ -54,7 +54,7 @@ static void locate_classes(Workspace *workspace, int lane)
     const int64_t size = n_positions(&model->class_grid);
     int32_t *position = positions_of(workspace, lane);
     for (int64_t k = 0; k < model->n_classes; k++) {
-        position[k] = (int32_t)locate(&model->class_grid, row->probabilities[k]);
+        position[k] = (int32_t)locate(&model->class_grid, row->probabilities[k], row->edge_rule);
         if (is_wanted(cells) && model->slot_of_class[k] >= 0)
             load_record(cells, model->slot_of_class[k] * size + position[k]);
         if (is_wanted(replicates))
@@ -148,6 +148,11 @@ static Unit count_unit(const Workspace *workspace, const Batch *batch, const Uni
     return unit;
 }
 
+static enum edge_rule rule_of(const Batch *batch, int64_t row)
+{
+    return batch->edge_rules ? (enum edge_rule)batch->edge_rules[row] : RULE_FLOAT32;
+}
+
 static Row start_row(const Workspace *workspace, const Batch *batch, const Unit *unit, int64_t index)
 {
     int64_t first = workspace->first_entry[index], last = workspace->first_entry[index + 1];
@@ -155,6 +160,7 @@ static Row start_row(const Workspace *workspace, const Batch *batch, const Unit 
     row.rated = batch->rating_class + first;
     row.ratings = batch->rating_count + first;
     row.probabilities = batch->probabilities + index * workspace->model.n_classes;
+    row.edge_rule = rule_of(batch, index);
     row.weight = batch->weights ? batch->weights[index] : 1.0;
     for (int64_t i = 0; i < row.n_rated; i++)
         row.n_ratings += (double)row.ratings[i];
@@ -168,7 +174,7 @@ static void fill_unit(Workspace *workspace, Batch *batch, const UnitRow *rows, i
         add_unit_to_digest(workspace, batch, rows, n);
     for (int64_t i = 0; i < n; i++) {
         if (is_wanted(&workspace->tables[UNITS_BINS]))
-            fill_occupancy(workspace, batch->probabilities + rows[i].row * workspace->model.n_classes, unit.n_rows);
+            fill_occupancy(workspace, batch->probabilities + rows[i].row * workspace->model.n_classes, unit.n_rows, rule_of(batch, rows[i].row));
         if (!is_labelled(workspace, rows[i].row))
             continue;
         Row *row = &workspace->tile.rows[workspace->tile.n++];

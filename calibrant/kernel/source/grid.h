@@ -55,19 +55,61 @@ static inline double exact_floor(double score, double cells)
     return k + ((k + 1.0) / cells <= score);
 }
 
-/* The edge whose nearest float32 the score is, or the score. */
-static inline double with_float32_edges(double score, double cells)
+/* A score in (0, 1] rounded to the type of a rule: to float16, or by way of float32 to bfloat16; ties to even. */
+static inline double rounded_to(double value, enum edge_rule rule)
+{
+    const int dropped = rule == RULE_FLOAT16 ? 42 : 45;
+    const double wide = rule == RULE_FLOAT16 ? value : (double)(float)value;
+    uint64_t bits;
+    memcpy(&bits, &wide, sizeof bits);
+    bits += (1ull << (dropped - 1)) - 1 + (bits >> dropped & 1);
+    bits &= ~0ull << dropped;
+    double found;
+    memcpy(&found, &bits, sizeof found);
+    return found;
+}
+
+static inline int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The edge that a score of 16 bits is rounded from, or the score; of several edges that of the fewest bins. */
+static inline double with_typed_edges(double score, double cells, enum edge_rule rule)
+{
+    const double reach = score * (rule == RULE_FLOAT16 ? 0x1p-11 : 0x1p-8);
+    int64_t last = (int64_t)floor((score + reach) * cells), most = 0;
+    double found = score;
+    for (int64_t k = (int64_t)ceil((score - reach) * cells); k <= last; k++) {
+        int64_t common = common_divisor(k, (int64_t)cells);
+        if (k > 0 && common > most && rounded_to((double)k / cells, rule) == score) {
+            most = common;
+            found = (double)k / cells;
+        }
+    }
+    return found;
+}
+
+/* The edge that a score counts as on, or the score; `calibrant/core/edge_rules.py`. */
+static inline double with_edges(double score, double cells, enum edge_rule rule)
 {
     const double scaled = score * cells, whole = rint(scaled);
+    if (rule == RULE_EXACT)
+        return score;
     if (fabs(whole - scaled) <= whole * FLOAT32_ROUNDING && (double)(float)(whole / cells) == score)
         return whole / cells;
-    return score;
+    return rule == RULE_FLOAT32 ? score : with_typed_edges(score, cells, rule);
 }
 
 /* Position of a score in [0, 1]. */
-static inline int64_t locate(const Grid *grid, double given)
+static inline int64_t locate(const Grid *grid, double given, enum edge_rule rule)
 {
-    const double cells = (double)grid->cells, score = with_float32_edges(given, cells), scaled = score * cells;
+    const double cells = (double)grid->cells, score = with_edges(given, cells, rule), scaled = score * cells;
     int is_near = scaled > 0.5 && is_near_whole(scaled);
     if (scaled > cells - 1.5 && score >= (cells - 1.0) / cells)
         return locate_last(grid, score);
@@ -80,9 +122,9 @@ static inline int64_t locate(const Grid *grid, double given)
 }
 
 /* Bin of a score in [0, 1]; a score on an edge is in the bin below. */
-static inline int64_t equal_width_bin(double given, int64_t n_bins)
+static inline int64_t equal_width_bin(double given, int64_t n_bins, enum edge_rule rule)
 {
-    const double bins = (double)n_bins, score = with_float32_edges(given, bins), scaled = score * bins;
+    const double bins = (double)n_bins, score = with_edges(given, bins, rule), scaled = score * bins;
     double k = floor(scaled);
     if (is_near_whole(scaled)) {
         k = exact_floor(score, bins);

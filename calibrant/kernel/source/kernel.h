@@ -12,12 +12,15 @@
 #include <stdint.h>
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 13
+#define KERNEL_ABI 14
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
 #define N_BETAS 21
 #define N_CONCENTRATIONS 21
+
+/* When a score counts as on an edge; `calibrant/core/edge_rules.py`. */
+enum edge_rule { RULE_EXACT, RULE_FLOAT32, RULE_FLOAT16, RULE_BFLOAT16 };
 
 enum policy { POOLED, MEAN, MAJORITY, SINGLE };
 
@@ -81,6 +84,7 @@ typedef struct {
     const double *weights;
     uint64_t *prediction_hash; /* written where `hashes_rows` */
     const uint64_t *unit_hash, *unit_key, *case_hash;
+    const int64_t *edge_rules; /* NULL for RULE_FLOAT32 */
     int64_t hashes_rows, needs_digest;
     uint64_t digest[2]; /* written: high and low half of the content digest */
 } Batch;

@@ -18,9 +18,11 @@ enum {
     N_LABEL_COLUMNS
 };
 
-static int64_t label_position(const Model *model, double score, int64_t class_position)
+static int64_t label_position(const Model *model, const Row *row, int64_t k, int64_t class_position)
 {
-    return model->label_position ? model->label_position[class_position] : locate(&model->label_grid, score);
+    if (model->label_position)
+        return model->label_position[class_position];
+    return locate(&model->label_grid, row->probabilities[k], row->edge_rule);
 }
 
 static void fill_label_bins(Workspace *workspace, const Row *row, const int32_t *position)
@@ -33,7 +35,7 @@ static void fill_label_bins(Workspace *workspace, const Row *row, const int32_t 
     const double weighted_ratings = w * row->n_ratings;
     for (int64_t k = 0; k < model->n_classes; k++) {
         double p = row->probabilities[k];
-        double *record = record_at(table, k * size + label_position(model, p, position[k]));
+        double *record = record_at(table, k * size + label_position(model, row, k, position[k]));
         record[LABEL_PREDICTIONS] += 1.0;
         record[LABEL_RATINGS_SQUARED] += weighted_ratings * weighted_ratings;
         record[LABEL_RESIDUAL] -= square * p;
@@ -48,7 +50,7 @@ static void fill_label_bins(Workspace *workspace, const Row *row, const int32_t 
     for (int64_t i = 0; i < row->n_rated; i++) {
         int64_t k = row->rated[i];
         double p = row->probabilities[k], ratings = (double)row->ratings[i], share = ratings / row->n_ratings;
-        double *record = record_at(table, k * size + label_position(model, p, position[k]));
+        double *record = record_at(table, k * size + label_position(model, row, k, position[k]));
         record[LABEL_CORRECT_RATINGS_SQUARED] += ratings_squared * share;
         record[LABEL_CORRECT_SQUARED_RATINGS_SQUARED] += square * (ratings * ratings);
         record[LABEL_RESIDUAL] += square * share;

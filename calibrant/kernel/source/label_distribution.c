@@ -171,5 +171,5 @@ static void fill_label_distribution(Workspace *workspace, const Row *row)
     }
     double scaled = (gap / workspace->model.log_n_classes + 1.0) / 2.0;
     add_to_histogram(&workspace->tables[LABEL_DISTRIBUTION_ENTROPY_GAP], derived_bin(scaled, HISTOGRAM_BINS), w);
-    add_to_histogram(&workspace->tables[LABEL_DISTRIBUTION_DISTANCE], equal_width_bin(distance, HISTOGRAM_BINS), w);
+    add_to_histogram(&workspace->tables[LABEL_DISTRIBUTION_DISTANCE], equal_width_bin(distance, HISTOGRAM_BINS, derived_rule(row)), w);
 }

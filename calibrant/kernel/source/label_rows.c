@@ -61,11 +61,11 @@ static void fill_disagreement(Workspace *workspace, const Row *row, const LabelR
         return;
     /* A row may miss a sum of one by 1e-9; only its cell is bounded. */
     double score = own->predicted < 0.0 ? 0.0 : own->predicted > 1.0 ? 1.0 : own->predicted;
-    double *cell = record_at(&workspace->tables[DISAGREEMENT_CELLS], locate(&workspace->model.disagreement_grid, score));
+    double *cell = record_at(&workspace->tables[DISAGREEMENT_CELLS], locate(&workspace->model.disagreement_grid, score, derived_rule(row)));
     cell[0] += 1.0;
     add_moments(cell + 1, own, row->weight);
     add_moments(cell + 1 + N_MOMENTS, own, row->weight * row->n_ratings);
-    int64_t bin = row->replicate * DISAGREEMENT_BINS + equal_width_bin(score, DISAGREEMENT_BINS);
+    int64_t bin = row->replicate * DISAGREEMENT_BINS + equal_width_bin(score, DISAGREEMENT_BINS, derived_rule(row));
     double *replicate = record_at(&workspace->tables[DISAGREEMENT_REPLICATES], bin);
     replicate[0] += 1.0;
     replicate[1 + MOMENT_WEIGHT] += row->weight;

@@ -32,7 +32,7 @@ static void add_table_hits(Table *table, int64_t place, const Row *row, const Hi
 static void fill_replicate_tables(Workspace *workspace, const Row *row)
 {
     Table *table = &workspace->tables[REPLICATES_TABLES];
-    int64_t place = row->replicate * SCORE_BINS + equal_width_bin(row->score, SCORE_BINS);
+    int64_t place = row->replicate * SCORE_BINS + equal_width_bin(row->score, SCORE_BINS, row->edge_rule);
     add_table_score(table, place, row, row->score);
     add_table_hits(table, place, row, &row->score_hits);
 }
@@ -40,7 +40,7 @@ static void fill_replicate_tables(Workspace *workspace, const Row *row)
 static int64_t class_place(const Workspace *workspace, const Row *row, int64_t k, const int32_t *position)
 {
     const Model *model = &workspace->model;
-    int64_t bin = model->class_bin ? model->class_bin[position[k]] : equal_width_bin(row->probabilities[k], CLASS_BINS);
+    int64_t bin = model->class_bin ? model->class_bin[position[k]] : equal_width_bin(row->probabilities[k], CLASS_BINS, row->edge_rule);
     return (row->replicate * model->n_classes + k) * CLASS_BINS + bin;
 }
 
@@ -96,7 +96,7 @@ static void fill_unit_products(Workspace *workspace, const Row *row, const int32
 {
     const int n_pairs = CLASS_BINS * (CLASS_BINS + 1) / 2;
     Table *scores = &workspace->tables[REPLICATES_UNIT_PRODUCTS], *classes = &workspace->tables[REPLICATES_CLASS_UNIT_PRODUCTS];
-    int64_t n_classes = is_wanted(classes) ? workspace->model.n_classes : 0, bin = equal_width_bin(row->score, SCORE_BINS);
+    int64_t n_classes = is_wanted(classes) ? workspace->model.n_classes : 0, bin = equal_width_bin(row->score, SCORE_BINS, row->edge_rule);
     if (has_units)
         add_to_unit_bin(&workspace->unit_bins[bin], row);
     else

@@ -22,6 +22,7 @@ typedef struct {
     double weight, n_ratings;
     double unit_size, unit_ratings; /* of the row's unit in the batch: labelled rows, and their ratings */
     int ends_unit, is_tied;
+    enum edge_rule edge_rule;
     int64_t replicate, majority, single, top_class;
     const double *probabilities; /* (n_classes,) */
     double confidence, score;
@@ -41,6 +42,12 @@ typedef struct {
     LaneMask *is_possible;  /* probability is positive */
     Lanes *log_probability; /* 0 where the probability is 0 */
 } Tile;
+
+/* The rule of numbers that are computed from a row's scores: these have no 16 bits. */
+static inline enum edge_rule derived_rule(const Row *row)
+{
+    return row->edge_rule < RULE_FLOAT32 ? row->edge_rule : RULE_FLOAT32;
+}
 
 /* Ratings of a class under each policy. */
 static inline Hits hits_of(const Row *row, int64_t class_index, double ratings)

@@ -150,7 +150,7 @@ static void add_tables(Workspace *workspace, const Lanes score[N_BETAS])
         const Lanes by_score[] = {{0.0, 0.0, 0.0, pooled}, {w, 0.0, 0.0, 0.0}};
         for (int step = 0; step < N_BETAS; step++) {
             double own = score[step][lane];
-            int64_t bin = step == N_BETAS / 2 ? equal_width_bin(own, TABLE_BINS) : derived_bin(own, TABLE_BINS);
+            int64_t bin = step == N_BETAS / 2 ? equal_width_bin(own, TABLE_BINS, row->edge_rule) : derived_bin(own, TABLE_BINS);
             double *record = record_at(table, step * TABLE_BINS + bin);
             Lanes *parts = (Lanes *)record;
             parts[0] += sums[0] + by_score[0] * splat(own);

@@ -22,7 +22,7 @@ static void fill_uncertainty(Workspace *workspace, const Row *row)
     double uncertainty = row->entropy / workspace->model.log_n_classes;
     if (uncertainty > 1.0)
         uncertainty = 1.0;
-    int64_t place = locate(grid, on_edge(uncertainty, grid->cells));
+    int64_t place = locate(grid, on_edge(uncertainty, grid->cells), derived_rule(row));
     double w = row->weight, pooled = w * row->n_ratings, confidence = row->confidence;
     double spread = confidence * (1.0 - confidence) * row->unit_size * (w * w);
     double *record = record_at(&workspace->tables[UNCERTAINTY_CELLS], place);

@@ -20,14 +20,14 @@ enum {
 };
 
 /* Add a row, labelled or not, of a unit of so many rows. */
-static void fill_occupancy(Workspace *workspace, const double *probabilities, double unit_size)
+static void fill_occupancy(Workspace *workspace, const double *probabilities, double unit_size, enum edge_rule rule)
 {
     const Model *model = &workspace->model;
     double score = probabilities[1];
     if (!model->is_binary)
         for (int64_t k = 0; k < model->n_classes; k++)
             score = probabilities[k] > score ? probabilities[k] : score;
-    double *record = record_at(&workspace->tables[UNITS_BINS], equal_width_bin(score, UNIT_BINS));
+    double *record = record_at(&workspace->tables[UNITS_BINS], equal_width_bin(score, UNIT_BINS, rule));
     record[UNIT_PREDICTIONS] += 1.0;
     record[UNIT_OCCUPANCY] += 1.0 / unit_size;
 }
@@ -46,7 +46,7 @@ static void close_unit_bins(Workspace *workspace)
 
 static void fill_units(Workspace *workspace, const Row *row, int has_units)
 {
-    int64_t bin = equal_width_bin(row->score, UNIT_BINS);
+    int64_t bin = equal_width_bin(row->score, UNIT_BINS, row->edge_rule);
     double weight = 1.0 / row->unit_size, pooled = row->n_ratings / row->unit_ratings;
     double *record = record_at(&workspace->tables[UNITS_BINS], bin);
     record[UNIT_LABELLED] += 1.0;

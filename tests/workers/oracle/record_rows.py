@@ -8,6 +8,7 @@ from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Ratings
 from calibrant.core.hashing import hash_names
 from calibrant_server.workers.ingest.tail_rows import SOURCES, TailRows
+from calibrant_server.workers.join.record_format import RULE_FLAG_BIT
 from tests.workers.oracle.retained_prediction import scores_of
 
 
@@ -38,6 +39,7 @@ def tail_rows(records, task, sign, part=0):
         np.array([_source(one) for one in sent]),
         np.ones(n, np.bool_),
         np.array([UNKNOWN if each.delay is None else each.delay for _, each in records]),
+        np.array([one.flags >> RULE_FLAG_BIT for one in sent], np.uint8),
         ids,
         np.array(
             [

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.edge_rules import FLOAT32
 from calibrant.core.float32 import narrow_scores
-from calibrant_server.workers.join.record_format import MAX_SHORT
+from calibrant_server.workers.join.record_format import MAX_SHORT, RULE_FLAG_BIT
 
 # Flags of a record's head that describe its prediction.
 LOGITS, NARROW, WEIGHTED, UNIT, CASE, SLICED = 2, 4, 16, 32, 64, 128
@@ -31,7 +32,7 @@ class Prediction:
     Attributes
     ----------
     packed : time and digest of what was sent, scores, then what else there is (weight, unit, case, slices)
-    flags : of the record's head, for this prediction
+    flags : of the record's head, for this prediction, with the rule of edges above them
     is_divided : the scores are followed by the sum that they are divided by once they are read (`calibrant.core.float32`)
     is_long : the lengths of its names have two bytes
     """
@@ -121,6 +122,7 @@ class PredictionColumns:
     units: Sequence[str | None]
     cases: Sequence[str | None]
     slices: Sequence[Slices]
+    edge_rule: int = FLOAT32
 
     def predictions(self) -> list[Prediction]:
         """Return the rows; scores take four bytes where these restore the same bits."""
@@ -135,7 +137,7 @@ class PredictionColumns:
         found = []
         for i in range(n):
             packed = times[8 * i : 8 * i + 8] + self.sent[i]
-            flags = LOGITS if self.is_logits else 0
+            flags = (LOGITS if self.is_logits else 0) | self.edge_rule << RULE_FLAG_BIT
             if is_narrow[i]:
                 flags |= NARROW
                 packed += narrow_bytes[width * i : width * (i + 1)]

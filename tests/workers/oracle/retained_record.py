@@ -20,6 +20,8 @@ from calibrant_server.workers.join.record_format import (
     MAX_SHORT,
     PLAIN,
     RecordError,
+    rules_in_format,
+    with_rules,
 )
 from tests.workers.oracle.retained_prediction import Prediction
 
@@ -171,8 +173,11 @@ class RetainedRecord:
             head = RECORD_HEAD.pack(number, flags, self.since_s, 0, *numbers, 0, delay)
             return b"".join([head, *unnamed, *ratings])
         head = RECORD_HEAD.pack(
-            number + DIVIDED * one.is_divided + LONG_NAMES * one.is_long,
-            flags | PREDICTED | one.flags,
+            number
+            + DIVIDED * one.is_divided
+            + LONG_NAMES * one.is_long
+            + rules_in_format(one.flags),
+            flags | PREDICTED | one.flags & 255,
             self.since_s,
             one.n_scores,
             *numbers,
@@ -217,7 +222,8 @@ class RetainedRecord:
                 at += length
             prediction = None
             if flags & PREDICTED:
-                shape = (flags & ~(PREDICTED | DELETED), n_scores, bool(form & DIVIDED), n_slices)
+                described = with_rules(flags & ~(PREDICTED | DELETED), number)
+                shape = (described, n_scores, bool(form & DIVIDED), n_slices)
                 prediction = Prediction.unpack(data, at, *shape, bool(form & LONG_NAMES))
             known = delay - 1 if delay else None
             return cls(since_s, prediction, unnamed, ratings, bool(flags & DELETED), known)
