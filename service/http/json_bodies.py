@@ -25,6 +25,7 @@ MAX_QUOTED = 60  # characters of a key in an error
 # Objects as lists, quotes, and nothing else: the form of a document, on which its depth is counted.
 _AS_LISTS = bytes.maketrans(b"{}", b"[]")
 _NO_FORM = bytes(set(range(256)) - set(b'[]{}"'))
+NOT_NUMBERS = re.compile(rb"NaN|-?Infinity")
 _STEPS_AT_ONCE = 1 << 18
 _ESCAPED, _STRING = re.compile(rb"\\."), re.compile(rb'"[^"]*"')
 
@@ -113,7 +114,16 @@ def _loaded(data: bytes, line: int | None = None) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise malformed(str(error), line) from error
+        raise malformed(_reason(data, error), line) from error
+
+
+def _reason(data: bytes, error: orjson.JSONDecodeError) -> str:
+    """Return what is wrong with a text; numbers that JSON does not have are named, with what to send."""
+    found = NOT_NUMBERS.match(data[error.pos : error.pos + 9])
+    if not found:
+        return str(error)
+    name = found[0].decode()
+    return f"JSON has no {name}, send null for a missing value: line {error.lineno} column {error.colno} (char {error.pos})"
 
 
 def malformed(reason: str, line: int | None) -> MalformedBody:

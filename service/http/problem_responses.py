@@ -1,7 +1,6 @@
 """Translation of every exception of a route into one problem document."""
 
 import re
-from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -21,34 +20,18 @@ from calibrant_server.service.http.errors import (
     PathRemoved,
     PathUnknown,
 )
-from calibrant_server.service.http.problem import Problem, escaped
+from calibrant_server.service.http.problem import Problem
+from calibrant_server.service.http.validation_errors import violation_of
 
 PROBLEM_JSON = "application/problem+json"
 CLIENT_LEFT = 499  # as nginx counts requests of clients that disconnect
 LISTED_VIOLATIONS = 100
-
-KEY_ITSELF = "[key]"  # pydantic's marker for an invalid name, as opposed to an invalid value
 
 # Paths of earlier versions, and what to do instead.
 REMOVED_PATHS = {
     re.compile(
         r"/v1/models/[^/]+/jobs(/.*)?"
     ): "send each task with a batch_id, or with source and offsets",
-}
-
-# Rules whose names here differ from pydantic's.
-RULES = {
-    "extra_forbidden": "unknown_field",
-    "literal_error": "unknown_value",
-    "string_pattern_mismatch": "pattern",
-    "string_type": "string",
-    "string_folder": "id",
-    "int_type": "integer",
-    "int_parsing": "integer",
-    "float_type": "number",
-    "float_parsing": "number",
-    "dict_type": "object",
-    "list_type": "list",
 }
 
 
@@ -71,17 +54,6 @@ def invalid_input(violations: list[Violation], n_violations: int = 0) -> Invalid
     listed = violations[:LISTED_VIOLATIONS]
     shown = "" if len(listed) == total else f"; the first {len(listed)} are listed"
     return InvalidInput(f"{first} ({total} violations in all{shown})", errors=listed)
-
-
-def violation_of(error: dict[str, Any]) -> Violation:
-    """Return one validation error of pydantic as pointer, rule and detail."""
-    parts = [part for part in error["loc"][1:] if part != KEY_ITSELF]
-    place = "".join(f"/{escaped(part)}" for part in parts)
-    rule = RULES.get(error["type"], error["type"])
-    if rule == "unknown_field":
-        return Violation(place, rule, f"Received unknown field {str(parts[-1])[:60]!r}. Remove it.")
-    detail = f"{place.strip('/')}: {error['msg']}".removeprefix(": ")
-    return Violation(place, rule, detail)
 
 
 def from_validation(error: RequestValidationError) -> Problem:

@@ -4,8 +4,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.routing import pane_start
@@ -14,7 +12,7 @@ from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.bodies import PANE as PACKED_PANE
 from calibrant_server.service.http.errors import BodyTooLarge, InvalidQuery, ModelUnknown
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
-from calibrant_server.service.http.problem_responses import violation_of
+from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.ingest.model_rules import (
     microseconds,
     reject_too_many,
@@ -250,14 +248,9 @@ def _updates(
 def _head(fields: dict[str, Any], pointer: str) -> UpdateHead:
     """Return the time, the slices and the running total of an update."""
     try:
-        return UpdateHead.model_validate(fields)
-    except ValidationError as error:
-        violations = [
-            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
-        ]
-        raise CalibrationInputError(
-            [replace(each, pointer=pointer + each.pointer) for each in violations]
-        ) from error
+        return validated(UpdateHead, fields)
+    except CalibrationInputError as error:
+        raise error.each(lambda each: replace(each, pointer=pointer + each.pointer)) from error
 
 
 def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:

@@ -2,14 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from calibrant.core.query import Option
 from calibrant.estimators.roc import MAX_POINTS
 from calibrant.input.names import MAX_LENGTH
 from calibrant.metrics import OPTIONS, requested
 from calibrant.peers import PEERS
-from calibrant_server.service.http.problem_responses import invalid_input, violation_of
+from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 
 COMPOSITE = r"^[A-Za-z0-9._-]{1,60}$"
@@ -102,13 +102,7 @@ def options_in(posted: ParsedBatch) -> dict[str, Any]:
     if posted.options is None:
         return {}
     place = posted.options_at
-    try:
-        options = ScoreOptions.model_validate(posted.options).model_dump(exclude_none=True)
-    except ValidationError as error:
-        violations = [
-            violation_of({**each, "loc": ("body", *place, *each["loc"])}) for each in error.errors()
-        ]
-        raise invalid_input(violations) from error
+    options = validated(ScoreOptions, posted.options, tuple(place)).model_dump(exclude_none=True)
     if "metric" in options:
         requested([options["metric"]], f"/{'/'.join(place)}/metric")
     return options

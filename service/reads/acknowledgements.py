@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.reads.frozen_maps import valid, who_is
+from calibrant_server.service.http.validation_errors import validated
+from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.commands import AcknowledgeCommand, acknowledgement
 from calibrant_server.workers.alarm.episodes import OPEN, Episode
@@ -26,7 +27,7 @@ class Acknowledgement(BaseModel):
 
 def parsed(document: dict[str, Any], caller: Caller) -> Acknowledgement:
     """Return a valid acknowledgement; a person gives a reason, which is recorded with their name."""
-    said: Acknowledgement = valid(Acknowledgement, document)
+    said: Acknowledgement = validated(Acknowledgement, document)
     if caller.is_person and not (said.note or "").strip():
         detail = "Received no note; expected the reason of the acknowledgement."
         raise invalid_input([Violation("/note", "missing", detail)])

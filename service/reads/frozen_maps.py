@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import Path, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.errors import (
@@ -15,7 +15,6 @@ from calibrant_server.service.http.errors import (
     PreconditionFailed,
 )
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import ProblemError
@@ -66,16 +65,6 @@ async def document(request: Request, ingest: IngestService) -> dict[str, Any]:
     with ingest.admission.hold() as hold:
         body = await read_body(request, ingest.settings, hold, (JSON,))
         return object_of(read_json(body.data, MAX_OBJECTS))
-
-
-def valid(model: type[Any], document: dict[str, Any]) -> Any:
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        violations = [
-            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
-        ]
-        raise invalid_input(violations) from error
 
 
 def who_is(caller: Caller) -> str:

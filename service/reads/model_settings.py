@@ -9,7 +9,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -19,7 +18,7 @@ from calibrant.core.durations import parse_duration
 from calibrant.core.spec import MAX_COMPOSITES
 from calibrant.input.names import NAME_RULE, name_of
 from calibrant_server.service.http.parameters import SliceKey, TextName
-from calibrant_server.service.http.problem_responses import invalid_input, violation_of
+from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
 from calibrant_server.service.ingest.parsed_batch import reject_unknown
 from calibrant_server.service.reads.alarms import AlarmBody
@@ -223,10 +222,4 @@ class ModelSettings(BaseModel):
 def settings_of(document: dict[str, Any]) -> ModelSettings:
     """Return the settings in a document, or raise every violated rule."""
     reject_unknown(document, ModelSettings.model_fields)
-    try:
-        return ModelSettings.model_validate(document)
-    except ValidationError as error:
-        violations = [
-            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
-        ]
-        raise invalid_input(violations) from error
+    return validated(ModelSettings, document)

@@ -29,6 +29,7 @@ from calibrant_server.service.http.parameters import (
     names,
     negotiated,
 )
+from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.archived_reports import (
     ArchivedParameters,
@@ -39,7 +40,7 @@ from calibrant_server.service.reads.archived_reports import (
     report_errors,
 )
 from calibrant_server.service.reads.dependencies import ReadAccess
-from calibrant_server.service.reads.frozen_maps import document, valid, who_is
+from calibrant_server.service.reads.frozen_maps import document, who_is
 
 router = APIRouter(tags=["metrics"], default_response_class=Response)
 HTML, PDF = "text/html", "application/pdf"
@@ -74,7 +75,7 @@ async def create_report(
 
     Retention removes neither the report nor its panes. The same report of the same state is archived once.
     """
-    wanted = valid(ArchivedParameters, await document(request, ingest))
+    wanted = validated(ArchivedParameters, await document(request, ingest))
     read = ReadAccess(model, request, caller)
     made = await new_report(read, wanted, who_is(caller))
     archive = connection.inbox.reports

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, model_of
@@ -29,7 +29,7 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.http.parameters import BaselineName, IfNoneMatch, ModelId
-from calibrant_server.service.http.problem_responses import invalid_input, violation_of
+from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import problems, success, takes
@@ -178,13 +178,7 @@ async def delete_baseline(
 
 def view_of(document: dict[str, Any]) -> ClockQuery:
     """Return the window in a document, or raise every rule that it breaks."""
-    try:
-        return ClockQuery.model_validate(document)
-    except ValidationError as error:
-        violations = [
-            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
-        ]
-        raise invalid_input(violations) from error
+    return validated(ClockQuery, document)
 
 
 def shown(name: str, stored: BaselineRecord) -> dict[str, Any]:

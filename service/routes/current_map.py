@@ -37,6 +37,7 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
+from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
@@ -44,7 +45,6 @@ from calibrant_server.service.reads.frozen_maps import (
     PromotionRecord,
     document,
     map_errors,
-    valid,
     who_is,
 )
 from calibrant_server.service.reads.observe_mode import reject_observed
@@ -156,7 +156,7 @@ async def promote_map(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Make a version the current map; the same call returns to an earlier one."""
-    wanted = valid(Promotion, await document(request, ingest))
+    wanted = validated(Promotion, await document(request, ingest))
     config = await model_of(connection, caller, model)
     reject_observed(settings, config)
     with engine_errors(), map_errors():

@@ -27,8 +27,9 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.http.parameters import IfNoneMatch
+from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.frozen_maps import document, valid
+from calibrant_server.service.reads.frozen_maps import document
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.key_file import hash_of, new_secret
 from calibrant_server.service.security.keys import (
@@ -170,7 +171,7 @@ async def create_key(
     ingest: TheIngestService,
 ) -> Response:
     """Create a key of your tenant, with at most your own scopes and until your own expiry; the secret is returned once."""
-    wanted = valid(NewKey, await document(request, ingest))
+    wanted = validated(NewKey, await document(request, ingest))
     now = datetime.now(UTC)
     _reject_more_scopes(wanted, caller)
     expires_at = _expiry(wanted, caller, now)

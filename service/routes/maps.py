@@ -28,6 +28,7 @@ from calibrant_server.service.http.lists import (
 )
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId, entity_tags, names
 from calibrant_server.service.http.problem_responses import invalid_input
+from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.frozen_maps import (
     MapNumber,
@@ -35,7 +36,6 @@ from calibrant_server.service.reads.frozen_maps import (
     PromotionRecord,
     document,
     map_errors,
-    valid,
     who_is,
 )
 from calibrant_server.service.reads.map_queries import MapParameters, map_read_query
@@ -90,7 +90,7 @@ async def create_map(
     ingest: TheIngestService,
 ) -> Response:
     """Fit a calibration map and freeze it as a version."""
-    wanted = valid(NewMap, await document(request, ingest))
+    wanted = validated(NewMap, await document(request, ingest))
     config = await model_of(connection, caller, model)
     parts = ",".join(CalibrationMapQuery.parts)
     read_query = map_read_query(wanted.model_copy(update={"include": parts}), config)

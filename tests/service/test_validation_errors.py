@@ -1,0 +1,56 @@
+"""What an error states about a value that a body or a query cannot have: what came, what is expected, and never a text of pydantic."""
+
+import re
+
+import pytest
+
+from tests.service.conftest import problem
+
+pytestmark = pytest.mark.anyio
+M = "/v1/models/digits"
+# A body of settings, the place of the error, and its sentence.
+SETTINGS = [
+    ({"alarm": {"webhooks": ["http://a.b"]}}, "/alarm/webhooks/0", "Received 'http://a.b' for webhooks; expected an object with url, secret."),
+    ({"alarm": {"webhooks": [3]}}, "/alarm/webhooks/0", "Received 3 for webhooks; expected an object with url, secret."),
+    ({"alarm": "on"}, "/alarm", r"Received 'on' for alarm; expected an object with tolerance, .*, webhooks."),
+    ({"alarm": {"receivers": ["a"]}}, "/alarm/receivers", r"Received unknown field 'receivers'; expected one of tolerance, .*, webhooks."),
+    ({"label_horizon": "7 days"}, "/label_horizon", "Received '7 days' for label_horizon; expected a duration such as P7D, PT12H, 7d, 24h or 30m."),
+    ({"task": "ranking"}, "/task", "Received 'ranking' for task; expected 'binary', 'multiclass' or 'segmentation'."),
+    ({"classes": 0}, "/classes", "Received 0 classes; a binary model has 2, others have 2 to 10000."),
+]  # fmt: skip
+QUERIES = [
+    ("metrics?bins=ten", "/bins", "Received 'ten' for bins; expected an integer."),
+    ("maps/0", "/version", "Received '0' for version; expected at least 1."),
+]
+
+
+@pytest.mark.parametrize(("given", "pointer", "sentence"), SETTINGS)
+async def test_settings(client, given, pointer, sentence):
+    body = {"task": "multiclass", "classes": 3} | given
+    found = problem(await client.put(M, json=body), 422, "invalid-input")["errors"][0]
+    assert found["pointer"].startswith(pointer)
+    assert re.fullmatch(sentence, found["detail"]), found["detail"]
+
+
+@pytest.mark.parametrize(("query", "pointer", "sentence"), QUERIES)
+async def test_queries_and_paths(client, query, pointer, sentence):
+    found = (await client.get(f"{M}/{query}")).json()
+    assert found["detail"] == sentence
+    assert found["errors"][0]["pointer"] == pointer
+
+
+async def test_a_number_that_json_does_not_have(client):
+    body = b'{"probabilities": [0.7, NaN], "labels": [1, 0]}'
+    response = await client.post(
+        f"{M}/predictions", content=body, headers={"Content-Type": "application/json"}
+    )
+    detail = problem(response, 400, "malformed-body")["detail"]
+    assert "JSON has no NaN, send null for a missing value" in detail
+
+
+async def test_a_secret_is_not_repeated(client):
+    hooks = [{"url": "https://a.b/c", "secret": ["hush"]}, {"url": "https://a.b/d", "secret": 5550}]
+    body = {"task": "binary", "alarm": {"webhooks": hooks}}
+    response = await client.put(M, json=body)
+    problem(response, 422, "invalid-input")
+    assert "hush" not in response.text and "5550" not in response.text
