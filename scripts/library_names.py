@@ -18,34 +18,37 @@ PAGE = ROOT / "docs" / "library.md"
 TABLE = "| Function | Metric | Source |\n|---|---|---|\n"
 HEAD = """# Written by `make names`; do not edit.
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypedDict, Unpack
+
+"""
+# A function checks at run time which options its metric takes; its own signature lists these.
+FUNCTION = """
+class MetricFunction(Protocol):
+    def __call__(
+        self, probabilities: Any = None, labels: Any = None, **options: Unpack[Options]
+    ) -> Estimate: ...
 
 """
 
 
 def stub() -> str:
-    """Return the text of the stub."""
+    """Return the text of the stub: where each name is, the options of all metrics, and the functions that take them."""
     places = vars(calibrant)["_PLACES"]
     by_place = sorted((place, name) for name, place in places.items())
     imports = [f"from calibrant.{place} import {name} as {name}\n" for place, name in by_place]
-    functions = [
-        _function(name, inspect.signature(function)) for name, function in FUNCTIONS.items()
-    ]
-    return "".join([HEAD, *imports, "\n__version__: str\n\n", *functions])
-
-
-def _function(name: str, signature: inspect.Signature) -> str:
-    lines = [f"    {_parameter(each)},\n" for each in signature.parameters.values()]
-    parameters = "".join([*lines[:2], "    *,\n", *lines[2:]])
-    return f"def {name}(\n{parameters}) -> Estimate: ...\n"
-
-
-def _parameter(parameter: inspect.Parameter) -> str:
-    kind = "Any" if parameter.name in DATA else _named(parameter.annotation)
-    default = (
-        f'"{parameter.default}"' if isinstance(parameter.default, str) else repr(parameter.default)
+    head = [HEAD, *imports, "\n__version__: str\n\nclass Options(TypedDict, total=False):\n"]
+    options = [f"    {name}: {kind}\n" for name, kind in _options().items()]
+    return "".join(
+        [*head, *options, FUNCTION, *(f"{name}: MetricFunction\n" for name in FUNCTIONS)]
     )
-    return f"{parameter.name}: {kind} = {default}"
+
+
+def _options() -> dict[str, str]:
+    """Return the types of everything that functions of metrics take by name."""
+    signatures = [inspect.signature(function) for function in FUNCTIONS.values()]
+    taken = [each for signature in signatures for each in signature.parameters.values()]
+    named = [each for each in taken if each.kind is each.KEYWORD_ONLY]
+    return {each.name: "Any" if each.name in DATA else _named(each.annotation) for each in named}
 
 
 def _named(kind: Any) -> str:
