@@ -101,7 +101,7 @@ def test_a_tutorial_without_a_service_runs_as_shown(name: str, tmp_path: Path) -
     if name == "researcher":
         expect_as_shown(of_a_map, 0.01)
     report = (tmp_path / "report.html").read_text()
-    assert report.count("<svg") >= 2
+    assert report.count("data:image/svg+xml") >= 2
 
 
 def test_the_tutorial_of_a_service_runs_as_shown(tmp_path: Path) -> None:

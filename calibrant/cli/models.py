@@ -13,7 +13,7 @@ from rich.text import Text
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, service
 from calibrant.cli.terminal import output
-from calibrant.quality_report.numbers import MISSING, interval_text, percent, plain_number
+from calibrant.figures.numbers import MISSING, interval_text, percent, plain_number
 
 COLOURS = {"ok": "green", "watch": "yellow", "alarm": "bold red"}
 PAGE_SIZE = "100"

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from calibrant.cli.evaluation import FileEvaluation
 from calibrant.cli.input_files.scored_data import ScoredData
 from calibrant.core.documents import Result
+from calibrant.figures.numbers import plain_number
 from calibrant.input.row_sums import SUM_LENIENT
 from calibrant.kernel import status
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
-from calibrant.quality_report.numbers import plain_number
 
 LOOKS_LIKE_PROBABILITIES = "the scores were read as logits, but every row is in [0, 1] and sums to 1, as probabilities do. If they are: --probabilities"
 SUMS = {"kernel": "the compiled kernel of calibrant", "numpy": "NumPy, without the compiled kernel"}

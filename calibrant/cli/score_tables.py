@@ -9,9 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from calibrant.metrics import is_error
-from calibrant.quality_report import ReportContents
-from calibrant.quality_report.numbers import (
+from calibrant.figures.numbers import (
     MISSING,
     counted,
     interval_text,
@@ -19,6 +17,8 @@ from calibrant.quality_report.numbers import (
     plain_number,
     plain_numbers,
 )
+from calibrant.metrics import is_error, slug_of, title_of
+from calibrant.quality_report import ReportContents
 from calibrant.quality_report.verdicts import (
     WORDS,
     assessment,
@@ -27,8 +27,6 @@ from calibrant.quality_report.verdicts import (
     main_verdict,
     null_texts,
     reason_text,
-    slug_of,
-    title_of,
     unknown_detectable,
     verdict_of,
 )

@@ -70,6 +70,22 @@ def is_error(slug: str) -> bool:
     return metric is not None and metric.direction == "lower" and metric.unit == "probability"
 
 
+def slug_of(key: str) -> str:
+    """Return the slug of a metric without its options."""
+    return key.partition("(")[0]
+
+
+def title_of(key: str) -> str:
+    """Return the title of a metric, with its options.
+
+    >>> title_of("ece"), title_of("ece(bins=5)")
+    ('Expected calibration error', 'Expected calibration error (bins=5)')
+    """
+    slug, bracket, options = key.partition("(")
+    metric = METRICS.get(slug)
+    return (metric.title if metric else slug) + (f" ({options}" if bracket else "")
+
+
 def requested(
     texts: str | Iterable[str], pointer: str = "/metrics", shared: Collection[str] = ()
 ) -> list[MetricRequest]:
@@ -182,5 +198,7 @@ __all__ = [
     "estimates",
     "is_error",
     "requested",
+    "slug_of",
+    "title_of",
     "view_for",
 ]

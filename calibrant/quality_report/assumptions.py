@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from calibrant.figures.numbers import counted, interval_text, percent, plain_number
 from calibrant.quality_report.contents import ReportContents
-from calibrant.quality_report.numbers import counted, interval_text, percent, plain_number
 
 FEW_UNITS = 40
 POLICIES = {

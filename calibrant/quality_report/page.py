@@ -9,11 +9,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.extras import pip_install
-from calibrant.metrics import METRICS, is_error
-from calibrant.plots import score_name
-from calibrant.quality_report.assumptions import POLICIES, assumptions
-from calibrant.quality_report.contents import SUBGROUPS, ReportContents
-from calibrant.quality_report.numbers import (
+from calibrant.figures.base import scope_of
+from calibrant.figures.numbers import (
     MISSING,
     counted,
     interval_text,
@@ -21,6 +18,9 @@ from calibrant.quality_report.numbers import (
     plain_number,
     to_the_minute,
 )
+from calibrant.metrics import METRICS, is_error, slug_of, title_of
+from calibrant.quality_report.assumptions import POLICIES, assumptions
+from calibrant.quality_report.contents import SUBGROUPS, ReportContents
 from calibrant.quality_report.verdicts import (
     WORDS,
     assessment,
@@ -31,8 +31,6 @@ from calibrant.quality_report.verdicts import (
     main_verdict,
     null_texts,
     reason_text,
-    slug_of,
-    title_of,
     verdict_of,
 )
 
@@ -91,7 +89,7 @@ def page(contents: ReportContents) -> str:
         subgroups_left_out=any(each.what == SUBGROUPS for each in contents.left_out),
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
         comparison=_comparison(contents.comparison),
-        figures=[(each, Markup(each.svg)) for each in drawn],
+        figures=drawn,
         extra_tables=[_aligned(*_without_empty(*table)) for table in contents.extra_tables],
         assumptions=assumptions(contents),
         is_of_a_service=contents.drift is not None or contents.active_map is not None,
@@ -155,7 +153,7 @@ def _protocol(contents: ReportContents) -> list[tuple[str, str]]:
             "Tolerance, declared as set beforehand",
             "none" if contents.tolerance is None else f"{contents.tolerance:g}",
         ),
-        ("Score", score_name(str(values["scope"])) if values.get("scope") else MISSING),
+        ("Score", scope_of(dict(values)) if values.get("scope") else MISSING),
         ("Label policy", f"{policy}: {POLICIES.get(policy, '')}"),
         ("Level of the intervals", percent(contents.ci)),
     ]

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.metrics import METRICS, is_error
-from calibrant.metrics.estimate import Estimate
-from calibrant.quality_report.contents import ReportContents
-from calibrant.quality_report.numbers import (
+from calibrant.figures.numbers import (
     MISSING,
     counted,
     interval_text,
@@ -18,6 +15,9 @@ from calibrant.quality_report.numbers import (
     plain_number,
     plain_numbers,
 )
+from calibrant.metrics import METRICS, is_error, slug_of, title_of
+from calibrant.metrics.estimate import Estimate
+from calibrant.quality_report.contents import ReportContents
 
 WORDS = {
     "within_tolerance": "within tolerance",
@@ -63,22 +63,6 @@ def main_metric(estimates: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Return the metric of the headline: the first ECE, else the first calibration error; None without one."""
     errors = [key for key in estimates if is_error(slug_of(key))]
     return next((key for key in errors if slug_of(key) == "ece"), errors[0] if errors else None)
-
-
-def slug_of(key: str) -> str:
-    """Return the slug of a metric without its options."""
-    return key.partition("(")[0]
-
-
-def title_of(key: str) -> str:
-    """Return the title of a metric, with its options.
-
-    >>> title_of("ece"), title_of("ece(bins=5)")
-    ('Expected calibration error', 'Expected calibration error (bins=5)')
-    """
-    slug, bracket, options = key.partition("(")
-    metric = METRICS.get(slug)
-    return (metric.title if metric else slug) + (f" ({options}" if bracket else "")
 
 
 def verdict_of(each: Mapping[str, Any], tolerance: float) -> str:

@@ -59,9 +59,20 @@ class CalibrationMap(ResultValues):
         ValueError
             The map has no curve: it mixes more than two classes.
         """
-        from calibrant.plots import plot_map
+        from calibrant.figures.base import plotted
+        from calibrant.figures.calibration_map import draw_map, draw_mapped
 
-        return plot_map(self, ax)
+        if self._values.get("scope") == "full" and self._values.get("parameters") is not None:
+            self._check_two_classes()
+        return plotted(draw_map, draw_mapped, self.to_dict(), ax)
+
+    def _check_two_classes(self) -> None:
+        try:
+            self(np.array([[0.5, 0.5]]))
+        except (ValueError, IndexError) as error:
+            raise ValueError(
+                "a map of more than two classes has no curve of one probability"
+            ) from error
 
     def __repr__(self) -> str:
         values = self._values

@@ -135,9 +135,10 @@ class Comparison(Mapping[str, Difference]):
         ImportError
             matplotlib is not installed; the extra `plot` brings it.
         """
-        from calibrant.plots_of_metrics import plot_comparison
+        from calibrant.figures.base import empty_figure
+        from calibrant.figures.estimates import draw_differences
 
-        return plot_comparison(self)
+        return draw_differences(self.to_dict(), on=empty_figure(shown=True))
 
     @property
     def _caption(self) -> str:

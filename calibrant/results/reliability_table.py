@@ -86,16 +86,18 @@ class ReliabilityTable(ResultValues):
 
         Parameters
         ----------
-        ax : axes to draw into; new ones where None
+        ax : axes to draw the curve into; a new figure, with the distribution, where None
 
         Raises
         ------
         ImportError
             matplotlib is not installed; the extra `plot` brings it.
         """
-        from calibrant.plots import plot_reliability
+        from calibrant.figures.base import plotted
+        from calibrant.figures.reliability import draw_curve, draw_reliability
 
-        return plot_reliability(self, ax)
+        error = {"value": self.ece}
+        return plotted(draw_reliability, draw_curve, self.to_dict() | {"error": error}, ax)
 
     @property
     def _caption(self) -> str:

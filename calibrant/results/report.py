@@ -124,9 +124,10 @@ class Report(Mapping[str, Estimate]):
         ImportError
             matplotlib is not installed; the extra `plot` brings it.
         """
-        from calibrant.plots_of_metrics import plot_report
+        from calibrant.figures.base import empty_figure
+        from calibrant.figures.estimates import draw_estimates
 
-        return plot_report(self)
+        return draw_estimates(self.to_dict(), on=empty_figure(shown=True))
 
     @property
     def _caption(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,9 +74,13 @@ class Temperature(ResultValues):
         ImportError
             matplotlib is not installed; the extra `plot` brings it.
         """
-        from calibrant.plots import plot_temperature
+        from calibrant.figures.base import plotted
+        from calibrant.figures.losses import draw_loss, draw_losses
 
-        return plot_temperature(self, ax)
+        loss = self._values.get("objective") or "nll"
+        return plotted(
+            partial(draw_losses, only=loss), partial(draw_loss, name=loss), self.to_dict(), ax
+        )
 
     def __repr__(self) -> str:
         values = self._values

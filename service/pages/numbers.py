@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-from calibrant.quality_report.numbers import to_the_minute
+from calibrant.figures.numbers import to_the_minute
 
 MISSING = "–"
 DATE = re.compile(r"\d{4}-\d\d-\d\d")

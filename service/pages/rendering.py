@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.quality_report.numbers import counted
+from calibrant.figures.numbers import counted
 from calibrant.quality_report.page import load_report_template
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.problem_responses import problem_of

@@ -15,7 +15,7 @@ from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.service.reads.response_models import response_of
 from calibrant_server.workers.queries.declared import declared_query
 
-FIGURES = "calibrant_server.service.figures"
+FIGURES = "calibrant.figures"
 FORMAT: Any = (
     Format | None,
     Field(None, description="Format of the response, instead of the header Accept."),

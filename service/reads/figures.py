@@ -1,18 +1,25 @@
 """Responses as numbers or figures: selection by the client, and the figure made of the numbers."""
 
+import threading
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.core.documents import Result
+from calibrant.figures.images import image
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.service import JSON, Render
 
-Draw = Callable[[Result, str], bytes]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Draw = Callable[[Result], "Figure"]
+# One figure is drawn at a time, since matplotlib's font code is shared.
+DRAWING = threading.Lock()
 Format = Literal["json", "svg", "png"]
 MEDIA_TYPES: dict[str, str] = {"json": JSON, "svg": "image/svg+xml", "png": "image/png"}
 IMAGES: dict[str, Any] = {
@@ -43,6 +50,12 @@ def drawn(draw: Draw, media_type: str) -> Render | None:
         return None
 
     async def render(body: bytes) -> bytes:
-        return await run_in_threadpool(draw, orjson.loads(body), media_type)
+        return await run_in_threadpool(image_of, draw, orjson.loads(body), media_type)
 
     return render
+
+
+def image_of(draw: Draw, result: Result, media_type: str) -> bytes:
+    """Return the figure of a result as SVG or PNG."""
+    with DRAWING:
+        return image(draw(result), media_type)

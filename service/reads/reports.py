@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from pydantic import Field
 
+from calibrant.figures.numbers import to_the_minute
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
-from calibrant.quality_report.numbers import to_the_minute
 from calibrant_server.service.reads.metric_work import reject_costly
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery

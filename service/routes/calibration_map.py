@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from calibrant import calibrators as maps
+from calibrant.figures.calibration_map import draw_map
 from calibrant_server.service.engine import Connection, engine_errors, model_of
-from calibrant_server.service.figures.calibration_map import draw_map
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.dependencies import (
     AppSettings,

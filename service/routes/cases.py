@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Response
@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import Option
+from calibrant.figures.case_boxes import draw_boxes
+from calibrant.figures.case_histogram import draw_histogram
+from calibrant.figures.case_reliability import draw_one_case, draw_reliability_boxes
+from calibrant.figures.case_sensitivity import draw_sensitivity
 from calibrant.metrics.requests import parse, read_option
 from calibrant.results.models import class_index
-from calibrant_server.service.figures.case_boxes import draw_boxes
-from calibrant_server.service.figures.case_histogram import draw_histogram
-from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
-from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
 from calibrant_server.service.http.lists import ListPage, PageQuery, link_to, page_of
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheReadAccess
@@ -33,9 +33,12 @@ from calibrant_server.workers.queries.kinds.cases import MAX_BINS, CaseParameter
 from calibrant_server.workers.queries.query import Query as AnyQuery
 from calibrant_server.workers.store.model_config import ModelConfig
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 router = APIRouter(tags=["cases"], default_response_class=Response)
 
-FIGURES: dict[str, Callable[..., bytes]] = {
+FIGURES: "dict[str, Callable[..., Figure]]" = {
     "histogram": draw_histogram,
     "boxes": draw_boxes,
     "reliability": draw_reliability_boxes,

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
+from calibrant.figures.dots import draw_dots
+from calibrant.figures.radar import draw_radar
 from calibrant.metrics import requested
 from calibrant_server.service.engine import model_of
-from calibrant_server.service.figures.dots import draw_dots
-from calibrant_server.service.figures.radar import draw_radar
 from calibrant_server.service.http.parameters import PATTERN
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheReadAccess

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.figures.disagreement import draw_disagreement
 from calibrant.raters.alpha_calibration import compared as compared_ways
 from calibrant.raters.rated_rows import MAX_FEATURE
 from calibrant_server.service.engine import model_of
-from calibrant_server.service.figures.disagreement import draw_disagreement
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import (
     AppSettings,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.figures.drift import draw_drift
+from calibrant.figures.drift import draw_drift
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.figures import Format, or_drawn

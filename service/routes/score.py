@@ -12,13 +12,13 @@ from starlette.concurrency import run_in_threadpool
 
 from calibrant.core.batch import BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.figures.reliability import draw_reliability
 from calibrant.input.labels import named_raters
 from calibrant.metrics import DEFAULT_METRICS, requested
 from calibrant.metrics.label_distribution import INSTANCES
 from calibrant.metrics.requests import shared_options
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
-from calibrant_server.service.figures.reliability import draw_reliability
 from calibrant_server.service.http.bodies import NDJSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.parameters import Name, TextName
@@ -41,7 +41,7 @@ from calibrant_server.service.ingest.score_options import ScoreOptions, options_
 from calibrant_server.service.ingest.scored_bodies import TABLES, read_scored_body
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
 from calibrant_server.service.reads.estimates import Estimates, TemperatureResponse
-from calibrant_server.service.reads.figures import media_type_of, or_drawn
+from calibrant_server.service.reads.figures import image_of, media_type_of, or_drawn
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings
@@ -223,9 +223,8 @@ async def score_once(
 def diagram(result: bytes, media_type: str) -> bytes:
     """Return the reliability diagram of the scores."""
     scores = orjson.loads(result)
-    return draw_reliability(
-        {**scores["reliability"], "error": scores["metrics"].get("ece")}, media_type
-    )
+    table = {**scores["reliability"], "error": scores["metrics"].get("ece")}
+    return image_of(draw_reliability, table, media_type)
 
 
 def _keys(text: str, shared: Collection[str]) -> list[str]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant_server.service.figures.probability_map import (
+from calibrant.figures.probability_map import (
     draw_probability_map,
     outline_length,
     regions,
@@ -20,7 +20,7 @@ from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.figures import IMAGES, Format, media_type_of
+from calibrant_server.service.reads.figures import IMAGES, Format, image_of, media_type_of
 from calibrant_server.service.settings import Settings
 
 router = APIRouter(tags=["score"], default_response_class=Response)
@@ -111,7 +111,7 @@ async def score_map(
         found = await in_thread(_read, body, query, settings)
         if media_type != JSON:
             await in_thread(_reject_long_outlines, found)
-            drawn = await run_in_threadpool(draw_probability_map, found, media_type)
+            drawn = await run_in_threadpool(image_of, draw_probability_map, found, media_type)
             return Response(drawn, media_type=media_type)
     height, width = found["probabilities"].shape
     counted = {

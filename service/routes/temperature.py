@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from calibrant_server.service.figures.losses import draw_losses
+from calibrant.figures.losses import draw_losses
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.estimates import TemperatureResponse

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.figures.surface import draw_surface
+from calibrant.figures.surface import draw_surface
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.estimates import WindowShown

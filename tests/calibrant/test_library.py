@@ -384,31 +384,36 @@ def test_the_diagram_shows_the_table(pyplot) -> None:
     table = cal.reliability(p, y)
     _, own = pyplot.subplots()
     assert table.plot(own) is own
+    assert own.lines and len(own.containers) == 1
     axes = table.plot()
     filled = table.bin_weight > 0
-    points = next(line for line in axes.lines if line.get_label() == "observed")
-    np.testing.assert_allclose(points.get_xdata(), table.bin_confidence[filled])
-    np.testing.assert_allclose(points.get_ydata(), table.bin_accuracy[filled])
-    shares, band = axes.containers
+    confidence, accuracy = table.bin_confidence[filled], table.bin_accuracy[filled]
+    labels = ("observed", "fewer than 5 independent units")
+    points = [each for each in axes.collections if each.get_label() in labels]
+    shown = sorted(tuple(at) for each in points for at in np.asarray(each.get_offsets()))
+    np.testing.assert_allclose(shown, np.column_stack([confidence, accuracy]))
+    [band], [shares] = axes.containers, axes.figure.axes[1].containers
     heights = [bar.get_height() for bar in shares]
-    np.testing.assert_allclose(heights, table.bin_weight / table.bin_weight.sum())
-    confidence = table.bin_confidence[filled]
+    np.testing.assert_allclose(heights, (table.bin_weight / table.bin_weight.sum())[filled])
     units = np.maximum(table.column("n_effective")[filled], 1.0)
     reach = 1.959964 * np.sqrt(confidence * (1 - confidence) / units)
     np.testing.assert_allclose(
         [bar.get_y() for bar in band], np.maximum(confidence - reach, 0.0), atol=1e-6
     )
-    assert axes.get_title(loc="left").startswith(f"ECE {table.ece:.4f}, n = {N}")
-    assert axes.get_xlabel() == "confidence of the top class"
+    texts = [each.get_text() for each in axes.figure.texts]
+    assert f"ECE {table.ece:.3f}" in texts
+    assert any(f"n = {N:,}" in each for each in texts)
+    assert axes.figure.axes[1].get_xlabel() == "confidence of the top class"
 
 
 def test_every_result_draws_with_and_without_data(pyplot) -> None:
     p, y = data()
     for results in ((p, y), (p, [None] * N)):
         for make in (cal.reliability, cal.fit_temperature, cal.fit_map, cal.evaluate):
-            axes = make(*results).plot()  # type: ignore[operator]
-            axes.figure.canvas.draw()
-            empty = any("Nothing to draw" in text.get_text() for text in axes.texts)
+            figure = make(*results).plot().figure  # type: ignore[operator]
+            figure.canvas.draw()
+            texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+            empty = any("Nothing to draw" in text for text in texts)
             assert empty is (results[1] is not y), make
     with pytest.raises(ValueError, match="more than two classes"):
         cal.fit_map(p, y, method="vector").plot()

@@ -124,10 +124,10 @@ def test_every_metric_that_is_no_calibration_error_has_its_own_axis() -> None:
         figure.canvas.draw()
         rows = [[each.get_text() for each in axes.get_yticklabels()] for axes in figure.axes]
         assert len(rows[0]) == 8 and rows[1:] == [
-            ["accuracy"],
-            ["brier"],
-            ["nll"],
-            ["corp_miscalibration"],
+            ["Accuracy"],
+            ["Brier score"],
+            ["Negative log-likelihood"],
+            ["Miscalibration (CORP)"],
         ]
         lone = [axes.get_xlim() for axes in figure.axes[1:]]
         assert len(set(lone)) == len(lone)

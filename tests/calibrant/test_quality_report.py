@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 import calibrant as cal
+from calibrant.figures.numbers import interval_text, plain_number
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page
-from calibrant.quality_report.numbers import interval_text, plain_number
+from calibrant.quality_report.figures import figures
+from tests.service.figure_marks import Figure
 
 HOSTILE = "<script>alert(1)</script>$\\frac{1}{0}$\"'&{{ 7 * 7 }}"
 
@@ -69,13 +72,19 @@ def test_every_value_is_escaped(contents: ReportContents) -> None:
     assert read.text.count(HOSTILE) >= 8 and "49" not in read.text.split("{{")[0]
 
 
+def drawn(contents: ReportContents) -> list[bytes]:
+    """Return the figures of a report, SVG each."""
+    return [b64decode(each.source.partition(",")[2]) for each in figures(contents)]
+
+
 def test_it_needs_nothing_from_elsewhere(contents: ReportContents) -> None:
     read = Reader(page(contents))
-    assert not {"script", "link", "iframe", "object", "img"} & set(read.tags)
+    assert not {"script", "link", "iframe", "object"} & set(read.tags)
     for name, value in read.attributes:
-        assert "//" not in value, (name, value)
-        if name in ("href", "src"):
-            assert value.startswith("#")
+        if name == "src":
+            assert re.fullmatch(r"data:image/svg\+xml;base64,[\w+/=]+", value)
+        else:
+            assert "//" not in value and name != "href", (name, value)
 
 
 def test_every_table_that_scrolls_is_reached_by_keyboard(contents: ReportContents) -> None:
@@ -163,8 +172,8 @@ def of_few_units() -> ReportContents:
 def test_what_too_few_units_leave_unknown_is_not_drawn(of_few_units: ReportContents) -> None:
     text = " ".join(Reader(page(of_few_units)).text.split())
     assert "too few units" in text and "no range of calibrated models are drawn" in text
-    for word in ("calibrated model, 95 %", "95 % interval of each bin", "Orange: from the mean"):
-        assert word not in text
+    assert "95 % interval of each bin" not in text
+    assert not any("calibrated model" in each for each in Figure.of(drawn(of_few_units)[0]).texts)
     assert "Shaded: its interval" not in text and "Calibrated model, mean" not in text
     assert "Case Size a 3 b –" in text
     assert "docs/guarantees.md" not in text
@@ -172,9 +181,12 @@ def test_what_too_few_units_leave_unknown_is_not_drawn(of_few_units: ReportConte
 
 def test_captions_name_what_is_drawn(contents: ReportContents) -> None:
     text = " ".join(Reader(page(contents)).text.split())
-    assert "Grey: where 95 %" in text and "calibrated model, 95 % of each bin" in text
+    assert "Grey: where 95 %" in text
     assert "Orange: from the mean" in text and "Calibrated model, mean" in text
-    assert "Accuracy over confidence of the top class" in text
+    shown = [Figure.of(each).texts for each in drawn(contents)]
+    assert {"accuracy", "calibrated model, 95 % of each bin"} <= set(shown[0])
+    assert {"Expected calibration error", "tolerance, 0.05"} <= set(shown[1])
+    assert "temperature" in shown[2]
 
 
 def test_a_report_of_files_has_no_sections_of_a_service(of_few_units: ReportContents) -> None:

@@ -10,10 +10,11 @@ from matplotlib.image import imread
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
+from calibrant.figures.case_boxes import draw_boxes
+from calibrant.figures.case_histogram import draw_histogram
+from calibrant.figures.case_reliability import draw_one_case, draw_reliability_boxes
+from calibrant.figures.images import image
 from calibrant.segmentation.case_report import case_reliability, cases_of
-from calibrant_server.service.figures.case_boxes import draw_boxes
-from calibrant_server.service.figures.case_histogram import draw_histogram
-from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
 
 SPEC = PaneSpec("segmentation", 3)
 DRAWINGS = pytest.mark.parametrize(
@@ -39,25 +40,25 @@ def answer(n_cases=6, n=80, **options):
 
 @DRAWINGS
 def test_both_formats_and_the_same_bytes_for_the_same_answer(draw):
-    image = imread(io.BytesIO(draw(answer(), "image/png")), format="png")
-    assert image.shape[0] > 600
-    assert image[..., :3].min() < 0.2
-    drawn = draw(answer(), "image/svg+xml")
+    picture = imread(io.BytesIO(image(draw(answer()), "image/png")), format="png")
+    assert picture.shape[0] > 600
+    assert picture[..., :3].min() < 0.2
+    drawn = image(draw(answer()))
     assert ElementTree.fromstring(drawn).tag.endswith("svg")
-    assert drawn == draw(answer(), "image/svg+xml")
-    assert drawn != draw(answer(n=60), "image/svg+xml")
+    assert drawn == image(draw(answer()))
+    assert drawn != image(draw(answer(n=60)))
 
 
 @pytest.mark.parametrize("draw", [draw_histogram, draw_boxes, draw_reliability_boxes])
 @pytest.mark.parametrize("n_cases", [0, 1])
 def test_none_and_one(draw, n_cases):
-    assert draw(answer(n_cases), "image/png")
+    assert image(draw(answer(n_cases)), "image/png")
 
 
 @pytest.mark.parametrize("of_class", [0, 2])
 def test_one_class_of_no_cases(of_class):
-    assert draw_histogram(answer(0), "image/png", of_class=of_class) == draw_histogram(
-        answer(0), "image/png"
+    assert image(draw_histogram(answer(0), of_class=of_class), "image/png") == image(
+        draw_histogram(answer(0)), "image/png"
     )
 
 
@@ -66,7 +67,7 @@ def test_a_case_that_counts_nowhere(draw):
     given = answer(2, missing="skip_case")
     for row in given["cases"]:
         row["counted"] = [False, False]
-    assert draw(given, "image/png")
+    assert image(draw(given), "image/png")
 
 
 @DRAWINGS
@@ -74,13 +75,13 @@ def test_without_dice(draw):
     given = answer()
     for row in given["cases"]:
         row["dice"] = {"mean": None, "by_class": [None, None]}
-    assert draw(given, "image/png")
+    assert image(draw(given), "image/png")
 
 
 @pytest.mark.parametrize("draw", [draw_histogram, draw_one_case])
 def test_one_class(draw):
     one, other, every = (
-        draw(answer(), "image/svg+xml", **kind) for kind in ({"of_class": 0}, {"of_class": 1}, {})
+        image(draw(answer(), **kind)) for kind in ({"of_class": 0}, {"of_class": 1}, {})
     )
     assert len({one, other, every}) == 3
 
@@ -90,6 +91,6 @@ def test_one_case_has_a_panel_a_class():
     given["case"]["classes"] *= 6
     for each in given["case"]["classes"][0]["table"]:
         each |= {"weight": 0.0, "mean_confidence": None, "observed_frequency": None}
-    root = ElementTree.fromstring(draw_one_case(given, "image/svg+xml"))
+    root = ElementTree.fromstring(image(draw_one_case(given)))
     panels = [each.get("id") for each in root.iter() if (each.get("id") or "").startswith("axes_")]
     assert len(panels) == 2 * 9

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from calibrant_server.service.figures.base import BLUE, ORANGE
-from calibrant_server.service.figures.reliability import draw_reliability
-from calibrant_server.service.figures.roc import draw_roc
+from calibrant.figures.base import BLUE, ORANGE
+from calibrant.figures.images import image
+from calibrant.figures.reliability import draw_reliability
+from calibrant.figures.roc import draw_roc
 from tests.service.conftest import PREDICTIONS
 from tests.service.figure_marks import Figure
 
@@ -37,33 +38,33 @@ ANSWER = {
 
 
 def test_png():
-    image = imread(io.BytesIO(draw_reliability(ANSWER, "image/png")), format="png")
-    height, width = image.shape[:2]
-    assert (width, height) == (900, 1050)
-    assert image[..., :3].min() < 0.2 and image[..., :3].max() == 1.0
+    picture = imread(io.BytesIO(image(draw_reliability(ANSWER), "image/png")), format="png")
+    height, width = picture.shape[:2]
+    assert (width, height) == (750, 900)
+    assert picture[..., :3].min() < 0.2 and picture[..., :3].max() == 1.0
 
 
 def test_svg_is_repeatable_and_has_nothing_from_elsewhere():
-    drawn = draw_reliability(ANSWER, "image/svg+xml")
-    assert drawn == draw_reliability(ANSWER, "image/svg+xml")
+    drawn = image(draw_reliability(ANSWER))
+    assert drawn == image(draw_reliability(ANSWER))
     assert drawn.lstrip().startswith(b"<?xml") and b"<script" not in drawn
 
 
 def test_empty_bins_are_not_drawn():
     filled = {**ANSWER, "table": [each for each in ANSWER["table"] if each["weight"]]}  # type: ignore[attr-defined]
-    assert draw_reliability(ANSWER, "image/svg+xml") == draw_reliability(filled, "image/svg+xml")
+    assert image(draw_reliability(ANSWER)) == image(draw_reliability(filled))
 
 
 @pytest.mark.parametrize("table", [[], [row(0.0, 1.0, 0.0, None, None, None)]])
 def test_without_data(table):
     empty = {**ANSWER, "table": table, "reason": "no_data"}
-    assert draw_reliability(empty, "image/png") != draw_reliability(ANSWER, "image/png")
+    assert image(draw_reliability(empty), "image/png") != image(
+        draw_reliability(ANSWER), "image/png"
+    )
 
 
 def test_without_data_the_diagram_says_so():
-    drawn = Figure.of(
-        draw_reliability({**ANSWER, "table": [], "reason": "no_data"}, "image/svg+xml")
-    )
+    drawn = Figure.of(image(draw_reliability({**ANSWER, "table": [], "reason": "no_data"})))
     assert "Nothing to draw: no data" in drawn.texts
     # Neither marks nor the line of a calibrated model cross the card.
     assert not drawn.shapes(ORANGE, 2) and not drawn.lines(BLUE) and not drawn.lines("#8A8A8A")
@@ -71,7 +72,7 @@ def test_without_data_the_diagram_says_so():
 
 
 def test_marks_are_where_the_table_has_them():
-    drawn = Figure.of(draw_reliability(ANSWER, "image/svg+xml"))
+    drawn = Figure.of(image(draw_reliability(ANSWER)))
     *intervals, curve = drawn.lines(BLUE)
     np.testing.assert_allclose(curve, [(0.5, 0.4), (0.9, 0.8)], atol=1e-4)
     np.testing.assert_allclose(
@@ -100,8 +101,10 @@ def test_marks_are_where_the_table_has_them():
 
 
 def test_pixels_of_the_curve_and_of_the_background():
-    image = imread(io.BytesIO(draw_reliability(ANSWER, "image/png")), format="png")[..., :3]
-    drawn = draw_reliability(ANSWER, "image/svg+xml")
+    picture = imread(io.BytesIO(image(draw_reliability(ANSWER), "image/png")), format="png")[
+        ..., :3
+    ]
+    drawn = image(draw_reliability(ANSWER))
     left, top, right, bottom = Figure.of(drawn).frame(1)
 
     def pixels(x, y):
@@ -109,7 +112,7 @@ def test_pixels_of_the_curve_and_of_the_background():
         column = left + (x + 0.02) / 1.04 * (right - left)
         line = bottom - (y + 0.02) / 1.04 * (bottom - top)
         i, j = (round(each * 150 / 72) for each in (line, column))
-        return image[i - 2 : i + 3, j - 2 : j + 3].reshape(-1, 3)
+        return picture[i - 2 : i + 3, j - 2 : j + 3].reshape(-1, 3)
 
     blue = np.array([0x00, 0x72, 0xB2]) / 255
     for x, y in ((0.6, 0.5), (0.7, 0.6), (0.8, 0.7)):
@@ -132,8 +135,8 @@ async def test_the_error_of_the_diagram_is_of_its_window_and_bins(client, inbox)
     }
     found = await client.get(URL, params=asked | {"format": "svg"})
     assert found.status_code == 200
-    text = "ECE 0.083 (0.070 to 0.090); a calibrated model: 0.011, 95 % below 0.016"
-    assert text in Figure.of(found.content).texts
+    lines = {"ECE 0.083 (0.070 to 0.090)", "a calibrated model: 0.011, 95 % below 0.016"}
+    assert lines <= set(Figure.of(found.content).texts)
     table, metrics = (
         {kind: rest for kind, *rest in inbox.asked}[kind] for kind in ("reliability", "metrics")
     )
@@ -148,7 +151,7 @@ def test_few_units_are_not_joined_and_the_null_has_a_band():
         | {"n_effective": n}
         for k, n in enumerate((30.0, 30.0, 2.0, 30.0, 30.0))
     ]
-    drawn = Figure.of(draw_reliability({**ANSWER, "table": rows}, "image/svg+xml"))
+    drawn = Figure.of(image(draw_reliability({**ANSWER, "table": rows})))
     curves = [line for line in drawn.lines(BLUE) if len(line) == 2 and line[0][0] != line[1][0]]
     np.testing.assert_allclose(
         curves, [[(0.1, 0.05), (0.3, 0.25)], [(0.7, 0.65), (0.9, 0.85)]], atol=1e-4
@@ -162,7 +165,7 @@ def test_few_units_are_not_joined_and_the_null_has_a_band():
 
 
 def test_a_figure_has_a_title_and_a_description():
-    root = Figure.of(draw_reliability(ANSWER, "image/svg+xml")).root
+    root = Figure.of(image(draw_reliability(ANSWER))).root
     names = [root.find(f"{{http://www.w3.org/2000/svg}}{name}") for name in ("title", "desc")]
     assert [each.text.split(".")[0] for each in names] == [
         "Reliability of digits",
@@ -172,18 +175,18 @@ def test_a_figure_has_a_title_and_a_description():
 
 
 def test_names_are_drawn_as_they_are():
-    long = Figure.of(draw_reliability({**ANSWER, "model": "a$b_{$" + "x" * 120}, "image/svg+xml"))
+    long = Figure.of(image(draw_reliability({**ANSWER, "model": "a$b_{$" + "x" * 120})))
     heading = next(text for text in long.texts if text.startswith("Reliability of "))
     assert heading.startswith("Reliability of a$b_{$xxx") and heading.endswith("x…")
     bare = {**ANSWER, "scope": "class:3", "raters": None, "ci": None}
-    texts = Figure.of(draw_reliability(bare, "image/svg+xml")).texts
+    texts = Figure.of(image(draw_reliability(bare))).texts
     assert {"probability of class 3", "observed frequency", "interval"} <= set(texts)
 
 
 def test_equal_mass_bins_and_points_at_the_ends():
     table = [row(0.0, 0.0, 5.0, 0.0, 0.0, None), row(0.0, 1.0, 5.0, 1.0, 1.0, [0.9, 1.0])]
     answer = {**ANSWER, "binning": "equal_mass", "table": table}
-    drawn = Figure.of(draw_reliability(answer, "image/svg+xml"))
+    drawn = Figure.of(image(draw_reliability(answer)))
     interval, curve = drawn.lines(BLUE)
     np.testing.assert_allclose(curve, [(0.0, 0.0), (1.0, 1.0)], atol=1e-4)
     np.testing.assert_allclose(interval, [(1.0, 0.9), (1.0, 1.0)], atol=1e-4)
@@ -199,15 +202,17 @@ def test_narrow_bins_do_not_hide_the_wide_ones():
         row(low, high, 20.0, (low + high) / 2, 0.8, [0.7, 0.9])
         for low, high in itertools.pairwise(cuts)
     ]
-    image = imread(
+    picture = imread(
         io.BytesIO(
-            draw_reliability({**ANSWER, "binning": "equal_mass", "table": table}, "image/png")
+            image(
+                draw_reliability({**ANSWER, "binning": "equal_mass", "table": table}), "image/png"
+            )
         ),
         format="png",
     )
-    beneath = image[int(0.78 * len(image)) :, :, :3]
+    beneath = picture[int(0.78 * len(picture)) :, :, :3]
     orange = np.abs(beneath - np.array([0xD5, 0x5E, 0x00]) / 255).max(axis=2) < 0.02
-    assert orange.any(axis=0).mean() > 0.5
+    assert orange.any(axis=0).mean() > 0.45
 
 
 ROC = ANSWER | {
@@ -217,7 +222,7 @@ ROC = ANSWER | {
 
 
 def test_roc():
-    drawn = Figure.of(draw_roc(ROC, "image/svg+xml"))
+    drawn = Figure.of(image(draw_roc(ROC)))
     np.testing.assert_allclose(drawn.lines(BLUE)[-1], [(0, 0), (0, 0.5), (1, 1)], atol=1e-4)
     assert {
         "ROC of digits",
@@ -225,12 +230,12 @@ def test_roc():
         "false positive rate",
         "true positive rate (a correct prediction)",
     } <= set(drawn.texts)
-    of_class = Figure.of(draw_roc(ROC | {"scope": "class:3"}, "image/svg+xml"))
+    of_class = Figure.of(image(draw_roc(ROC | {"scope": "class:3"})))
     assert "true positive rate (the class)" in of_class.texts
     nothing = ROC | {"auc": None, "area": {}, "reason": "one_outcome"}
-    empty = Figure.of(draw_roc(nothing, "image/svg+xml"))
+    empty = Figure.of(image(draw_roc(nothing)))
     assert "Nothing to draw: one outcome" in empty.texts and not empty.lines(BLUE)
-    assert draw_roc(ROC, "image/png").startswith(b"\x89PNG")
+    assert image(draw_roc(ROC), "image/png").startswith(b"\x89PNG")
 
 
 @pytest.mark.anyio

@@ -15,7 +15,8 @@ from calibrant.drift.summary import STATUSES, summary
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import verdict
-from calibrant_server.service.figures.drift import draw_drift
+from calibrant.figures.drift import draw_drift
+from calibrant.figures.images import image
 from tests.service.figure_marks import Figure
 
 DAY = "2026-03-{:02d}T00:00:00Z"
@@ -64,7 +65,7 @@ def text_of(svg: bytes) -> str:
 def test_an_alarm_is_drawn_with_its_words():
     found = result()
     assert found["status"] == "alarm" and "less frequent than predicted: 0." in found["summary"]
-    svg = draw_drift(found, "image/svg+xml")
+    svg = image(draw_drift(found))
     shown = text_of(svg)
     assert (
         "Drift of risk: alarm (model drift)" in shown
@@ -72,15 +73,15 @@ def test_an_alarm_is_drawn_with_its_words():
         and "threshold" in shown
     )
     assert "Predictions no longer agree with outcomes." in shown
-    assert draw_drift(found, "image/svg+xml") == svg
-    assert draw_drift(found, "image/png").startswith(b"\x89PNG")
+    assert image(draw_drift(found)) == svg
+    assert image(draw_drift(found), "image/png").startswith(b"\x89PNG")
 
 
 def test_the_axis_ends_at_twice_the_threshold():
     found = result()
     found["recent"][-3]["sr_log10"] = 12.0
     found["recent"][-2]["sr_log10"] = found["recent"][-1]["sr_log10"] = 97.4
-    drawn = Figure.of(draw_drift(found, "image/svg+xml"))
+    drawn = Figure.of(image(draw_drift(found)))
     assert "beyond the square of the threshold" in drawn.texts
     ticks = [
         float(text.replace("−", "-")) for text in drawn.texts if text.replace("−", "").isdigit()
@@ -90,12 +91,12 @@ def test_the_axis_ends_at_twice_the_threshold():
 
 
 def test_the_change_has_intervals():
-    shown = text_of(draw_drift(result(), "image/svg+xml"))
+    shown = text_of(image(draw_drift(result())))
     assert "since the change, with 95 % intervals" in shown
 
 
 def test_without_alarm_nothing_is_said_to_have_changed():
-    shown = text_of(draw_drift(result(factor=1.0), "image/svg+xml"))
+    shown = text_of(image(draw_drift(result(factor=1.0))))
     assert "Drift of risk: ok" in shown and "since the change" not in shown
 
 
@@ -106,11 +107,11 @@ def test_without_detector_it_says_why():
         "detector": None,
         "detector_reason": "no label_horizon",
     }
-    shown = text_of(draw_drift(answer, "image/svg+xml"))
+    shown = text_of(image(draw_drift(answer)))
     assert "no label_horizon" in shown and "…: insufficient data" in shown
     assert "Not enough data for a verdict" in shown
     # Equal windows are `ok` without a detector: that is no lack of data.
-    shown = text_of(draw_drift(answer | {"status": "ok"}, "image/svg+xml"))
+    shown = text_of(image(draw_drift(answer | {"status": "ok"})))
     assert "Not watched" in shown and "Not enough data" not in shown
 
 
@@ -139,7 +140,7 @@ def test_dates_have_equal_distances_across_the_end_of_a_month():
     for day, row in enumerate(found["recent"]):
         row["from"] = (first + timedelta(days=day)).isoformat()
     found |= {"start_of_change": None, "alarmed_at": None}
-    shown = re.findall(r"2026-\d\d-\d\d", text_of(draw_drift(found, "image/svg+xml")))
+    shown = re.findall(r"2026-\d\d-\d\d", text_of(image(draw_drift(found))))
     days = [date.fromisoformat(each).toordinal() for each in shown]
     gaps = {later - earlier for earlier, later in pairwise(days)}
     assert len(days) >= 3 and len(gaps) == 1

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from calibrant.figures.images import image
+from calibrant.figures.reliability import draw_reliability
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.figures.reliability import draw_reliability
 from calibrant_server.service.http.middleware import SVG, SecurityHeaders
 from calibrant_server.service.settings import Settings
 from tests.service.conftest import client_of
@@ -48,13 +49,13 @@ def test_only_figures_and_reports_may_have_styles():
 
 
 def test_text_of_a_figure_is_text():
-    figure = Figure.of(draw_reliability(ANSWER, "image/svg+xml"))
+    figure = Figure.of(image(draw_reliability(ANSWER)))
     assert any("digits" in text for text in figure.texts)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 def test_a_browser_shows_a_figure_in_its_colours(tmp_path):
-    drawn = draw_reliability(ANSWER, "image/svg+xml")
+    drawn = image(draw_reliability(ANSWER))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

@@ -16,23 +16,24 @@ from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.calibrators.temperature.surface_report import surface_report
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
+from calibrant.figures.base import BLUE, ORANGE, density
+from calibrant.figures.calibration_map import SCORES, draw_map
+from calibrant.figures.case_sensitivity import draw_sensitivity
+from calibrant.figures.confidence_histogram import draw_confidence
+from calibrant.figures.disagreement import draw_disagreement
+from calibrant.figures.dots import draw_dots
+from calibrant.figures.images import image
+from calibrant.figures.label_distribution import draw_label_distribution
+from calibrant.figures.losses import draw_losses
+from calibrant.figures.radar import draw_radar
+from calibrant.figures.stability import draw_stability
+from calibrant.figures.surface import draw_surface
+from calibrant.figures.uncertainty import draw_uncertainty
 from calibrant.metrics import compute_metrics
 from calibrant.raters.disagreement_report import disagreement_report
 from calibrant.results.uncertainty import uncertainty_of
 from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.curves import stability
-from calibrant_server.service.figures.base import BLUE, ORANGE, density
-from calibrant_server.service.figures.calibration_map import SCORES, draw_map
-from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
-from calibrant_server.service.figures.confidence_histogram import draw_confidence
-from calibrant_server.service.figures.disagreement import draw_disagreement
-from calibrant_server.service.figures.dots import draw_dots
-from calibrant_server.service.figures.label_distribution import draw_label_distribution
-from calibrant_server.service.figures.losses import draw_losses
-from calibrant_server.service.figures.radar import draw_radar
-from calibrant_server.service.figures.stability import draw_stability
-from calibrant_server.service.figures.surface import draw_surface
-from calibrant_server.service.figures.uncertainty import draw_uncertainty
 from calibrant_server.service.routes.comparison import joined, relative
 from tests.service.figure_marks import Figure as Marks
 
@@ -127,10 +128,10 @@ FIGURES = {
 def test_drawn_in_both_formats_and_the_same_again(name):
     draw, make = FIGURES[name]
     answer = make()
-    image = imread(io.BytesIO(draw(answer, "image/png")), format="png")
-    assert image.shape[0] > 500 and image[..., :3].min() < 0.4
-    drawn = draw(answer, "image/svg+xml")
-    assert drawn == draw(answer, "image/svg+xml") and b"<script" not in drawn
+    picture = imread(io.BytesIO(image(draw(answer), "image/png")), format="png")
+    assert picture.shape[0] > 500 and picture[..., :3].min() < 0.4
+    drawn = image(draw(answer))
+    assert drawn == image(draw(answer)) and b"<script" not in drawn
 
 
 def bins_of(rows, x, y):
@@ -176,7 +177,7 @@ def test_points_of_a_curve_are_those_of_the_answer(name):
     draw, make = FIGURES[name]
     points, limits, texts = MARKS[name]
     answer = make()
-    drawn = Marks.of(draw(answer, "image/svg+xml"))
+    drawn = Marks.of(image(draw(answer)))
     curve = max(drawn.lines(BLUE, **limits(answer)), key=len)
     np.testing.assert_allclose(curve, points(answer), atol=1e-4)
     assert texts <= set(drawn.texts)
@@ -185,7 +186,7 @@ def test_points_of_a_curve_are_those_of_the_answer(name):
 def test_the_curve_of_a_map_is_the_map():
     draw, make = FIGURES["map"]
     answer = make()
-    drawn = Marks.of(draw(answer, "image/svg+xml"))
+    drawn = Marks.of(image(draw(answer)))
     curve = max(drawn.lines(BLUE), key=len)
     mapped = MAPS["isotonic"].at_scores(answer["parameters"], SCORES)
     # Points on a straight line are left out, so that each drawn point is near one of the map.
@@ -215,9 +216,9 @@ NOTHING = ABOUT | {"n": 0, "n_ratings": 0, "reason": "no_data", "raters": "poole
     ],
 )
 def test_without_data_a_figure_says_so(draw, answer):
-    assert draw(answer, "image/png").startswith(b"\x89PNG")
+    assert image(draw(answer), "image/png").startswith(b"\x89PNG")
     for reason in ("no_data", "no_cases"):
-        drawn = Marks.of(draw(answer | {"reason": reason}, "image/svg+xml"))
+        drawn = Marks.of(image(draw(answer | {"reason": reason})))
         assert f"Nothing to draw: {reason.replace('_', ' ')}" in drawn.texts
 
 
@@ -235,17 +236,15 @@ def compared(values: dict[str, dict[str, float | None]]) -> dict:
 
 def test_models_are_compared_by_dots_with_intervals():
     answer = compared({"a": {"ece": 0.1234, "brier": 2.5e-7}, "b$": {"ece": None, "brier": 0.2}})
-    drawn = Marks.of(draw_dots(answer, "image/svg+xml"))
+    drawn = Marks.of(image(draw_dots(answer)))
     shown = {
         *("Expected calibration error (lower is better)", "Brier score (lower is better)"),
         *("a", "b$", "0.123", "no value"),
     }
     assert shown <= set(drawn.texts)
     assert "below 0.0001" in drawn.texts and not [text for text in drawn.texts if "e-" in text]
-    assert draw_dots(answer, "image/png").startswith(b"\x89PNG")
-    nothing = Marks.of(
-        draw_dots(compared({"a": {"ece": None}, "b": {"ece": None}}), "image/svg+xml")
-    )
+    assert image(draw_dots(answer), "image/png").startswith(b"\x89PNG")
+    nothing = Marks.of(image(draw_dots(compared({"a": {"ece": None}, "b": {"ece": None}}))))
     assert any("no metric has a value" in text for text in nothing.texts)
 
 
@@ -254,9 +253,7 @@ def test_metrics_are_called_by_their_titles_in_a_comparison():
         key: {"a": 1.0, "b$": 0.5, "c": 0.1} for key in ("lp_ece(order=3)", "dice", "brier")
     }
     for left_out in ({}, {"nll": {"a": None, "b$": 1.0, "c": 1.0}}):
-        drawn = Marks.of(
-            draw_radar(RADAR | {"relative": relative_values | left_out}, "image/svg+xml")
-        )
+        drawn = Marks.of(image(draw_radar(RADAR | {"relative": relative_values | left_out})))
         words = " ".join(drawn.texts)
         for title in ("Calibration error of order p", "1 − Dice over cases", "Brier score"):
             assert all(word in words for word in title.split())
@@ -265,20 +262,20 @@ def test_metrics_are_called_by_their_titles_in_a_comparison():
         )
         assert "lp_ece" not in words and "nll" not in words
     nothing = compared({"a": {"ece": 0.1, "nll": None}, "b": {"ece": 0.2, "nll": None}})
-    texts = Marks.of(draw_dots(nothing, "image/svg+xml")).texts
+    texts = Marks.of(image(draw_dots(nothing))).texts
     assert any("no model has a value of: Negative log-likelihood" in text for text in texts)
 
 
 def test_classes_are_called_by_their_names():
     surface = ABOUT | surface_report(View(TWO, PaneQuery()), points=5)
-    names = Marks.of(draw_surface(surface, "image/svg+xml", classes=["calm", "urgent"])).texts
+    names = Marks.of(image(draw_surface(surface, classes=["calm", "urgent"]))).texts
     assert {"temperature of calm", "temperature of urgent"} <= set(names)
     fitted = ABOUT | fit_map("isotonic", View(TWO, PaneQuery(scope="class:1")))
     for classes, text in (
         (["calm", "urgent"], "probability of urgent"),
         (None, "probability of class 1"),
     ):
-        drawn = Marks.of(draw_map(fitted, "image/svg+xml", n_classes=2, classes=classes))
+        drawn = Marks.of(image(draw_map(fitted, n_classes=2, classes=classes)))
         assert text in drawn.texts
 
 
@@ -286,13 +283,13 @@ def test_policies_with_the_same_curve_are_one_line():
     answer = ABOUT | {"n": 3, "n_ratings": 9} | stability(View(TEN, PaneQuery()), "ece")
     [first, *others] = answer["raters"]
     same = answer | {"raters": {each: answer["raters"][first] for each in (first, *others)}}
-    texts = Marks.of(draw_stability(same, "image/svg+xml")).texts
+    texts = Marks.of(image(draw_stability(same))).texts
     assert len([text for text in texts if "total variation" in text]) == 1
 
 
 def test_models_without_a_common_metric():
     nothing = RADAR | {"relative": {"nll": {"a": None, "b$": None, "c": None}}}
-    assert draw_radar(nothing, "image/png").startswith(b"\x89PNG")
+    assert image(draw_radar(nothing), "image/png").startswith(b"\x89PNG")
 
 
 def test_relative_numbers_are_distances_from_the_best():
@@ -351,12 +348,12 @@ def test_a_temperature_outside_the_usual_range_is_in_the_figure(found):
     """The line at the fitted temperature runs through all three panels, and its legend is not of something out of sight."""
     answer = ABOUT | fit_temperature(TWO)
     bound = answer | {"temperature": found, "at_bound": True}
-    assert _orange(draw_losses(bound, "image/png")) > 0.9 * _orange(
-        draw_losses(answer, "image/png")
+    assert _orange(image(draw_losses(bound), "image/png")) > 0.9 * _orange(
+        image(draw_losses(answer), "image/png")
     )
 
 
 def test_times_are_written_as_on_pages() -> None:
     """They were `2026-01-01T00:00:00Z`."""
-    drawn = draw_losses(ABOUT | {"reason": "no_data"}, "image/svg+xml").decode()
+    drawn = image(draw_losses(ABOUT | {"reason": "no_data"})).decode()
     assert "2026-01-01 00:00 to 2026-01-02 00:00 UTC" in drawn and "T00:00" not in drawn

@@ -18,10 +18,11 @@ from calibrant.core.documents import Result, Row
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
+from calibrant.figures.numbers import percent, plain_number
 from calibrant.inference.detectable import detectable
+from calibrant.metrics import title_of
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
-from calibrant.quality_report.numbers import percent, plain_number
-from calibrant.quality_report.verdicts import interval_or_reason, title_of
+from calibrant.quality_report.verdicts import interval_or_reason
 
 
 def contents_of(

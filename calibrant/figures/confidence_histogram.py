@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrant.core.documents import Result
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     BLUE,
     ORANGE,
-    image,
     labels_of,
     legend,
     new_figure,
@@ -28,12 +27,8 @@ ACROSS = 3
 PANEL_IN = (3.0, 2.2)
 
 
-def draw_confidence(result: Result, media_type: str) -> bytes:
+def draw_confidence(result: Result) -> Figure:
     """Return the figure of the response of `GET confidence-histogram`."""
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
     lines = [f"{result['bins']} bins; {labels_of(result)}"]
     if result.get("case"):
         lines.append(f"case {short(str(result['case']), 60)}")

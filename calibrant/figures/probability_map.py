@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.core.documents import Result
-from calibrant_server.service.figures.base import BLUE, GREEN, ORANGE, SLATE, image, new_figure
+from calibrant.figures.base import BLUE, GREEN, ORANGE, SLATE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,20 +19,45 @@ PANELS_A_ROW = 3
 TRANSPARENCY = 0.6
 
 
-def draw_probability_map(result: Result, media_type: str) -> bytes:
+def draw_probability_map(result: Result) -> Figure:
     """Return the map of a class with one panel per reference mask.
 
     Parameters
     ----------
     result : `probabilities` (height, width), `masks` by name (height, width), `image` (height, width) or None,
         `threshold`, `class`, and `counts` by mask: true_positive, false_negative, false_positive
-    media_type : "image/svg+xml" or "image/png"
 
     Source
     ------
     Barfoot et al., Average Calibration Losses, fig. 5.
     """
-    return image(media_type, lambda: _figure(result))
+    masks = result["masks"]
+    columns = min(len(masks), PANELS_A_ROW)
+    rows = -(-len(masks) // columns)
+    size = (PANEL_IN * columns + BAR_IN + 0.5, PANEL_IN * rows + 1.2)
+    lines = [f"positive from {result['threshold']:g}; contours: {', '.join(_LABELS.values())}"]
+    title = f"Probability of class {result['class']}"
+    figure = new_figure({}, title, lines, size, left=0.3, right=BAR_IN, bottom=0.3, titles=0.3)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    shown: Any = None
+    for axes, (name, mask) in zip(panels, masks.items(), strict=False):
+        shown = _draw_panel(axes, result, mask)
+        axes.set_title(
+            f"{name}: {_counted(result['counts'][name])}",
+            fontsize=8.5,
+            color=SLATE,
+            parse_math=False,
+        )
+    for axes in panels[len(masks) :]:
+        axes.set_visible(False)
+    place = panels[0].get_position()
+    colour_bar_axes = figure.add_axes(
+        (1.0 - (BAR_IN - 0.15) / size[0], place.y0, 0.15 / size[0], place.height)
+    )
+    bar = figure.colorbar(shown, cax=colour_bar_axes)
+    bar.set_label("probability", color=SLATE, fontsize=8.5)
+    bar.ax.tick_params(labelsize=8)
+    return figure
 
 
 def regions(probabilities: Any, mask: Any, threshold: float) -> Result:
@@ -65,36 +90,6 @@ def outline_length(probabilities: Any, mask: Any, threshold: float) -> int:
         field = np.pad(region, 1)
         total += int((field[1:] != field[:-1]).sum()) + int((field[:, 1:] != field[:, :-1]).sum())
     return total
-
-
-def _figure(result: Result) -> Figure:
-    masks = result["masks"]
-    columns = min(len(masks), PANELS_A_ROW)
-    rows = -(-len(masks) // columns)
-    size = (PANEL_IN * columns + BAR_IN + 0.5, PANEL_IN * rows + 1.2)
-    lines = [f"positive from {result['threshold']:g}; contours: {', '.join(_LABELS.values())}"]
-    title = f"Probability of class {result['class']}"
-    figure = new_figure({}, title, lines, size, left=0.3, right=BAR_IN, bottom=0.3, titles=0.3)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    shown: Any = None
-    for axes, (name, mask) in zip(panels, masks.items(), strict=False):
-        shown = _draw_panel(axes, result, mask)
-        axes.set_title(
-            f"{name}: {_counted(result['counts'][name])}",
-            fontsize=8.5,
-            color=SLATE,
-            parse_math=False,
-        )
-    for axes in panels[len(masks) :]:
-        axes.set_visible(False)
-    place = panels[0].get_position()
-    colour_bar_axes = figure.add_axes(
-        (1.0 - (BAR_IN - 0.15) / size[0], place.y0, 0.15 / size[0], place.height)
-    )
-    bar = figure.colorbar(shown, cax=colour_bar_axes)
-    bar.set_label("probability", color=SLATE, fontsize=8.5)
-    bar.ax.tick_params(labelsize=8)
-    return figure
 
 
 _LABELS = {

@@ -6,12 +6,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from calibrant.core.documents import Result
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     BLUE,
     GREY,
     INK,
     data_of,
-    image,
     legend,
     new_figure,
     show_reason,
@@ -28,12 +27,8 @@ PANELS = {
 }
 
 
-def draw_label_distribution(result: Result, media_type: str) -> bytes:
+def draw_label_distribution(result: Result) -> Figure:
     """Return the figure of the response of `GET label-distribution`."""
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
     text = [
         f"{name} {result[slug]['value']:.4f}"
         for name, slug in (("EntCE", "ent_ce"), ("DistCE", "dist_ce"), ("RankCS", "rank_cs"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from calibrant.core.documents import Result
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     BLUE,
     GREEN,
     bars,
@@ -13,7 +13,6 @@ from calibrant_server.service.figures.base import (
     density,
     diagonal,
     dotted,
-    image,
     labels_of,
     legend,
     new_figure,
@@ -26,12 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_uncertainty(result: Result, media_type: str) -> bytes:
+def draw_uncertainty(result: Result) -> Figure:
     """Return the diagram of the response of `GET uncertainty`."""
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
     lines = [data_of(result), f"{labels_of(result)}; {result.get('bins', '')} bins"]
     if result.get("value") is not None:
         text = f"UCE {result['value']:.4f}"

@@ -6,20 +6,19 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result
-from calibrant.quality_report.numbers import plain_number
-from calibrant.quality_report.verdicts import title_of
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     POLICIES,
     SERIES,
     data_of,
     dotted,
-    image,
     legend,
     new_figure,
     scope_of,
     show_reason,
     style_axes,
 )
+from calibrant.figures.numbers import plain_number
+from calibrant.metrics import title_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,12 +27,8 @@ if TYPE_CHECKING:
 LEGEND_CHARACTERS = 70
 
 
-def draw_stability(result: Result, media_type: str) -> bytes:
+def draw_stability(result: Result) -> Figure:
     """Return the figure of the curves of the response of `GET stability`."""
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
     scores = "errors of cases" if result.get("source") == "cases" else scope_of(result)
     name = title_of(str(result.get("metric", "")))
     lines = [

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.core.documents import Result
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     ORANGE,
     SLATE,
     diagonal,
     dotted,
-    image,
     legend,
     new_figure,
     show_reason,
     style_axes,
     unit_square,
 )
-from calibrant_server.service.figures.cases import cases_line, options_line
+from calibrant.figures.cases import cases_line, options_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,23 +27,16 @@ GAMMA = 0.5
 BAR_IN = 1.15
 
 
-def draw_histogram(result: Result, media_type: str, *, of_class: int | None = None) -> bytes:
+def draw_histogram(result: Result, *, of_class: int | None = None) -> Figure:
     """Return the dataset reliability histogram of a response about cases.
 
     Parameters
     ----------
     result : response of `GET cases`: model, window, classes, bins, n_cases, `histogram`
-    media_type : "image/svg+xml" or "image/png"
     of_class : index in `classes`. Default: the average over classes.
 
-    Returns
-    -------
-    bytes of the image; without cases an empty diagram that states so
+    Without cases an empty diagram that states so.
     """
-    return image(media_type, lambda: _figure(result, of_class))
-
-
-def _figure(result: Result, of_class: int | None) -> Figure:
     lines = (cases_line(result, of_class), options_line(result))
     figure = new_figure(result, "Reliability over cases", lines, right=BAR_IN)
     axes = figure.subplots()

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from calibrant.core.documents import Result
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     SERIES,
     dotted,
-    image,
     legend,
     new_figure,
     show_reason,
     style_axes,
 )
-from calibrant_server.service.figures.cases import count_line, options_line
+from calibrant.figures.cases import count_line, options_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,12 +21,8 @@ if TYPE_CHECKING:
 MEASURES = {"ece": "ECE", "ace": "ACE", "mce": "MCE"}
 
 
-def draw_sensitivity(result: Result, media_type: str) -> bytes:
+def draw_sensitivity(result: Result) -> Figure:
     """Return the errors of a response about cases against the number of bins, with a band of one standard deviation over cases."""
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
     lines = [
         count_line(result),
         options_line(result | {"bins": "5 to 100"}),

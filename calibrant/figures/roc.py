@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from calibrant.core.documents import Result
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     BLUE,
     data_of,
     diagonal,
-    image,
     labels_of,
     legend,
     new_figure,
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_roc(result: Result, media_type: str) -> bytes:
+def draw_roc(result: Result) -> Figure:
     """Return the curve of the response of `GET roc`."""
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
-    lines = [data_of(result), f"{scope_of(result)}; {labels_of(result)}"]
+    hit = "a correct prediction" if result.get("scope") == "top_label" else "the class"
+    score = f"score: {scope_of(result)}; positive: {hit}"
+    lines = [data_of(result), f"{score}; {labels_of(result)}"]
     area = result.get("area") or {}
     if result.get("auc") is not None:
         text = f"area {result['auc']:.4f}"
@@ -38,7 +35,6 @@ def _figure(result: Result) -> Figure:
         lines.append(text)
     figure = new_figure(result, "ROC", lines, (6.0, 6.4))
     axes = figure.subplots()
-    hit = "a correct prediction" if result.get("scope") == "top_label" else "the class"
     style_axes(axes, "false positive rate", f"true positive rate ({hit})")
     diagonal(axes, "by chance")
     if result.get("auc") is None:

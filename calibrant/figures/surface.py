@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.core.documents import Result
-from calibrant.quality_report.numbers import plain_number
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     INK,
     ORANGE,
     SLATE,
     class_named,
     data_of,
-    image,
     labels_of,
     legend,
     new_figure,
@@ -22,7 +20,8 @@ from calibrant_server.service.figures.base import (
     show_reason,
     style_axes,
 )
-from calibrant_server.service.figures.losses import LOSSES
+from calibrant.figures.losses import LOSSES
+from calibrant.figures.numbers import plain_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,16 +39,11 @@ SOURCES = {
 
 def draw_surface(
     result: Result,
-    media_type: str,
     *,
     objective: str = "nll",
     classes: list[str] | None = None,
-) -> bytes:
+) -> Figure:
     """Return the figure of one loss of the response of `GET temperature/surface`."""
-    return image(media_type, lambda: _figure(result, objective, classes))
-
-
-def _figure(result: Result, objective: str, classes: list[str] | None) -> Figure:
     lines = [data_of(result), labels_of(result)] if result.get("raters") else []
     if result.get("source"):
         lines.append(f"from {SOURCES[result['source']]}, n = {result['n_used']:,}")

@@ -1,22 +1,19 @@
-"""Common parts of figures: sheet and heading, colours, axes, the diagonal, and conversion to bytes.
+"""Common parts of figures: sheet and heading, colours, axes, the diagonal, texts of empty figures.
 
 Colours are Okabe and Ito's, distinguishable under every kind of colour vision; line or marker styles repeat the
-distinction. matplotlib is imported at the first figure: the import takes 0.5 s, which other requests need not wait for. One
-figure is drawn at a time, since matplotlib's font code is shared.
+distinction. matplotlib is imported at the first figure: the import takes 0.5 s.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
-import threading
 from collections.abc import Callable, Iterable
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result, Row
-from calibrant.quality_report.numbers import to_the_minute
+from calibrant.core.extras import pip_install
+from calibrant.figures.numbers import to_the_minute
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,11 +27,6 @@ SERIES = (
     *((BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), (PURPLE, ":", "D")),
     *((YELLOW, "-", "v"), (SKY, "--", "P")),
 )
-DOTS_PER_INCH = 150
-# Of zlib: its default takes a tenth of the time of a figure, for a file that is a tenth smaller.
-PNG_LEVEL = 2
-FORMATS = {"image/svg+xml": "svg", "image/png": "png"}
-RENDERING = threading.Lock()
 # Size of the text below the heading.
 CHARACTERS_AN_INCH = 16.5
 HEADING_CHARACTERS_AN_INCH = 9.0
@@ -63,42 +55,6 @@ SCOPES = {
 }
 
 
-def image(media_type: str, make: Callable[[], Figure]) -> bytes:
-    """Return the figure that `make` draws as SVG or PNG; the same figure gives the same bytes.
-
-    Parameters
-    ----------
-    media_type : "image/svg+xml" or "image/png"
-    make : called while no other figure is drawn
-    """
-    import matplotlib
-
-    with RENDERING:
-        matplotlib.rcParams["svg.hashsalt"] = "calibrant"
-        matplotlib.rcParams["svg.fonttype"] = (
-            "none"  # text stays text: it can be read, searched and copied
-        )
-        figure = make()
-        kind, drawn = FORMATS[media_type], io.BytesIO()
-        about = {"Title": str(figure.get_label())} | ({"Date": None} if kind == "svg" else {})
-        options: dict[str, Any] = (
-            {"pil_kwargs": {"compress_level": PNG_LEVEL}} if kind == "png" else {}
-        )
-        figure.savefig(drawn, format=kind, dpi=DOTS_PER_INCH, metadata=about, **options)
-        texts = [each.get_text() for each in figure.texts]
-    return drawn.getvalue() if kind == "png" else described(drawn.getvalue(), texts)
-
-
-def described(svg: bytes, texts: list[str]) -> bytes:
-    """Return an SVG with a title and a description for screen readers: the heading and the text below it."""
-    head, _, rest = svg.partition(b"<svg ")
-    attributes, _, content = rest.partition(b">")
-    title, *lines = [escape(text) for text in texts] or [""]
-    about = f'<title id="figure-title">{title}</title>\n <desc id="figure-desc">{". ".join(lines)}</desc>'
-    role = b' role="img" aria-labelledby="figure-title figure-desc"'
-    return head + b"<svg " + attributes + role + b">\n " + about.encode() + content
-
-
 def new_figure(
     result: Result,
     title: str,
@@ -109,6 +65,7 @@ def new_figure(
     right: float = 0.25,
     bottom: float = 0.58,
     titles: float = 0.0,
+    on: Figure | None = None,
 ) -> Figure:
     """Return a figure with its heading; `subplots` of it fill the rest.
 
@@ -118,15 +75,19 @@ def new_figure(
     title : subject of the figure
     lines : text below it, wrapped if too long; the window comes last
     size : width and height in inches; left, right and bottom margins too, and `titles` for those of panels
-    """
-    from matplotlib.figure import Figure
+    on : an empty figure to use instead of a new one, such as one that pyplot shows
 
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
     width, height = size
     most = int((width - left - 0.1) * HEADING_CHARACTERS_AN_INCH) - len(title) - 4
     model = short(str(result.get("model") or ""), max(most, 8))
     head = f"{title} of {model}" if model else title
-    figure = Figure(figsize=size, facecolor="white")
-    figure.set_label(head)
+    figure = on if on is not None else empty_figure()
+    figure.set(size_inches=size, facecolor="white", label=head)
     room = int((width - left - 0.1) * CHARACTERS_AN_INCH)
     text = [
         part for line in (*lines, window_of(result)) if line for part in textwrap.wrap(line, room)
@@ -150,6 +111,46 @@ def new_figure(
     top = 0.55 + 0.155 * len(text) + titles
     figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
     return figure
+
+
+def empty_figure(*, shown: bool = False) -> Figure:
+    """Return an empty figure; one that pyplot shows if `shown`.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    try:
+        if shown:
+            import matplotlib.pyplot as plt
+
+            return plt.figure()
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            f"Figures need matplotlib, which is not installed. Install the extra: {pip_install('plot')}"
+        ) from error
+    return Figure()
+
+
+def plotted(
+    draw: Callable[..., Figure],
+    draw_axes: Callable[[Axes, Result], None],
+    result: Result,
+    axes: Axes | None,
+) -> Axes:
+    """Draw a result into axes, or as a figure that pyplot shows; return the first axes.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    if axes is None:
+        return draw(result, on=empty_figure(shown=True)).axes[0]
+    draw_axes(axes, result)
+    return axes
 
 
 def style_axes(axes: Axes, x: str, y: str, *, grid: str = "both") -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from calibrant.core.documents import Result, Row
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     BLUE,
     ORANGE,
     SLATE,
     density,
     diagonal,
     dotted,
-    image,
     legend,
     new_figure,
     short,
@@ -20,7 +19,7 @@ from calibrant_server.service.figures.base import (
     style_axes,
     unit_square,
 )
-from calibrant_server.service.figures.cases import cases_line, draw_boxes_at, options_line
+from calibrant.figures.cases import cases_line, draw_boxes_at, options_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,38 +30,15 @@ ACROSS = 3
 PANEL_IN = (3.0, 3.7)
 
 
-def draw_reliability_boxes(result: Result, media_type: str) -> bytes:
+def draw_reliability_boxes(result: Result) -> Figure:
     """Return the reliability diagram of all counted classes with a box plot over cases in each bin.
 
     Parameters
     ----------
     result : response of `GET cases`: model, window, classes, bins, n_cases, `reliability`
-    media_type : "image/svg+xml" or "image/png"
 
-    Returns
-    -------
-    bytes of the image; without cases an empty diagram that states so
+    Without cases an empty diagram that states so.
     """
-    return image(media_type, lambda: _boxes_figure(result))
-
-
-def draw_one_case(result: Result, media_type: str, *, of_class: int | None = None) -> bytes:
-    """Return one case's reliability diagram: one panel per class, with its errors and the distribution of probabilities.
-
-    Parameters
-    ----------
-    result : response of `GET cases` with `case`
-    media_type : "image/svg+xml" or "image/png"
-    of_class : index in `classes`. Default: the first nine.
-
-    Returns
-    -------
-    bytes of the image
-    """
-    return image(media_type, lambda: _case_figure(result, of_class))
-
-
-def _boxes_figure(result: Result) -> Figure:
     figure = new_figure(
         result, "Reliability by case", (cases_line(result, None, "all"), options_line(result))
     )
@@ -96,7 +72,14 @@ def _boxes_figure(result: Result) -> Figure:
     return figure
 
 
-def _case_figure(result: Result, of_class: int | None) -> Figure:
+def draw_one_case(result: Result, *, of_class: int | None = None) -> Figure:
+    """Return one case's reliability diagram: one panel per class, with its errors and the distribution of probabilities.
+
+    Parameters
+    ----------
+    result : response of `GET cases` with `case`
+    of_class : index in `classes`. Default: the first nine.
+    """
     classes = result["case"]["classes"]
     shown = classes[:MAX_PANELS] if of_class is None else [classes[of_class]]
     across = min(len(shown), ACROSS)

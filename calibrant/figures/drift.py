@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.core.documents import Result, Row
-from calibrant.inference.reliability_table import wilson
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     BLUE,
     GREY,
     ORANGE,
     SLATE,
     card,
-    image,
     legend,
     new_figure,
     short,
     style_axes,
 )
+from calibrant.inference.reliability_table import wilson
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,12 +31,8 @@ MAX_DATES = 6
 CLIPPED_AT = 2.0
 
 
-def draw_drift(result: Result, media_type: str) -> bytes:
+def draw_drift(result: Result) -> Figure:
     """Return the figure of the response of `GET drift`; without a detector one that states the reason."""
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
     lines = [str(result.get("summary") or result.get("reason") or "")]
     if result.get("status") == "alarm":
         lines.append(result["recommendation"]["reason"])

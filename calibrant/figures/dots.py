@@ -6,18 +6,16 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result
-from calibrant.metrics import requested
-from calibrant.quality_report.numbers import plain_number
-from calibrant.quality_report.verdicts import title_of
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     GREY,
     SERIES,
-    image,
     new_figure,
     short,
     show_reason,
     style_axes,
 )
+from calibrant.figures.numbers import plain_number
+from calibrant.metrics import requested, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,12 +26,8 @@ HEADING_CHARACTERS = 72
 BETTER = {"higher": "higher is better", "lower": "lower is better", "zero": "closer to 0 is better"}
 
 
-def draw_dots(result: Result, media_type: str) -> bytes:
+def draw_dots(result: Result) -> Figure:
     """Return the figure of the response of `GET comparison`: one panel for each metric, one row for each model."""
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
     names, models = list(result["relative"]), result["models"]
     known = [name for name in names if any(_estimate(result, m, name) for m in models)]
     lines = [

@@ -8,32 +8,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrant.core.documents import Result
-from calibrant.metrics import METRICS
-from calibrant.quality_report.verdicts import slug_of, title_of
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     FAINT,
     SERIES,
     SLATE,
-    image,
     legend,
     new_figure,
     short,
     show_reason,
 )
+from calibrant.metrics import METRICS, slug_of, title_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MIN_SPOKES = 3
-SPOKE_CHARACTERS = 20
+SPOKE_CHARACTERS = 16
 
 
-def draw_radar(result: Result, media_type: str) -> bytes:
+def draw_radar(result: Result) -> Figure:
     """Return the figure of the response of `GET comparison`: a radar, or bars if there are fewer than three metrics."""
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
     raters = f"labels: {result.get('raters', '')}"
     lines = [
         "each metric's distance from its best, divided by the worst model's: 1 is the worst, 0 perfect",
@@ -76,7 +70,7 @@ def _figure(result: Result) -> Figure:
         frameon=False,
         fontsize=8.5,
     )
-    figure.subplots_adjust(left=0.22, bottom=0.15, right=0.78)  # room for the titles
+    figure.subplots_adjust(left=0.24, bottom=0.15, right=0.76)  # room for the titles
     return figure
 
 

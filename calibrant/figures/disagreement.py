@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     BLUE,
     ORANGE,
     bars,
     density,
     diagonal,
     dotted,
-    image,
     legend,
     new_figure,
     show_reason,
@@ -24,15 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_disagreement(result: Result, media_type: str) -> bytes:
+def draw_disagreement(result: Result) -> Figure:
     """Return the diagram of the response of `GET disagreement`.
 
     The predicted probability of disagreement is 1 - sum z^2; every pair of ratings counts.
     """
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
     lines = [
         f"n = {result.get('n') or 0:,} predictions with two ratings or more; labels: pairs of ratings",
         _measures(result),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result, Row
-from calibrant_server.service.figures.base import BLUE, INK, labels_of, short
+from calibrant.figures.base import BLUE, INK, labels_of, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

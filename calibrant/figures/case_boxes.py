@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrant.core.documents import Result
-from calibrant_server.service.figures.base import (
+from calibrant.figures.base import (
     BLUE,
     INK,
     ORANGE,
-    image,
     new_figure,
     short,
     show_reason,
     style_axes,
 )
-from calibrant_server.service.figures.cases import count_line, options_line
+from calibrant.figures.cases import count_line, options_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,22 +32,15 @@ MAX_NAME = 24
 NAME_CHARACTERS_AN_INCH = 14.0
 
 
-def draw_boxes(result: Result, media_type: str) -> bytes:
+def draw_boxes(result: Result) -> Figure:
     """Return box plots of a response about cases.
 
     Parameters
     ----------
     result : response of `GET cases`: model, window, classes, bins, n_cases, `cases`
-    media_type : "image/svg+xml" or "image/png"
 
-    Returns
-    -------
-    bytes of the image; without cases an empty diagram that states so
+    Without cases an empty diagram that states so.
     """
-    return image(media_type, lambda: _figure(result))
-
-
-def _figure(result: Result) -> Figure:
     measures = [name for name in MEASURES if result.get("cases") and _columns(result, name)]
     names = [*(str(name) for name in result.get("classes", [])[:MAX_CLASSES]), "mean"]
     rows = max(len(measures), 1)
