@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,25 @@ class DesignEffect:
     n: float
 
 
+class Draws(NamedTuple):
+    """Random numbers of simulated gaps.
+
+    Attributes
+    ----------
+    replicates : float64 (n_resamples, n_replicates), how often each one is drawn
+    normal : float64 (n_resamples, n_tables, n_bins), standard normal, for variance that the replicates lack
+    """
+
+    replicates: Floats
+    normal: Floats
+
+    @classmethod
+    def of(cls, n_replicates: int, shape: tuple[int, ...], seed: int) -> Draws:
+        """Return the draws of a seed; queries with the same shape share them."""
+        drawn = resamples(n_replicates, seed)
+        return cls(drawn, _normal((len(drawn), *shape), seed))
+
+
 def design_effect(tables: ReplicateTables, bins: BinMoments, least: float) -> DesignEffect:
     """Return the design effect of replicates' tables under the value's bins.
 
@@ -83,7 +103,7 @@ def design_effect(tables: ReplicateTables, bins: BinMoments, least: float) -> De
 
 
 def noisy_gaps(
-    tables: ReplicateTables, bins: BinMoments, effect: DesignEffect, seed: int
+    tables: ReplicateTables, bins: BinMoments, effect: DesignEffect, draws: Draws
 ) -> ResampledGaps:
     """Return simulated observed gaps of a value's bins, with topped-up noise.
 
@@ -92,9 +112,9 @@ def noisy_gaps(
     tables : with as many tables and bins as `bins`
     bins : BinMoments
     effect : of the same tables
-    seed : of the resamples
+    draws : one column of replicates for each of the tables
     """
-    drawn = resamples(len(tables.weight), seed)
+    drawn = draws.replicates
     weight = np.tensordot(drawn, tables.weight, axes=1)
     centre = _ratio(tables.difference.sum(axis=0), tables.weight.sum(axis=0))
     noise = _ratio(np.tensordot(drawn, tables.difference, axes=1), weight) - centre
@@ -103,14 +123,13 @@ def noisy_gaps(
     needed = effect.within * _label_variance(bins)
     missing = np.maximum(needed - noise.var(axis=0), 0.0)
     missing[missing < _MIN_MISSING * needed] = 0.0
-    noise += _extra(noise.shape, seed) * np.sqrt(missing)
+    noise += draws.normal * np.sqrt(missing)
     calibrated = effect.within * _ratio(bins.score * (1.0 - bins.score), bins.units)
     return along_rays(bins.weight, bins.gap, weight, noise, calibrated)
 
 
 @lru_cache(maxsize=16)
-def _extra(shape: tuple[int, ...], seed: int) -> Floats:
-    """Return standard normal draws, (n_resamples, ...); they depend on shape and seed only, so that queries share them."""
+def _normal(shape: tuple[int, ...], seed: int) -> Floats:
     draws = np.random.default_rng([seed, shape[0]]).standard_normal(shape)
     draws.setflags(write=False)
     return draws

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -132,9 +132,22 @@ def _significant(gap: Floats, variance: Floats, filled: NDArray[np.bool_]) -> ND
     return np.asarray(squares >= min(limit, float(squares.max(initial=0.0))))
 
 
+class GapInterval(NamedTuple):
+    """What an inversion gives.
+
+    Attributes
+    ----------
+    bounds : lower and upper bound
+    corrected : the truth of which the observed value is the median, the middle of those along both rays
+    """
+
+    bounds: tuple[float, float]
+    corrected: float
+
+
 def gap_interval(
     statistic: GapStatistic, of_truth: GapStatistic, gaps: ResampledGaps, ci: float
-) -> tuple[float, float]:
+) -> GapInterval:
     """Return the interval of a statistic of gaps: the truths that the observed value does not contradict.
 
     Parameters
@@ -143,22 +156,29 @@ def gap_interval(
     of_truth : the same of true gaps; differs where the statistic subtracts a bias
     gaps : ResampledGaps
     ci : nominal coverage
-
-    Returns
-    -------
-    lower and upper bound
     """
     observed = float(statistic(gaps.total, gaps.gap))
-    lower, upper = observed, -np.inf
+    lowers, uppers, middles = [], [], []
     truths = _LENGTHS[:, None, None] * gaps.rays[:, None]
-    for truth, simulated in zip(truths, _simulated(statistic, gaps, truths), strict=True):
-        values = np.sort(simulated, axis=1)
+    for truth, drawn in zip(truths, _simulated(statistic, gaps, truths), strict=True):
+        values = np.sort(drawn, axis=1)
         size = of_truth(gaps.total, truth)
-        place = (1.0 - ci) / 2.0 * (values.shape[1] - 1)
-        low, high = round(place), values.shape[1] - 1 - round(place)
-        lower = min(lower, _reached(values[:, high], size, observed))
-        upper = max(upper, -_reached(-values[::-1, low], -size[::-1], -observed))
-    return lower, max(upper, lower)
+        place = round((1.0 - ci) / 2.0 * (values.shape[1] - 1))
+        lowers.append(_reached(values[:, -1 - place], size, observed))
+        uppers.append(-_reached(-values[::-1, place], -size[::-1], -observed))
+        middles.append(_reached(np.median(values, axis=1), size, observed))
+    lower, upper = min(lowers), max(uppers)
+    return GapInterval((lower, max(upper, lower)), (min(middles) + max(middles)) / 2.0)
+
+
+def simulated_at(
+    statistic: GapStatistic, of_truth: GapStatistic, gaps: ResampledGaps, size: float
+) -> Floats:
+    """Return simulated values of a statistic whose true value is `size`, along all observed gaps; float64 (n_resamples,)."""
+    unit = float(of_truth(gaps.total, gaps.rays[0]))
+    length = size / unit if unit > 0 else 0.0
+    truths = length * gaps.rays[:1, None]
+    return np.asarray(next(_simulated(statistic, gaps, truths))[0], np.float64)
 
 
 def _simulated(
@@ -232,13 +252,13 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
     return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
 
 
-def _reached(simulated: Floats, truth: Floats, observed: float) -> float:
-    """Return the first truth, in order, at which `simulated` is at least the observed value; the last if there is none."""
-    enough = np.flatnonzero(simulated >= observed)
+def _reached(quantile: Floats, truth: Floats, observed: float) -> float:
+    """Return the first truth, in order, at which `quantile` is at least the observed value; the last if there is none."""
+    enough = np.flatnonzero(quantile >= observed)
     if not len(enough):
         return float(truth[-1])
     i = int(enough[0])
     if i == 0:
         return float(truth[0])
-    part = (observed - simulated[i - 1]) / (simulated[i] - simulated[i - 1])
+    part = (observed - quantile[i - 1]) / (quantile[i] - quantile[i - 1])
     return float(truth[i - 1] + part * (truth[i] - truth[i - 1]))

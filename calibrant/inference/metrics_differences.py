@@ -1,39 +1,30 @@
 """Comparison of two windows, or two models, metric by metric: the difference with an interval.
 
 A mean over predictions is a ratio of sums, and its difference is resampled directly. A calibration error is biased upwards where it is
-small, which resampling does not remove. For it the sides' own intervals, which account for the bias, are combined with the correlation
-of the resamples. Other metrics with an interval on both sides are combined as if they were independent, which is too wide for what
+small, which resampling does not remove. Its difference is found by inversion, as its interval is, with the noise of both sides resampled
+together. Other metrics with an interval on both sides are combined as if they were independent, which is too wide for what
 they share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
+from calibrant.inference.gap_differences import PAIRED, gap_difference
 from calibrant.inference.mean_interval import reject_few_errors, reject_uneven
 from calibrant.inference.pairing import (
-    BY_REPLICATES,
     INDEPENDENT,
     RESAMPLED,
     Ratio,
     difference_interval_of_two,
     ratio_difference,
 )
-from calibrant.inference.replication import (
-    ReplicateTables,
-    class_tables,
-    reject_if_thin,
-    resamples,
-    score_columns,
-    tables_for,
-)
+from calibrant.inference.replication import reject_if_thin, score_columns
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import compute_metrics, requested, view_for
 from calibrant.metrics.base import (
@@ -42,12 +33,7 @@ from calibrant.metrics.base import (
     GapMetric,
     Metric,
     SumMetric,
-    mean_over_classes,
 )
-
-_HARDLY_ANY = 1e-3
-_DISTINGUISHED = 0.1
-Floats = NDArray[np.float64]
 
 
 def differences(
@@ -150,50 +136,9 @@ def _interval_of_two(
                 each.get("interval_reason") or "no_interval", "a side has no interval"
             )
     intervals = (mine["interval"], theirs["interval"])
-    if not isinstance(metric, GapMetric | ClasswiseGapMetric):
-        bounds = difference_interval_of_two((mine["value"], theirs["value"]), intervals, 0.0)
-        return {"difference_interval": bounds, "difference_method": INDEPENDENT}
-    drawn = resamples(N_REPLICATES, seed)
-    one, two = _errors(metric, view, drawn), _errors(metric, other, drawn)
-    # If a side is not distinguishable from a calibrated one, the signs of its gaps are unknown, and so is what it shares.
-    distinguished = all(each["interval"][0] > _DISTINGUISHED * each["value"] for each in results)
-    spread = float(one.std() * two.std()) if distinguished else 0.0
-    correlation = (
-        float(np.mean((one - one.mean()) * (two - two.mean()))) / spread if spread else 0.0
-    )
-    bounds = difference_interval_of_two(
-        (_middle(metric, view, seed), _middle(metric, other, seed)),
-        intervals,
-        correlation,
-        floor=0.0,
-    )
-    return {"difference_interval": bounds, "difference_method": BY_REPLICATES}
-
-
-def _middle(metric: Metric, view: View, seed: int) -> float:
-    """Return the truth under which the observed value is the median: the limit of the interval as its level tends to 0."""
-    narrow = View(view.pane, view.pane_query)
-    # Below any level that can be requested.
-    narrow.pane_query = replace(view.pane_query, ci=_HARDLY_ANY)
-    bounds = metric.estimate(narrow, seed).interval
-    if bounds is None:
-        raise NoResultError("no_interval", "a side has no interval")
-    return (bounds[0] + bounds[1]) / 2.0
-
-
-def _errors(metric: GapMetric | ClasswiseGapMetric, view: View, drawn: Floats) -> Floats:
-    """Return the metric of resampled replicates, (n_draws, 64) to (n_draws,)."""
-    bins = view.pane_query.bins
-    if isinstance(metric, GapMetric):
-        return np.asarray(
-            metric.statistic(0.0)(*_gaps(tables_for(view, metric.scope or view.scope, bins), drawn))
-        )
-    return np.asarray(mean_over_classes(metric.statistic)(*_gaps(class_tables(view, bins), drawn)))
-
-
-def _gaps(tables: ReplicateTables, drawn: Floats) -> tuple[Floats, Floats]:
-    """Return weight and gap of the resampled tables, each (n_draws, n_tables, n_bins)."""
-    chosen = drawn[:, tables.places]
-    weight = np.tensordot(chosen, tables.weight, axes=1)
-    difference = np.tensordot(chosen, tables.difference, axes=1)
-    return weight, np.divide(difference, weight, out=np.zeros_like(weight), where=weight > 0)
+    if isinstance(metric, GapMetric | ClasswiseGapMetric):
+        forms = metric.form(view), metric.form(other)
+        bounds = gap_difference((view, other), forms, seed)
+        return {"difference_interval": bounds, "difference_method": PAIRED}
+    bounds = difference_interval_of_two((mine["value"], theirs["value"]), intervals, 0.0)
+    return {"difference_interval": bounds, "difference_method": INDEPENDENT}

@@ -60,7 +60,6 @@ def difference_interval_of_two(
     centres: tuple[float, float],
     intervals: tuple[Bounds, Bounds],
     correlation: float,
-    floor: float | None = None,
 ) -> list[float]:
     """Return the interval of the difference of two estimates from the interval of each.
 
@@ -69,7 +68,6 @@ def difference_interval_of_two(
     centres : the estimate of each interval
     intervals : lower and upper bound of each
     correlation : of the two estimates' errors
-    floor : lowest possible value of either; an interval that ends there was cut off
 
     Examples
     --------
@@ -77,28 +75,14 @@ def difference_interval_of_two(
     [-3.0, 7.0]
     >>> difference_interval_of_two((3.0, 1.0), ((1.0, 5.0), (-1.0, 3.0)), 1.0)
     [2.0, 2.0]
-    >>> difference_interval_of_two((3.0, 1.0), ((0.0, 6.0), (0.0, 5.0)), 0.0, floor=0.0)
-    [-5.0, 6.0]
     """
     (mine, theirs), (one, two) = centres, intervals
     below_, above = abs(mine - one[0]), abs(one[1] - mine)
     other_below, other_above = abs(theirs - two[0]), abs(two[1] - theirs)
     return [
-        mine - theirs - _reach(other_above, below_, _cut(one, floor), correlation),
-        mine - theirs + _reach(above, other_below, _cut(two, floor), correlation),
+        mine - theirs - _together(other_above, below_, correlation),
+        mine - theirs + _together(above, other_below, correlation),
     ]
-
-
-def _cut(bounds: Bounds, floor: float | None) -> bool:
-    return floor is not None and bounds[0] <= floor
-
-
-def _reach(up: float, down: float, cut: bool, correlation: float) -> float:
-    """Return how far a difference can rise: one estimate up to its bound, the other down to its own.
-
-    An interval that was cut off at the lowest possible value does not tell the error of its estimate. Both bounds are then reached at once.
-    """
-    return up + down if cut else _together(up, down, correlation)
 
 
 def _together(one: float, two: float, correlation: float) -> float:

@@ -18,12 +18,8 @@ from calibrant.core.query import TIES, Option
 from calibrant.core.view import Table, View
 from calibrant.inference.closed_null import ClosedNull
 from calibrant.inference.gap_sums import GapSum
-from calibrant.inference.gap_uncertainty import (
-    GapTables,
-    gap_tables,
-    gap_uncertainty,
-    has_named_units,
-)
+from calibrant.inference.gap_tables import GapForm, GapTables, gap_tables
+from calibrant.inference.gap_uncertainty import gap_uncertainty, has_named_units
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.mean_interval import effective_size, mean_interval
 from calibrant.inference.null_reference import NullReference, count_null, sum_null
@@ -153,25 +149,27 @@ class GapMetric(Metric):
         key = ("gap tables", scope, binning, bins)
         return table, view.once(key, lambda: gap_tables((scope,), binning, bins, [table]))
 
+    def form(self, view: View) -> GapForm:
+        """Return the statistic with the bins of the value, under the query's own options."""
+        table, tables = self.tables(view)
+        bias = self.bias(table)
+        closed = None if self.closed_null is None else self.closed_null(bias)
+        return GapForm(tables, self.statistic(bias), self.statistic(0.0), self.by_bin, closed)
+
     def estimate(self, view: View, seed: int) -> Estimate:
         scope = self.scope or view.scope
         table, tables = self.tables(view)
         if not tables.weight.sum():
             return Estimate(None, "no_data")
-        bias = self.bias(table)
-        statistic = self.statistic(bias)
-        closed = None if self.closed_null is None else self.closed_null(bias)
         extra: Extra = {
             "bins": view.pane_query.bins,
             "scope": scope,
         } | view.histogram_counts(scope)
         if table.discarded_weight:
             extra["discarded_weight"] = table.discarded_weight
-        interval, null, about = gap_uncertainty(
-            view, tables, (statistic, self.statistic(0.0)), seed, self.by_bin, closed
-        )
-        value = float(statistic(tables.weight, tables.gap))
-        return Estimate(value, interval=interval, null=null, extra=extra | about)
+        form = self.form(view)
+        interval, null, about = gap_uncertainty(view, form, seed)
+        return Estimate(form.observed, interval=interval, null=null, extra=extra | about)
 
 
 @dataclass(frozen=True)
@@ -199,15 +197,18 @@ class ClasswiseGapMetric(Metric):
         scopes = tuple(f"class:{k}" for k in range(view.spec.n_classes))
         return gap_tables(scopes, binning, bins, view.binned_classes(binning, bins))
 
+    def form(self, view: View) -> GapForm:
+        """Return the mean over classes as one statistic, with the bins of every class."""
+        mean = self.mean or mean_over_classes(self.statistic)
+        return GapForm(self.tables(view), mean, mean, closed=self.closed_null)
+
     def estimate(self, view: View, seed: int) -> Estimate:
-        tables = self.tables(view)
+        form = self.form(view)
+        tables = form.tables
         if not tables.weight.sum():
             return Estimate(None, "no_data")
         by_class = self.statistic(tables.weight, tables.gap)
-        mean = self.mean or mean_over_classes(self.statistic)
-        interval, null, about = gap_uncertainty(
-            view, tables, (mean, mean), seed, closed=self.closed_null
-        )
+        interval, null, about = gap_uncertainty(view, form, seed)
         extra = {"bins": view.pane_query.bins, "by_class": by_class.tolist()}
         return Estimate(float(by_class.mean()), interval=interval, null=null, extra=extra | about)
 

@@ -201,7 +201,7 @@ def interval_of_bins(view: View, of_bins: OfBins, seed: int) -> Interval:
         "interval_bins": gaps.bins,
         "n_effective": n_effective,
     }
-    return Interval(gap_interval(made, made, gaps, view.pane_query.ci), about)
+    return Interval(gap_interval(made, made, gaps, view.pane_query.ci).bounds, about)
 
 
 def bin_scores(view: View, bins: int) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 
 from calibrant.core.query import TIES, Option
 from calibrant.core.view import View
+from calibrant.inference.gap_tables import GapForm
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import Estimate, GapMetric, share
 from calibrant.metrics.ece import ece_null
@@ -58,6 +59,9 @@ class OrderMetric(GapMetric):
             **fields
             | {"statistic": lambda bias: statistic, "closed_null": _CLOSED_NULLS.get(order)}
         )
+
+    def form(self, view: View) -> GapForm:
+        return self.requested(view).form(view)
 
     def value(self, view: View) -> float | None:
         return self.requested(view).value(view)

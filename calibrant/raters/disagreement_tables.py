@@ -235,7 +235,7 @@ def calibration_interval(view: View, choice: Choice, seed: int, factor: float = 
         return np.asarray((share(weight) * gap**2).sum(axis=(-1, -2)))
 
     gaps = resampled_gaps(tables, seed)
-    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.pane_query.ci)
+    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.pane_query.ci).bounds
     return bounds, {"interval_method": BOOTSTRAP, "interval_bins": bins}
 
 

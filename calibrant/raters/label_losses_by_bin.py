@@ -250,7 +250,7 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
     def loss(weight: Floats, gap: Floats) -> Floats:
         return np.asarray(((share(weight) * gap**2).sum(axis=-1) * part).sum(axis=-1))
 
-    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.pane_query.ci)
+    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.pane_query.ci).bounds
     return bounds, {"interval_method": INTERVAL_METHOD, "interval_bins": bins}
 
 

@@ -43,7 +43,7 @@ class Oracle:
             statistic,
             along_rays(weight, gap, self.weight[scope], self.noise[scope]),
             0.95,
-        )
+        ).bounds
         return high - low
 
     def range_of_estimates(self, slug: str) -> float:
