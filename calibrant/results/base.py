@@ -11,7 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Reader = Callable[[Any, str], Any]
 OMITTED = "omitted"
@@ -48,8 +61,8 @@ class Result:
     >>> Share(value=0.25).to_dict()
     {'value': 0.25}
     >>> found = Share.from_dict({"model": "m", "value": 0.25})
-    >>> found, found.about, found.to_dict()
-    (Share(value=0.25), {'model': 'm'}, {'model': 'm', 'value': 0.25})
+    >>> found, found.model, found.to_dict()
+    (Share(value=0.25), 'm', {'model': 'm', 'value': 0.25})
     """
 
     @property
@@ -60,24 +73,56 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON, as the service returns them."""
-        found, given = dict(self.about), vars(self).get("_given", ())
+        found, given = dict(self.about), vars(self).get("_given")
         for each in self._fields():
             value = getattr(self, each.name)
-            if value is not None or not each.is_omitted or each.key in given:
+            is_shown = not each.is_omitted if given is None else each.key in given
+            if is_shown or value is not None:
                 found[each.key] = value if each.read is None else plain(value)
         return found
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the result that `to_dict` described, or that the service returned."""
+        """Return the result that `to_dict` described, or that the service returned; what it lacks is None."""
         rest, given = dict(values), {}
         for each in cls._fields():
-            if each.key in rest:
-                value = rest.pop(each.key)
-                given[each.name] = value if each.read is None else each.read(value, each.key)
+            value = rest.pop(each.key, None)
+            is_plain = value is None or each.read is None
+            given[each.name] = value if is_plain else each.read(value, each.key)  # type: ignore[misc]
         found = cls(**given)
         vars(found).update(_about=rest, _given=frozenset(values))
         return found
+
+    figure: ClassVar[Callable[..., Any] | None] = None
+
+    def plot(self, **options: Any) -> Figure:
+        """Draw the figure of the result, with the options of the figure.
+
+        Raises
+        ------
+        TypeError
+            The result has no figure.
+        ImportError
+            matplotlib is not installed; the extra `plot` brings it.
+        """
+        if self.figure is None:
+            raise TypeError(f"{type(self).__name__} has no figure")
+        figure: Figure = self.figure(self.to_dict(), **options)
+        return figure
+
+    def with_values(self, **values: Any) -> Self:
+        """Return the result with further values."""
+        return type(self).from_dict(self.to_dict() | values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.about:
+            known = ", ".join(dir(self))
+            raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {known}")
+        return self.about[name]
+
+    def __dir__(self) -> list[str]:
+        public = (name for name in super().__dir__() if not name.startswith("_"))
+        return sorted({*public, *self.about})
 
     @classmethod
     def _fields(cls) -> tuple[_Place, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, Generic, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_type_hints
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
@@ -20,6 +20,9 @@ from calibrant.inference.pairing import shared
 from calibrant.inference.seeds import SEED
 from calibrant.results.base import Result, says
 from calibrant.results.models import Model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Raters = Literal["pooled", "mean", "majority", "single"]
 Edges = Literal["right", "left"]
@@ -76,24 +79,30 @@ class Read(Generic[Q, R]):
     path : below the model's path
     tag : group of the API document
     response : of the document, in one phrase
-    figure : module and function that draw the result
+    figure : the function that draws the result's plain values, if there is one
     accumulators : names of those that the computation reads
+    shown : options of the figure, as a dataclass
     compare : computes the comparison with another window. Default: the read is not compared.
     compared_accumulators : names of those that `compare` reads in addition
     is_slow : whether it may take seconds, so that fast results do not wait for it
     is_map : whether keys with the scope `maps` may read it
+    of_records : whether it reads records of the store as they are now, on no clock of cohorts; the engine then computes it
+    is_compared : whether the engine compares it
     """
 
     path: str
     tag: str
     response: str
-    figure: str
     compute: Compute[Q, R]
-    accumulators: Callable[[Q], Iterable[str]]
+    accumulators: Callable[[Q], Iterable[str]] = lambda query: ()
+    figure: Callable[..., Figure] | None = None
+    shown: type[Any] | None = None
     compare: Compare[Q, R] | None = None
     compared_accumulators: tuple[str, ...] = ()
     is_slow: Callable[[Q], bool] = lambda query: False
     is_map: bool = False
+    of_records: bool = False
+    is_compared: bool = False
 
     def __call__(self, state: State, query: Q) -> R:
         return self.compute(state, query)
@@ -143,7 +152,14 @@ class Read(Generic[Q, R]):
 
 def read(path: str, **declared: Any) -> Callable[[Compute[Q, R]], Read[Q, R]]:
     """Declare the function below as a read; the parameters are those of `Read`."""
-    return lambda compute: Read(path, compute=compute, **declared)
+
+    def declare(compute: Compute[Q, R]) -> Read[Q, R]:
+        found = Read(path, compute=compute, **declared)
+        if found.figure is not None:
+            found.result.figure = staticmethod(found.figure)
+        return found
+
+    return declare
 
 
 @cache

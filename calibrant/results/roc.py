@@ -22,6 +22,7 @@ from calibrant.estimators.roc import (
     unordered_deviation,
     unordered_share,
 )
+from calibrant.figures.roc import draw_roc
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import accumulators_for, estimates
 from calibrant.metrics.estimate import Estimate
@@ -166,7 +167,7 @@ def _compared(state: State, other: State, query: RocQuery) -> Roc:
     "roc",
     tag="reliability",
     response="The curve, or a figure",
-    figure="roc:draw_roc",
+    figure=draw_roc,
     accumulators=_accumulators,
     compare=_compared,
     compared_accumulators=("sample",),

@@ -1,7 +1,8 @@
 """Routes of the reads that the library declares: parameters, response model and document follow from the declaration."""
 
-from functools import cache
-from importlib import import_module
+from collections.abc import Mapping
+from functools import partial
+from inspect import signature
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -10,10 +11,11 @@ from pydantic import BaseModel, Field, create_model
 from calibrant.results.reads import Read
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheMapRead, TheReadAccess
-from calibrant_server.service.reads.figures import Draw, Format, or_drawn
-from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.service.reads.figures import Draw, Format, or_drawn, or_unchanged
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, WindowQuery
 from calibrant_server.service.reads.response_models import response_of
-from calibrant_server.workers.queries.declared import declared_query
+from calibrant_server.workers.queries.declared import declared_query, described
+from calibrant_server.workers.store.model_config import ModelConfig
 
 FIGURES = "calibrant.figures"
 FORMAT: Any = (
@@ -28,8 +30,12 @@ def add_route(router: APIRouter, read: Read[Any, Any]) -> None:
     found = success(response_of(read.result), read.response, ETag=ETAG)
 
     async def respond(read_access: Any, query: Any) -> Response:
-        read_query = await read_access.read_query(query)
-        draw = figure_of(read.figure)
+        shown = {name: getattr(query, name) for name in _shown(read)}
+        read_query = await read_access.read_query(query, **shown)
+        if read.figure is None:
+            plain: Response = await read_access.reads.respond(read_access.request, read_query)
+            return plain
+        draw = figure_of(read.figure, shown, read_query.config)
         response: Response = await read_access.respond(read_query, query.format, draw)
         return response
 
@@ -43,21 +49,27 @@ def add_route(router: APIRouter, read: Read[Any, Any]) -> None:
         f"/v1/models/{{model}}/{read.path}",
         tags=[read.tag],
         operation_id=read.operation,
-        responses=or_drawn(found),
+        responses=or_drawn(found) if read.figure else or_unchanged(found),
     )(respond)
 
 
 def parameters_of(read: Read[Any, Any]) -> type[BaseModel]:
     """Return the parameters of a read: its own, the window, the other side of a comparison and the format."""
-    compared = (AgainstQuery,) if read.compare else ()
-    bases: tuple[type[BaseModel], ...] = (ClockQuery, *compared, declared_query(read))
+    window = WindowQuery if read.of_records else ClockQuery
+    compared = (AgainstQuery,) if read.compare or read.is_compared else ()
+    bases: tuple[type[BaseModel], ...] = (window, *compared, declared_query(read))
     name = read.query.__name__.replace("Query", "Parameters")
-    return create_model(name, __base__=bases, format=FORMAT)
+    drawn = {} if read.figure is None else {**_shown(read), "format": FORMAT}
+    return create_model(name, __base__=bases, **drawn)
 
 
-@cache
-def figure_of(place: str) -> Draw:
-    """Return the function that draws a result."""
-    module, _, name = place.partition(":")
-    draw: Draw = getattr(import_module(f"{FIGURES}.{module}"), name)
-    return draw
+def figure_of(figure: Draw, options: Mapping[str, Any], config: ModelConfig) -> Draw:
+    """Return the function that draws a result, with the options of the request and the classes of the model."""
+    taken = signature(figure).parameters
+    of_model = {name: getattr(config, name) for name in ("classes", "n_classes") if name in taken}
+    return partial(figure, **options, **of_model)
+
+
+def _shown(read: Read[Any, Any]) -> Mapping[str, Any]:
+    """Return the options of the figure."""
+    return {} if read.shown is None else described(read.shown)

@@ -30,8 +30,13 @@ IMAGES: dict[str, Any] = {
 
 def or_drawn(described: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
     """Describe the responses of a read that is also available as an image."""
+    return or_unchanged({**described, "content": described["content"] | IMAGES})
+
+
+def or_unchanged(described: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Describe the responses of a read."""
     return {
-        200: {**described, "content": described["content"] | IMAGES},
+        200: described,
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     }

@@ -33,7 +33,8 @@ def of_slices(query: Query, n_slices: int, is_compared: bool) -> Query:
     """Return a query for each of so many slices; reject more work than one request may have."""
     if isinstance(query, MetricsSeriesQuery):
         # The number of parts is known where their panes are read.
-        return query.model_copy(update={"n_slices": max(1, n_slices)})
+        changed: Query = query.model_copy(update={"n_slices": max(1, n_slices)})
+        return changed
     if isinstance(query, MetricsQuery):
         reject_costly("/by", query, n_slices, is_compared)
     return query

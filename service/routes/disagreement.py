@@ -1,4 +1,4 @@
-"""Rater disagreement, and methods of predicting it compared."""
+"""Methods of predicting rater disagreement, compared on posted ratings."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.figures.disagreement import draw_disagreement
 from calibrant.raters.alpha_calibration import compared as compared_ways
 from calibrant.raters.rated_rows import MAX_FEATURE
+from calibrant.results.disagreement import Criterion
 from calibrant_server.service.engine import model_of
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import (
@@ -27,11 +27,7 @@ from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.dependencies import TheReadAccess
-from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.queries.kinds.disagreement import DisagreementQuery
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -49,15 +45,6 @@ COLUMNS = (
 )
 MAX_NUMBERS = 2_000_000
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Criterion = Literal["disagreement_loss", "epistemic_loss_after_one_vote"]
-
-
-class DisagreementParameters(ClockQuery, AgainstQuery, DisagreementQuery):
-    """Which ratings, bins of the predicted disagreement, and weight of a prediction."""
-
-    format: Format | None = Field(
-        None, description="Format of the response, instead of the header Accept."
-    )
 
 
 class DisagreementMethodsQuery(BaseModel):
@@ -118,49 +105,6 @@ class DisagreementMethodsResponse(BaseModel):
         description="raw, alpha, temperature, temperature_alpha, joint, head: losses on the validation part.",
     )
     instances: dict[str, list[float]] | None = Field(None, description="`concentration` by row.")
-
-
-class DisagreementResponse(BaseModel):
-    """Disagreement of raters, observed and predicted, over predictions with at least two ratings."""
-
-    model_config = ConfigDict(extra="allow")
-
-    n: int
-    rater_disagreement: float | None = Field(description="Share of pairs of ratings that differ.")
-    mean_disagreement: float | None = Field(description="Predicted: mean of 1 - sum z^2.")
-    disagreement_loss: float | None
-    disagreement_ce: float | None
-    concentration: dict[str, Any] | None = Field(description="Fitted alpha0, with its interval.")
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None = Field(
-        description="Results under the fitted concentration. `calibrated_disagreement_ce` has bins of the prediction under it."
-    )
-    given: dict[str, Any] | None = Field(
-        None, description="Results under the requested `concentration`."
-    )
-    reliability: list[dict[str, Any]]
-    warnings: list[dict[str, Any]]
-    calibrations: dict[str, Any] | None = Field(
-        None, description="raw, alpha, temperature, temperature_alpha, joint, head; with `compare`."
-    )
-    reason: str | None = None
-
-
-DIAGRAM: dict[str, Any] = success(
-    DisagreementResponse,
-    "The disagreement, or its diagram",
-    ETag="Changes with the state and the query.",
-)
-
-
-@router.get(
-    "/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM)
-)
-async def get_disagreement(
-    read: TheReadAccess, query: Annotated[DisagreementParameters, Query()]
-) -> Response:
-    """Return how much raters disagree and how well the model predicts it."""
-    return await read.respond(await read.read_query(query), query.format, draw_disagreement)
 
 
 @router.post(

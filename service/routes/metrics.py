@@ -47,9 +47,10 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
         if every_s % config.pane_s:
             detail = f"Received every={self.every}; expected a whole number of panes of {config.pane_s} s."
             raise unanswerable("/every", "whole_panes", detail)
-        return MetricsSeriesQuery.model_construct(
+        series: AnyQuery = MetricsSeriesQuery.model_construct(
             **dict(query), every_s=int(every_s), is_compared=is_compared
         )
+        return series
 
 
 class MetricsResponse(BaseModel):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.raters import posterior
+from calibrant.results.disagreement import disagreement
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import (
@@ -30,7 +31,7 @@ from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.queries.kinds.disagreement import DisagreementQuery
+from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -131,7 +132,9 @@ async def compute_posterior(
 
 async def _fitted(reads: TheReadService, config: ModelConfig, query: PosteriorParameters) -> float:
     """Return the model's alpha0 of the window."""
-    read_query = ReadQuery(DisagreementQuery(penalty=query.penalty, ci=query.ci), config, query)
+    read_query = ReadQuery(
+        query_for(disagreement, penalty=query.penalty, ci=query.ci), config, query
+    )
     found = orjson.loads((await reads.result(read_query)).body)
     if found.get("concentration") is None:
         detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no ratings'}."

@@ -19,6 +19,7 @@ from calibrant.metrics.label_distribution import INSTANCES
 from calibrant.metrics.requests import shared_options
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
+from calibrant.results.metrics import MetricBinning
 from calibrant_server.service.http.bodies import NDJSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.parameters import Name, TextName
@@ -45,7 +46,7 @@ from calibrant_server.service.reads.figures import image_of, media_type_of, or_d
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.queries.query import Edges, MetricBinning, Raters
+from calibrant_server.workers.queries.query import Edges, Raters
 
 router = APIRouter(tags=["score"], default_response_class=Response)
 

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.results import confidence_histogram as reads
+from calibrant.results.confidence_histogram import confidence_histogram as histogram
+from calibrant.results.temperature_surface import temperature_surface as surface
 from calibrant_server.workers.queries.kind import Against, Inputs, kind_of
-from calibrant_server.workers.queries.kinds import temperature_surface
-from calibrant_server.workers.queries.kinds.temperature_surface import SurfaceQuery
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 DAY_S = 86_400
-confidence_histogram = kind_of(reads.confidence_histogram)
-ConfidenceHistogramQuery = confidence_histogram.query
+confidence_histogram, temperature_surface = kind_of(histogram), kind_of(surface)
+ConfidenceHistogramQuery, SurfaceQuery = confidence_histogram.query, temperature_surface.query
 OTHER = Against("baseline", "frozen")
 
 

@@ -20,7 +20,7 @@ from calibrant_server.workers.queries import window_records
 from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import KINDS, Compute
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.kinds.raters import MAX_RATERS, RatersQuery, compute
+from calibrant_server.workers.queries.kinds.raters import KIND, MAX_RATERS, compute
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks, daily_to
 from calibrant_server.workers.store.windows import Window
@@ -48,7 +48,7 @@ class Counted:
 def computed_of(records, **fields):
     """The raters' result over records."""
     return compute(
-        RatersQuery(**fields), Inputs(MODEL, Window(0, 1 << 32), Counted(), of_records=records)
+        KIND.query(**fields), Inputs(MODEL, Window(0, 1 << 32), Counted(), of_records=records)
     )
 
 
@@ -160,9 +160,9 @@ def computed(bench):
     bench.loop().step()
 
     def answer(function=lambda *given: {}):
-        kind = ResultKind(RatersQuery, function, lambda query: ["sums"])
+        kind = ResultKind(KIND.query, function, lambda query: ["sums"])
         pane_query = QueryRequest(
-            "d", "raters", RatersQuery().to_dict(), Side(MODEL.key, "", (0, DAY_S)), "r", 0.0
+            "d", "raters", KIND.query().to_dict(), Side(MODEL.key, "", (0, DAY_S)), "r", 0.0
         )
         return json.loads(
             Compute(bench.store, bench.numerics, {"raters": kind}).reply(pane_query).body

@@ -13,35 +13,45 @@ from pydantic import create_model
 from calibrant.results.base import OMITTED, key_of
 from calibrant.results.reads import Query as LibraryQuery
 from calibrant.results.reads import Read
-from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.query import Needs, Query
 from calibrant_server.workers.store.model_config import ModelConfig
 
 
 class Declared(Query):
-    """Query of a declared read."""
+    """Query that the library declares."""
 
-    read: ClassVar[Read[Any, Any]]
+    library: ClassVar[type[LibraryQuery]]
 
     def resolved(self, config: ModelConfig) -> Query:
         return self.own(**self.plain().resolved(config, self.model_fields_set))
 
-    def plain(self) -> LibraryQuery:
+    def plain(self) -> Any:
         """Return the query as the library computes it."""
-        cls: type[LibraryQuery] = self.read.query
-        return cls(**{each.name: getattr(self, each.name) for each in fields(cls)})
+        return self.library(
+            **{each.name: getattr(self, each.name) for each in fields(self.library)}
+        )
 
 
 @cache
 def declared_query(read: Read[Any, Any]) -> type[Declared]:
     """Return the class of a read's query with its limits, as the service and the worker check it."""
-    made = create_model(
-        read.query.__name__,
-        __base__=Declared,
-        __doc__=read.query.__doc__,
-        **described(read.query),
-    )
-    made.kind, made.read = read.name, read
+    made = query_class(read.query)
+    made.kind, made.needs = read.name, Needs(records=read.of_records)
+    found: type[Declared] = made
+    return found
+
+
+def query_class(library: type[LibraryQuery]) -> Any:
+    """Return the class of a query with its limits."""
+    fields_, doc = described(library), library.__doc__
+    made = create_model(library.__name__, __base__=Declared, __doc__=doc, **fields_)
+    made.library = library
     return made
+
+
+def query_for(read: Read[Any, Any], **parameters: Any) -> Declared:
+    """Return a query of a read, checked."""
+    return declared_query(read).model_validate(parameters)
 
 
 def described(cls: type[Any]) -> Mapping[str, Any]:

@@ -135,7 +135,7 @@ class ResultKind(Generic[Q]):
 
 def find_kinds() -> dict[str, ResultKind[Any]]:
     """Return the reads that the library declares and the kinds of the folder `workers/queries/kinds`, by name."""
-    found = {name: kind_of(each) for name, each in find_reads().items()}
+    found = {name: kind_of(each) for name, each in find_reads().items() if not each.of_records}
     for each in iter_modules(kinds.__path__):
         kind: ResultKind[Any] = import_module(f"{kinds.__name__}.{each.name}").KIND
         if kind.name != each.name:

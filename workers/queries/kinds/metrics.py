@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from pydantic import Field
+from typing import Any, ClassVar, cast
 
 from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
@@ -12,14 +10,15 @@ from calibrant.core.view import View
 from calibrant.inference.detectable import LEVEL, POWER, detectable
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import (
-    DEFAULT_METRICS,
     Estimate,
     accumulators_for,
     compute_metrics,
     is_error,
 )
-from calibrant.metrics.requests import shared_options, split
+from calibrant.metrics.requests import split
 from calibrant.raters.label_coverage import PARTS, coverage
+from calibrant.results.metrics import MetricsQuery as LibraryMetricsQuery
+from calibrant_server.workers.queries.declared import query_class
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -28,53 +27,22 @@ from calibrant_server.workers.queries.kind import (
     reject_other_classes,
 )
 from calibrant_server.workers.queries.metric_work import reject_costly_metrics
-from calibrant_server.workers.queries.query import (
-    CI,
-    BinnedQuery,
-    MetricBinning,
-    Query,
-    Raters,
-    reject_untaken,
-    requests_in,
-)
+from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.model_config import ModelConfig
 
 DAY_S = 86_400.0
 MAX_QUICK_OPTIONS = 12
 
 
-class MetricsQuery(BinnedQuery):
+class MetricsQuery(query_class(LibraryMetricsQuery)):  # type: ignore[misc]
     """Which metrics, and how they are computed."""
 
     kind: ClassVar[str] = "metrics"
 
-    metrics: str = Field(
-        ",".join(DEFAULT_METRICS),
-        min_length=1,
-        max_length=4000,
-        description="Slugs separated by commas, each with its options in brackets: ece,lp_ece(order=3). "
-        "Default: 12 metrics. GET /v1/metrics lists all.",
-    )
-    binning: MetricBinning = Field(  # type: ignore[assignment]
-        "equal_width",
-        description="`hard` and `soft` are memberships of the `ml1_*` metrics; `spline` and `gaussian` need raw rows.",
-    )
-
-    tolerance: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="Largest acceptable calibration error, set beforehand. Adds `tolerance_verdict` to each and `detectable` to the result.",
-    )
-    raters: Raters = "pooled"
-    ci: float = CI
-
     def resolved(self, config: ModelConfig) -> Query:
-        requests = requests_in(self.metrics, config, shared=shared_options(self.binning))
-        reject_untaken(self, requests)
-        listed, own = [each.key for each in requests], self.in_model(config)
-        reject_costly_metrics("/metrics", listed, bins=own["bins"])
-        return self.own(metrics=",".join(listed), **own)
+        found: Any = super().resolved(config)
+        reject_costly_metrics("/metrics", found.listed, bins=found.bins)
+        return cast("Query", found)
 
     @property
     def listed(self) -> list[str]:
@@ -96,7 +64,7 @@ def is_slow(query: MetricsQuery) -> bool:
 def compute(query: MetricsQuery, inputs: Inputs) -> Result:
     """Counts of the window, and each metric by its key."""
     pane = inputs.pane
-    view = View(pane, query.pane_query())
+    view = View(pane, query.plain().pane_query())
     found = judged(compute_metrics(view, query.listed, inputs.seed), query.tolerance)
     return (
         _around(pane, view)
@@ -111,7 +79,7 @@ def compute(query: MetricsQuery, inputs: Inputs) -> Result:
 def compare(query: MetricsQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, with the other side's value, the difference and its interval in each metric."""
     reject_other_classes(inputs.config, other.config)
-    pane, pane_query = inputs.pane, query.pane_query()
+    pane, pane_query = inputs.pane, query.plain().pane_query()
     view = View(pane, pane_query)
     found = differences(view, View(other.pane, pane_query), query.listed, inputs.seed)
     found = judged(found, query.tolerance)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
-
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
@@ -12,8 +9,10 @@ from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.metrics import accumulators_for
 from calibrant.report import raters_compared
+from calibrant.results.raters import RatersQuery, raters
 from calibrant.stability.rater_differences import LabelsByRater, rater_differences
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
+from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -21,42 +20,21 @@ from calibrant_server.workers.queries.kind import (
     reject_other_classes,
     side_name,
 )
-from calibrant_server.workers.queries.query import EDGES, MIN_COUNT, Edges, MetricQuery, Needs
 
 MAX_RATERS = 64
 _NOTHING = ("disagreement", "n_majority_ties", "policies", "mean_of_raters")
 
 
-class RatersQuery(MetricQuery):
-    """Which metric, and how scores are binned; ratings are read under every label policy."""
-
-    kind: ClassVar[str] = "raters"
-    needs: ClassVar[Needs] = Needs(records=True)
-
-    edges: Edges = EDGES
-    min_count: float = MIN_COUNT
-
-
-def accumulators(query: RatersQuery) -> Iterable[str]:
-    """Return the counts alone: all other values are computed from the records."""
-    return ["counts"]
-
-
-def is_slow(query: RatersQuery) -> bool:
-    """All records of the model are read."""
-    return True
-
-
-def compute(query: RatersQuery, inputs: Inputs) -> Result:
+def compute(query: Declared, inputs: Inputs) -> Result:
     """The raters with most ratings, each with `value` and `n`; `mean_of_raters` is None, with a `reason`, where none is named.
 
     `n_labelled` counts the window; `n_records` counts those with an id, which all other values describe.
     """
     rows = inputs.records.read()
-    return _result(query, inputs, rows, _rated(rows, inputs.config.task))
+    return _result(query.plain(), inputs, rows, _rated(rows, inputs.config.task))
 
 
-def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+def compare(query: Declared, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same; each rater with the other side's value, the difference and its interval.
 
     Raises
@@ -70,9 +48,10 @@ def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against)
     reject_other_classes(inputs.config, other.config)
     rows, others = inputs.records.read(share=3), other.records.read(share=3)
     mine, theirs = _rated(rows, inputs.config.task), _rated(others, other.config.task)
-    found = _result(query, inputs, rows, mine)
+    plain: RatersQuery = query.plain()
+    found = _result(plain, inputs, rows, mine)
     if mine is not None:
-        compared = rater_differences(mine, theirs, query.slug, query.requested(), inputs.seed)
+        compared = rater_differences(mine, theirs, plain.slug, plain.requested(), inputs.seed)
         found["by_rater"] = {n: each | compared[n] for n, each in found["by_rater"].items()}
     about = side_name(against, other) | {
         "n_labelled": other.pane.counts["n_labelled"],
@@ -131,4 +110,6 @@ def _why_nothing(n_labelled: int) -> dict[str, str]:
     return {"reason": "no_records", "detail": detail}
 
 
-KIND = ResultKind(RatersQuery, compute, accumulators, compare, is_slow=is_slow)
+KIND = ResultKind(
+    declared_query(raters), compute, lambda query: ["counts"], compare, is_slow=lambda query: True
+)

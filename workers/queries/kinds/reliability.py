@@ -10,6 +10,8 @@ from calibrant.core.view import View
 from calibrant.inference.reliability_differences import reliability_difference
 from calibrant.inference.reliability_table import reliability
 from calibrant.raters.label_coverage import PARTS, coverage
+from calibrant.results.queries import ReliabilityQuery as LibraryReliabilityQuery
+from calibrant_server.workers.queries.declared import query_class
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -17,20 +19,14 @@ from calibrant_server.workers.queries.kind import (
     other_side,
     reject_other_classes,
 )
-from calibrant_server.workers.queries.query import CI, EDGES, MIN_COUNT, BinnedQuery, Edges, Raters
 
 _SCOPES = {"top_label": ("top_label",), "positive": ("positive",)}
 
 
-class ReliabilityQuery(BinnedQuery):
+class ReliabilityQuery(query_class(LibraryReliabilityQuery)):  # type: ignore[misc]
     """How the table is made."""
 
     kind: ClassVar[str] = "reliability"
-
-    edges: Edges = EDGES
-    raters: Raters = "pooled"
-    min_count: float = MIN_COUNT
-    ci: float = CI
 
 
 def accumulators(query: ReliabilityQuery) -> Iterable[str]:
@@ -41,14 +37,14 @@ def accumulators(query: ReliabilityQuery) -> Iterable[str]:
 
 def compute(query: ReliabilityQuery, inputs: Inputs) -> Result:
     """The table of the requested bins, with intervals."""
-    view = View(inputs.pane, query.pane_query())
+    view = View(inputs.pane, query.plain().pane_query())
     return reliability(view) | {"label_coverage": coverage(inputs.pane, ci=query.ci)}
 
 
 def compare(query: ReliabilityQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, with the other side's bins and the difference of gaps in each."""
     reject_other_classes(inputs.config, other.config)
-    pane_query, pane = query.pane_query(), inputs.pane
+    pane_query, pane = query.plain().pane_query(), inputs.pane
     found = reliability_difference(
         View(pane, pane_query), View(other.pane, pane_query), inputs.seed
     )

@@ -1,0 +1,121 @@
+"""Parameters that several reads share: binned scores, one metric, and costly parts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.query import PaneQuery
+from calibrant.metrics import MetricRequest, requested
+from calibrant.metrics.requests import shared_options
+from calibrant.results.base import says
+from calibrant.results.metric_requests import reject_untaken, requests_in
+from calibrant.results.models import Model, bins_of, scope_by_index
+from calibrant.results.reads import Edges, Query, Raters, edges_of_bins, level
+from calibrant.segmentation.case_options import MEMBERSHIP
+
+Binning = Literal["equal_width", "equal_mass"]
+PANE_QUERY = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
+
+
+def smallest_bin() -> Any:
+    """Declare the smallest bin that counts."""
+    return says("Bins with fewer samples are left out.", 0, ge=0, le=1e15, allow_inf_nan=False)
+
+
+def costly_parts(parts: tuple[str, ...]) -> Any:
+    """Declare the parts that are computed on request."""
+    sentence = (
+        f"Costly parts of the response, separated by commas: {', '.join(parts)}. Default: none."
+    )
+    return says(sentence, None, max_length=400)
+
+
+def in_order(include: str | None, parts: tuple[str, ...]) -> str | None:
+    """Return the requested parts in their order, each once.
+
+    Raises
+    ------
+    CalibrationInputError
+        A part that the result does not have.
+    """
+    wanted = [each.strip() for each in include.split(",")] if include else []
+    for each in wanted:
+        if each not in parts:
+            detail = f"Received {each[:60]!r}; expected one of: {', '.join(parts)}."
+            raise CalibrationInputError.at("/include", "one_of", detail)
+    return ",".join(each for each in parts if each in wanted) or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinnedQuery(Query):
+    """Query of binned scores."""
+
+    bins: int = says("Number of bins; one that the model's grid gives exactly.", 15, ge=1, le=3600)
+    binning: Binning = "equal_width"
+    scope: str | None = says(
+        "top_label, positive, class:NAME or all. Default: positive for binary models, else top_label.",
+        None,
+        max_length=200,
+    )
+
+    def resolved(self, model: Model, given: Collection[str]) -> Mapping[str, Any]:
+        scope = scope_by_index(self.scope, model)
+        bins = self.bins if "bins" in given else bins_of(model, scope)
+        pane_query = self.pane_query(bins=bins, scope=scope)
+        pane_query.check(model.spec())
+        return {"bins": bins, "scope": pane_query.scope_for(model.spec())}
+
+    def pane_query(self, **changed: Any) -> PaneQuery:
+        """Return the query of a pane's view."""
+        known = {each.name for each in fields(self)}
+        found: dict[str, Any] = {name: getattr(self, name) for name in PANE_QUERY if name in known}
+        if found["binning"] in MEMBERSHIP.allowed:
+            found |= {"binning": "equal_width", "options": {MEMBERSHIP.name: found["binning"]}}
+        return PaneQuery(**(found | changed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliabilityQuery(BinnedQuery):
+    """How the table is made."""
+
+    edges: Edges = edges_of_bins()
+    raters: Raters = "pooled"
+    min_count: float = smallest_bin()
+    ci: float = level()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricQuery(BinnedQuery):
+    """Query of one metric."""
+
+    metric: str = says(
+        "A slug, with its options in brackets: lp_ece(order=3). GET /v1/metrics lists all.",
+        "ece",
+        min_length=1,
+        max_length=400,
+    )
+
+    def resolved(self, model: Model, given: Collection[str]) -> Mapping[str, Any]:
+        requests = requests_in(self.metric, model, "/metric", shared_options(self.binning))
+        if len(requests) != 1:
+            detail = f"Received {len(requests)} metrics; expected one."
+            raise CalibrationInputError.at("/metric", "range", detail)
+        reject_untaken(self, given, requests, "/metric")
+        return {"metric": requests[0].key, **super().resolved(model, given)}
+
+    @property
+    def request(self) -> MetricRequest:
+        """The requested metric with its options."""
+        return requested(self.metric, "/metric", shared_options(self.binning))[0]
+
+    @property
+    def slug(self) -> str:
+        """The requested metric's slug."""
+        return self.request.metric.slug
+
+    def requested(self) -> PaneQuery:
+        """Return the query of the view, options in brackets included."""
+        return self.request.pane_query(self.pane_query())
