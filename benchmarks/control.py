@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.fleet import N_CLASSES
 from benchmarks.hot_model import payloads
 from calibrant import Batch, Pane, PaneSpec
-from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.segments.rows import Rows
 
 N_ROWS, N_BATCHES = 1000, 50
 # Seldom enough that it takes a few hundredths of a core: it also finds the caches as a worker does, full of other data.
@@ -66,7 +66,7 @@ class Control(threading.Thread):
         """Do the work once."""
         data, started = self._batches[number % N_BATCHES], time.thread_time()
         batch = Batch.unpack(data)
-        TailRows.of_batch(batch, 0).pack()
+        Rows.of_batch(batch, 0).pack()
         self._panes[number % len(self._panes)].fill_batch(batch)
         self._seconds.append(time.thread_time() - started)
 

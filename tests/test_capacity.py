@@ -10,7 +10,7 @@ import pytest
 from benchmarks import capacity
 from benchmarks.capacity import Load, Need
 from calibrant import Batch, Pane
-from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.segments.rows import Rows
 
 PAGE = (Path(__file__).parents[1] / "docs" / "capacity.md").read_text()
 
@@ -42,7 +42,7 @@ def test_panes_have_the_sizes_that_the_table_is_derived_from(n):
 
 def test_a_row_of_a_tail_has_the_size_that_the_table_is_derived_from():
     batch = Batch.from_columns(rows(1000)).batch
-    packed = len(TailRows.of_batch(batch, 0).pack())
+    packed = len(Rows.of_batch(batch, 0).pack())
     assert packed / 1000 == pytest.approx(capacity.ROW_BYTES, rel=0.25)
 
 

@@ -115,7 +115,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
 
 def pack_content(header: bytes, content: bytes, *, level: int) -> bytes:
     """Return a header and the content that it describes as `pack` does."""
-    body = _compressed(content, level)
+    body = compressed(content, level)
     checksum = _checksum(FORMAT, header, body)
     return _PREFIX.pack(MAGIC, FORMAT, len(header), len(body), checksum) + header + body
 
@@ -357,7 +357,8 @@ def _stored(kind: str, code: Any) -> np.dtype[Any]:
     return _STORED[kind][code]
 
 
-def _compressed(content: bytes, level: int) -> bytes:
+def compressed(content: bytes, level: int) -> bytes:
+    """Return content as a zstandard frame with its size and a checksum."""
     free = _COMPRESSORS.setdefault(level, [])
     try:
         compressor = free.pop()
@@ -366,6 +367,20 @@ def _compressed(content: bytes, level: int) -> bytes:
     body = compressor.compress(content)
     free.append(compressor)
     return body
+
+
+def decompressed(frame: bytes, largest: int) -> bytes:
+    """Return the content of a frame that `compressed` wrote; its size is compared with the bound before.
+
+    Raises
+    ------
+    PackingError
+        Damaged, or larger.
+    """
+    try:
+        return _decompressed(frame, largest)
+    except zstandard.ZstdError as error:
+        raise _damaged(error) from error
 
 
 def _decompressed(frame: bytes, largest: int) -> bytes:

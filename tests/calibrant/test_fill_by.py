@@ -15,7 +15,7 @@ from calibrant.core.panes_by_key import Key, PanesByKey, SplitUnitsWarning, fill
 from calibrant.core.routing import ROWS_TOGETHER, split_batch
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestEntry
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, reduce_entry
-from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.segments.rows import Rows
 from tests.calibrant.panes import assert_same, pane_of
 from tests.workers.driving import MODEL
 
@@ -70,7 +70,7 @@ def by_engine(columns: dict[str, Any]) -> dict[tuple[datetime, str], Pane]:
     into.close(numerics)
     found = {}
     for key, new in into.rows.items():
-        rows = TailRows.together([TailRows.of_batch(batch, 0) for batch in new.batches])
+        rows = Rows.together([Rows.of_batch(batch, 0) for batch in new.batches])
         for slice_ in rows.n_by_slice:
             pane = found[datetime.fromtimestamp(key.start_s, UTC), slice_] = Pane(MODEL.spec())
             rows.fill_into(pane, slice_, lambda: Pane(MODEL.spec()))

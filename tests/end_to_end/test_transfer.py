@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -109,29 +108,6 @@ def test_answers_are_equal_and_labels_find_their_predictions(exported, embedded,
     other = spread.client.get("/v1/models/moved/export").content
     rejection = spread.client.post("/v1/models/moved/import", content=other, headers=LINES)
     assert (rejection.status_code, rejection.json()["type"]) == (409, "/v1/problems/model-conflict")
-
-
-def test_an_export_of_layout_1_is_imported_with_equal_values(embedded):
-    """Exported by the version before rows were stored: sums, records, units split over batches, a slice."""
-    content = gzip.decompress((GOLDEN / "export-layout-1.ndjson.gz").read_bytes())
-    golden = json.loads((GOLDEN / "export-layout-1.json").read_text())
-    path = "/v1/models/layout-1"
-    made = embedded.client.post(f"{path}/import", content=content, headers=LINES)
-    assert made.status_code == 201, made.text
-    n_ratings = golden["expected"]["metrics"]["counts"]["n_ratings"]
-    for name, expected in golden["expected"].items():
-        kind, _, site = name.partition(" ")
-        more = {"slice": f"site:{site}"} if site else {}
-        found = embedded.get(f"{path}/{kind}", **golden["window"], **more)
-        values = expected.pop("values", {})
-        for field, value in expected.pop("counts", expected).items():
-            assert found[field] == pytest.approx(value, abs=1e-9), (name, field)
-        for slug, value in values.items():
-            assert found["metrics"][slug]["value"] == pytest.approx(value, abs=1e-9), (name, slug)
-    # Its records take labels, which become rows beside the imported sums.
-    embedded.post(f"{path}/labels", {"ids": ["i3"], "labels": [1], "raters": ["s"]})
-    found = embedded.get(f"{path}/metrics", **golden["window"])
-    assert found["n_ratings"] == n_ratings + 1
 
 
 def cut_off(spread, name: str, content: bytes) -> bool:

@@ -172,6 +172,10 @@ class LedgerRows:
         numbers = [number for part in parts for number in part.numbers]
         return cls(numbers, np.concatenate([part.part for part in parts]), slices)
 
+    @classmethod
+    def together_apart(cls, parts: Sequence[LedgerRows]) -> LedgerRows:
+        return cls.together(list(parts))
+
     @property
     def net(self) -> LedgerRows:
         return self

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
+from calibrant.accumulators.delays import UNKNOWN
 from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant.core.hashing import hash_names
 from calibrant.core.sampled_rows import below
@@ -18,18 +19,19 @@ from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, 
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import CachedSample, SampleKey
 from calibrant_server.workers.ingest.sample_reading import SampleSource
-from calibrant_server.workers.ingest.sample_rows import SampleRows
-from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
+from calibrant_server.workers.segments.rows import Rows
+from calibrant_server.workers.segments.sampled import counted, row_bytes, sample_of, sampled
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.slice_names import baseline_slice, sealed_slice
 from calibrant_server.workers.store.watermarks import day_of
 from calibrant_server.workers.store.windows import Window
 from tests.calibrant.panes import assert_same
 from tests.workers.driving import MODEL, SUMS, Bench
+from tests.workers.plain_rows import plain
 from tests.workers.test_tails import (
     EVER,
     START,
@@ -264,12 +266,7 @@ def test_a_deleted_id_is_nowhere(bench, numerics):
         if kind in ("y", "t"):
             for field, data in bench.client.hgetall(name).items():
                 if field.isdigit():
-                    rows = (
-                        SampleRows.unpack(data).rows.ids
-                        if kind == "y"
-                        else TailRows.unpack(data).hashes
-                    )
-                    assert gone not in rows.tolist(), (name, field)
+                    assert gone not in Rows.unpack(data).hashes.tolist(), (name, field)
 
 
 def test_a_sealed_sample_does_not_change(bench):
@@ -339,7 +336,7 @@ def test_a_fold_between_two_transactions_of_a_read_moves_no_row_twice_or_never(b
     except StopIteration as end:
         rows, halvings = end.value
     assert n_reads > 3 and halvings == 0
-    assert len(rows) == 40 and rows.rows.counts.tolist() == [1] * 40
+    assert len(rows) == 40 and rows.fixed["count"].tolist() == [1] * 40
 
 
 def test_a_damaged_sample_gives_no_result_and_loses_no_row(bench, loop):
@@ -368,8 +365,7 @@ def test_without_a_sample_size_none_is_stored(settings):
 
 
 def signed(batch, sign):
-    rows = TailRows.of_batch(batch, 0)
-    return replace(rows, sign=np.full(len(rows), sign))
+    return Rows.of_batch(batch, 0).with_columns(count=sign)
 
 
 def test_pieces_are_few_and_hold_what_was_added(bench):
@@ -380,17 +376,17 @@ def test_pieces_are_few_and_hold_what_was_added(bench):
         n = int(rng.integers(1, 6))
         columns = random_rows(rng, n) | {"ids": [f"{i}.{j}" for j in range(n)]}
         batch = Batch.from_columns(columns).batch
-        sample.add(SampleRows.of_tail(signed(batch, 1), START))
+        sample.add(sampled(signed(batch, 1), START))
         left[i] = batch
         if i % 3 == 2:
             gone = int(rng.choice(list(left)))
-            sample.add(SampleRows.of_tail(signed(left.pop(gone), -1), START))
-    rows = sample.all_rows().net()
+            sample.add(sampled(signed(left.pop(gone), -1), START))
+    rows = counted(sample.all_rows())
     assert np.array_equal(
-        rows.rows.ids, np.sort(np.concatenate([each.prediction_hash for each in left.values()]))
+        rows.hashes, np.sort(np.concatenate([each.prediction_hash for each in left.values()]))
     )
-    assert (rows.rows.counts == 1).all() and len(sample.pieces) <= 10
-    complete = rows.sample(MODEL.spec(), 0, WINDOW_BYTES)
+    assert (rows.fixed["count"] == 1).all() and len(sample.pieces) <= 10
+    complete = sample_of(rows, MODEL.spec(), 0, WINDOW_BYTES)
     assert complete.n == sum(batch.n for batch in left.values())
 
 
@@ -403,47 +399,28 @@ def test_rows_restore_every_bit(bench):
         "weights": rng.uniform(0.5, 2, 18).tolist(),
         "units": ["u", "v"] * 9,
     }
-    tail = TailRows.of_batch(Batch.from_columns(columns).batch, 0)
-    logits = TailRows.of_batch(
+    tail = Rows.of_batch(Batch.from_columns(columns).batch, 0)
+    logits = Rows.of_batch(
         Batch.from_columns({"logits": rng.normal(size=(4, 3)), "labels": [0] * 4}).batch, 0
     )
-    rows = SampleRows.together(
-        [SampleRows.of_tail(tail, START), SampleRows.of_tail(logits, START + 3600)]
-    ).net()
-    again = SampleRows.unpack(rows.pack())
-    assert again.starts.tolist() == rows.starts.tolist()
-    assert again.slices["site"].tolist() == rows.slices["site"].tolist()
-    for name in ("ids", "units", "logits", "weights", "scores", "counts", "n_bytes"):
-        assert np.array_equal(getattr(again.rows, name), getattr(rows.rows, name)), name
-    assert set(rows.rows.n_bytes - 32 - 4) == {12, 24}
+    rows = counted(Rows.together([sampled(tail, START), sampled(logits, START + 3600)]))
+    again = Rows.unpack(rows.pack())
+    assert plain(again) == plain(rows) and len(rows) == 22
+    assert np.array_equal(row_bytes(again), row_bytes(rows))
+    assert set((row_bytes(rows) - 32 - 4).tolist()) == {12, 24}
 
 
-@pytest.mark.parametrize("is_narrow_known", [False, True])
 @pytest.mark.parametrize("halvings", [0, 1, 3])
-def test_rows_of_a_tail_are_those_with_a_label_below_the_threshold(halvings, is_narrow_known):
-    """The columns are selected alone; the second version selects complete rows of the tail."""
+def test_rows_of_a_sample_are_those_with_a_label_below_the_threshold(halvings):
+    """Without their batch, delay, case and source: equal predictions of a pane are one row."""
     rng = np.random.default_rng(halvings)
     columns = random_rows(rng, 60) | {"units": [f"u{i % 7}" for i in range(60)]}
     columns["labels"] = [None if i % 3 == 0 else each for i, each in enumerate(columns["labels"])]
-    tail = TailRows.of_batch(Batch.from_columns(columns).batch, 0)
-    if is_narrow_known:
-        assert tail.narrow
+    rows = Rows.of_batch(Batch.from_columns(columns).batch, 5).with_columns(delay=7)
     wanted = [
-        i
-        for i in range(60)
-        if (tail.ratings.row == i).any() and int(tail.hashes[i]) <= (1 << (64 - halvings)) - 1
+        each._replace(part=0, delay=UNKNOWN, source="row", start_s=START)
+        for each in plain(rows)
+        if each.ratings and each.hash <= (1 << (64 - halvings)) - 1
     ]
     assert 0 < len(wanted) < 60
-    found, every = SampleRows.of_tail(tail, START, halvings), tail.take(np.array(wanted))
-    names = {"ids": "hashes", "units": "unit_hashes", "counts": "sign"}
-    for name in ("ids", "units", "logits", "weights", "scores", "counts"):
-        values = getattr(found.rows, name)
-        assert np.array_equal(values, getattr(every, names.get(name, name))), name
-    assert found.rows.logits.dtype == np.uint8
-    for name in ("row", "class_index", "count"):
-        assert np.array_equal(getattr(found.rows.ratings, name), getattr(every.ratings, name))
-    assert {key: values.tolist() for key, values in found.slices.items()} == {
-        key: values.tolist() for key, values in every.slices.items()
-    }
-    for mine, theirs in zip(found.rows.narrow, every.narrow, strict=True):
-        assert np.array_equal(mine, theirs)
+    assert plain(sampled(rows, START, halvings)) == wanted

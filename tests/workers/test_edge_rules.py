@@ -10,9 +10,10 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.core.edge_rules import BFLOAT16, EXACT, FLOAT16, FLOAT32
 from calibrant.core.spec import PaneSpec
-from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.join.record_format import EDGE_RULE_BIT
 from calibrant_server.workers.join.records import Records
+from calibrant_server.workers.segments.row_fill import batches_of
+from calibrant_server.workers.segments.rows import Rows
 from tests.workers.joins import MemoryRecords, rows_of
 from tests.workers.oracle.retained_record import RetainedRecord
 from tests.workers.test_join import CONFIG
@@ -35,7 +36,7 @@ def stored_by_the_first_rule():
     records.commit(join)
     assert all(data[0] < 1 << EDGE_RULE_BIT for data in records.stored.values())
     [change] = join.changes().values()
-    return records, TailRows.unpack(rows_of(change).pack())
+    return records, Rows.unpack(rows_of(change).pack())
 
 
 def filled(rows):
@@ -61,10 +62,10 @@ def test_a_later_label_is_subtracted_where_the_row_was_added():
     pane = filled(rows)
     assert bins_of(pane) == {4: 1}
     changed = label(records)
-    assert changed.edge_rules.tolist() == [EXACT] * len(changed)
-    pane.merge(filled(changed.take(changed.sign > 0)))
+    assert changed.fixed["edge_rule"].tolist() == [EXACT] * len(changed)
+    pane.merge(filled(changed.where(changed.fixed["count"] > 0)))
     delta = Pane(SPEC)
-    for batch in changed.take(changed.sign < 0).batches():
+    for batch in batches_of(changed.where(changed.fixed["count"] < 0)):
         delta.fill_batch(batch)
     pane.subtract(delta)
     assert bins_of(pane) == {4: 3}
@@ -76,7 +77,7 @@ def test_a_row_of_today_is_on_the_edge_and_stays_there():
     join.predictions("0", CONFIG, sent(FLOAT32), 1_000)
     records.commit(join)
     [change] = join.changes().values()
-    rows = TailRows.together([rows_of(change), label(records).of_part(9)])
+    rows = Rows.together([rows_of(change), label(records).of_part(9)])
     assert bins_of(filled(rows)) == {3: 3}
 
 
@@ -93,7 +94,7 @@ def test_a_record_states_its_rule_and_keeps_it(rule):
 
 
 def test_rows_of_two_rules_do_not_cancel():
-    rows = TailRows.of_batch(sent(EXACT), 0)
-    gone = replace(TailRows.of_batch(sent(FLOAT32), 1), sign=np.full(3, -1))
-    assert len(TailRows.together([rows, gone]).net) == 6
-    assert len(TailRows.together([rows, replace(gone, edge_rules=rows.edge_rules)]).net) == 0
+    rows = Rows.of_batch(sent(EXACT), 0)
+    gone = Rows.of_batch(sent(FLOAT32), 1).with_columns(count=-1)
+    assert len(Rows.together([rows, gone]).net) == 6
+    assert len(Rows.together([rows, gone.with_columns(edge_rule=EXACT)]).net) == 0

@@ -20,7 +20,7 @@ from calibrant.accumulators import sample
 from calibrant.core.sampled_rows import RATING_BYTES, ROW_BYTES
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.ingest.tail_cache import CachedTail
-from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.segments.rows import Rows
 from tests.workers.driving import MODEL
 from tests.workers.joins import MemoryRecords, rows_of
 from tests.workers.test_late_labels import assert_same_state
@@ -164,7 +164,7 @@ class JoinMachine(RuleBasedStateMachine):
     def commit(self):
         """Panes lose and gain, records are written, together."""
         for key, change in self.join.changes().items():
-            tail = self.tails.setdefault(key.start_s, CachedTail(TailRows))
+            tail = self.tails.setdefault(key.start_s, CachedTail(Rows))
             tail.append(rows_of(change, tail.next_part))
         self.store.commit(self.join)
         self.join = self.store.join()

@@ -1,7 +1,7 @@
 """Each layout of the store has a fixture that later versions read.
 
-A version that changes the layout adds a fixture of it, and keeps the older ones if it converts or reads them. Layout 1 was
-never in the field: `golden/export-layout-1.ndjson.gz` is an export of it (`tests/end_to_end/test_transfer.py`).
+A version that changes the layout adds a fixture of it, and keeps the older ones if it converts or reads them. An
+export moves a model from one layout to the next (`tests/recorded/scenarios/upgrade.py`).
 """
 
 from __future__ import annotations
@@ -125,14 +125,16 @@ def test_the_fixture_of_this_layout_is_read_and_goes_on(bench):
     assert bench.merged("l9").status == "merged"
 
 
-def test_a_store_of_layout_2_is_not_changed_and_the_start_says_why(bench):
-    """Its panes had samples of their own. An export of it is imported."""
-    fixture = json.loads(gzip.decompress((GOLDEN.parent / "layout-2.json.gz").read_bytes()))
+@pytest.mark.parametrize("layout", [2, 3])
+def test_a_store_of_an_older_layout_is_not_changed_and_the_start_says_why(bench, layout):
+    """Panes had samples of their own in 2, rows had another form in 3."""
+    golden = GOLDEN.parent / f"layout-{layout}.json.gz"
+    fixture = json.loads(gzip.decompress(golden.read_bytes()))
     namespace = bench.settings.namespace
     bench.client.delete(bench.store.keys.configuration)
     restore(bench.client, namespace, fixture["keys"])
     before = dumped(bench.client, namespace)
-    with pytest.raises(StoreMismatch, match=r"older version of Calibrant \(layout 2"):
+    with pytest.raises(StoreMismatch, match=rf"older version of Calibrant \(layout {layout}"):
         bench.store.fix_properties()
     assert dumped(bench.client, namespace) == before
 

@@ -24,15 +24,16 @@ from calibrant_server.workers.ingest.tail_cache import (
     CachedTail,
     estimated_pane_bytes,
 )
-from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.queries import pane_reader, pane_rows, window_merges
 from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import Keys, PaneKey
 from calibrant_server.workers.store.windows import Window
 from tests.calibrant.panes import SPECS, assert_same
 from tests.workers.driving import MODEL, SUMS, stored_pane
+from tests.workers.plain_rows import plain
 
 EVER = Window(0, 1 << 32)
 START = 1_767_225_600
@@ -389,21 +390,19 @@ def test_estimated_sizes_are_near_measured_ones(spec):
 
 
 def test_pieces_are_few_and_keep_the_order_of_rows():
-    tail, every = CachedTail(TailRows), []
+    tail, every = CachedTail(Rows), []
     rng = np.random.default_rng(2)
     for i in range(300):
         p = rng.dirichlet(np.ones(10), int(rng.integers(1, 9)))
-        rows = TailRows.of_batch(Batch.from_columns({"probabilities": p}).batch, tail.next_part)
+        rows = Rows.of_batch(Batch.from_columns({"probabilities": p}).batch, tail.next_part)
         every.append(rows)
         tail.append(rows)
         assert tail.next_part == i + 1
-    complete = TailRows.together(every)
-    assert tail.all_rows().scores.tobytes() == complete.scores.tobytes()
+    complete = Rows.together(every)
+    assert plain(tail.all_rows()) == plain(complete)
     assert tail.n_by_slice({"": 1}) == {"": len(complete) + 1}
     assert len(tail.pieces) < MERGED_PIECES
-    read = CachedTail.read(
-        TailRows, {str(k).encode(): piece.data for k, piece in tail.pieces.items()}
-    )
+    read = CachedTail.read(Rows, {str(k).encode(): piece.data for k, piece in tail.pieces.items()})
     assert read.all_rows().part.tolist() == complete.part.tolist() and read.next_part == 300
 
 
@@ -411,21 +410,21 @@ def test_pieces_are_few_and_keep_the_order_of_rows():
 def test_larger_pieces_are_rewritten_when_many_are_alike(n_rows, monkeypatch):
     """Rows are read again only if a piece is small or there are `MERGED_PIECES` of them, and then they are the same rows."""
     monkeypatch.setattr(tail_cache, "SMALL_PIECE_BYTES", 0)
-    tail, every, packed = CachedTail(TailRows), [], []
-    rng, pack = np.random.default_rng(3), TailRows.pack
-    monkeypatch.setattr(TailRows, "pack", lambda rows: packed.append(len(rows)) or pack(rows))
+    tail, every, packed = CachedTail(Rows), [], []
+    rng, pack = np.random.default_rng(3), Rows.pack
+    monkeypatch.setattr(Rows, "pack", lambda rows: packed.append(len(rows)) or pack(rows))
     for i in range(2 * MERGED_PIECES):
         scores = rng.dirichlet(np.ones(3), n_rows).astype(np.float32)
         columns = {"probabilities": scores, "labels": rng.integers(0, 3, n_rows)}
-        every.append(TailRows.of_batch(Batch.from_columns(columns).batch, i))
+        every.append(Rows.of_batch(Batch.from_columns(columns).batch, i))
         tail.append(every[-1])
         assert len(tail.pieces) < MERGED_PIECES + 2
     n_merges = sum(n > n_rows for n in packed)
     assert n_merges == 2 and len(packed) == 2 * MERGED_PIECES
     assert tail.unpacked_bytes > 0 and not tail.has_few_unpacked
-    complete = TailRows.together(every)
+    complete = Rows.together(every)
     stored = {str(name).encode(): piece.data for name, piece in tail.pieces.items()}
-    for found in (tail, CachedTail.read(TailRows, stored)):
+    for found in (tail, CachedTail.read(Rows, stored)):
         assert found.all_rows().pack() == complete.pack()
         assert found.all_rows().hashes.tolist() == complete.hashes.tolist()
     tail.drop_unpacked()
@@ -433,9 +432,9 @@ def test_larger_pieces_are_rewritten_when_many_are_alike(n_rows, monkeypatch):
 
 
 def test_dropping_unpacked_rows_writes_nothing():
-    tail, keys = CachedTail(TailRows), Keys("t", 1).partition(0)
+    tail, keys = CachedTail(Rows), Keys("t", 1).partition(0)
     scores = np.random.default_rng(3).dirichlet(np.ones(3), MIN_UNPACKED_ROWS)
-    tail.append(TailRows.of_batch(Batch.from_columns({"probabilities": scores}).batch, 0))
+    tail.append(Rows.of_batch(Batch.from_columns({"probabilities": scores}).batch, 0))
     tail.write("tail", Commit(keys))
     tail.drop_unpacked()
     again = Commit(keys)
@@ -466,8 +465,8 @@ def test_unpacked_rows_of_a_partition_are_bounded(bench, loop, monkeypatch):
 def test_only_the_tails_that_changed_last_keep_few_rows_unpacked(bench, loop, monkeypatch):
     """Then the next small commit reads none of them again, and it finds the rows that were there."""
     monkeypatch.setattr(pane_cache, "MAX_FEW_UNPACKED", 2)
-    unpacked, unpack = [], TailRows.unpack
-    monkeypatch.setattr(TailRows, "unpack", lambda data: unpacked.append(data) or unpack(data))
+    unpacked, unpack = [], Rows.unpack
+    monkeypatch.setattr(Rows, "unpack", lambda data: unpacked.append(data) or unpack(data))
     hours, n_read = (0, 1, 2, 2, 1, 0), []
     for i, hour in enumerate(hours):
         columns = {
@@ -530,8 +529,8 @@ def test_rows_are_unpacked_once_for_all_slices_and_accumulators(bench, loop, mon
         sites = {"site": ["A", "B", "A"]}
         bench.deliver(predictions(MODEL, f"b{i}", rows_at(slices=sites, units=["u", "u", "v"])))
     drained(bench, loop)
-    unpacked, unpack = [], TailRows.unpack
-    monkeypatch.setattr(TailRows, "unpack", lambda data: unpacked.append(data) or unpack(data))
+    unpacked, unpack = [], Rows.unpack
+    monkeypatch.setattr(Rows, "unpack", lambda data: unpacked.append(data) or unpack(data))
     panes = WindowPanes(bench.store, bench.numerics)
     found = [
         panes.merged(MODEL, slice_, EVER, wanted).merged

@@ -30,7 +30,7 @@ from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sandbox import ChildDied, ChildUnavailable, DisposableReducer
-from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.slice_names import sealed_slice
@@ -58,7 +58,7 @@ def with_ids(batch_id, *ids, **more):
 # How a pane is stored: the numerics that store it so, what reads it back, and its key.
 HELD_AS = {
     "sums": (SUMS, Pane, "from_parts", PartitionKeys.pane),
-    "rows": (Numerics(), TailRows, "unpack", PartitionKeys.tail),
+    "rows": (Numerics(), Rows, "unpack", PartitionKeys.tail),
 }
 
 

@@ -14,8 +14,8 @@ from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import NewRows, Numerics
-from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.ingest.valid_rows import are_valid_rows, is_valid_batch
+from calibrant_server.workers.segments.rows import Rows
 from tests.calibrant.data import random_batch, shapes
 from tests.calibrant.panes import FEW, every_spec
 from tests.workers.driving import MODEL
@@ -62,21 +62,21 @@ def test_checked_batches_are_known_to_fill(spec, options):
     options["binary"] = spec.task == "binary" and not options["logits"]
     batch = random_batch(rng, spec, options.pop("n"), **options)
     assert is_valid_batch(batch, spec)
-    assert are_valid_rows(TailRows.of_batch(batch, 0), spec)
+    assert are_valid_rows(Rows.of_batch(batch, 0), spec)
 
 
 @pytest.mark.parametrize("why", DOUBTFUL)
 def test_doubtful_values_are_found(why):
     batch = DOUBTFUL[why]
     assert not is_valid_batch(batch, SPEC)
-    assert not are_valid_rows(TailRows.of_batch(batch, 0), SPEC)
+    assert not are_valid_rows(Rows.of_batch(batch, 0), SPEC)
 
 
 @pytest.mark.parametrize("delay", [-2, 256])
 def test_a_delay_without_a_bin_is_doubtful(delay):
-    rows = TailRows.of_batch(batch_of(), 0)
+    rows = Rows.of_batch(batch_of(), 0)
     assert are_valid_rows(rows, SPEC)
-    assert not are_valid_rows(replace(rows, delays=np.full(len(rows), delay)), SPEC)
+    assert not are_valid_rows(rows.with_columns(delay=delay), SPEC)
 
 
 def test_only_doubtful_batches_are_filled(monkeypatch):
@@ -108,4 +108,4 @@ def test_a_batch_that_cannot_be_filled_is_dead_lettered_and_its_neighbours_are_m
     assert {bench.merged(name).status for name in ("first", "last")} == {"merged"}
     [start] = bench.starts()
     tail = bench.client.hgetall(tail_key(loop, start=start))
-    assert sum(len(TailRows.unpack(data)) for data in tail.values()) == 8
+    assert sum(len(Rows.unpack(data)) for data in tail.values()) == 8

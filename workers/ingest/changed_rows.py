@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -16,8 +16,8 @@ class ChangedRows:
 
     config: ModelConfig
     start_s: int
-    lost: TailRows | None
-    gained: TailRows | None
+    lost: Rows | None
+    gained: Rows | None
 
     def touched(self) -> set[PaneKey]:
         """Return the panes that change."""
@@ -30,12 +30,12 @@ class ChangedRows:
         key, generation = self.config.key, self.config.generation
         return {PaneKey(key, generation, name, self.start_s) for name in names}
 
-    def check(self, fill_if_doubtful: Callable[[TailRows, ModelConfig], None]) -> None:
+    def check(self, fill_if_doubtful: Callable[[Rows, ModelConfig], None]) -> None:
         """Find an error in the new rows before they are stored."""
         if self.gained is not None:
             fill_if_doubtful(self.gained, self.config)
 
-    def rows(self, part: int) -> list[TailRows]:
+    def rows(self, part: int) -> list[Rows]:
         """Return the rows that it takes away and adds, as batches of the tail numbered from `part`."""
         found = [rows for rows in (self.lost, self.gained) if rows is not None]
         return [rows.of_part(part + i) for i, rows in enumerate(found)]

@@ -9,8 +9,8 @@ from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.deltas import Delta, PackedPane, PackedSample, SentBatch
 from calibrant_server.workers.ingest.reduce import NewRows, Numerics
 from calibrant_server.workers.ingest.sample_cache import CachedSample
-from calibrant_server.workers.ingest.sample_rows import SampleRows
-from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.segments.rows import Rows
+from calibrant_server.workers.segments.sampled import sampled
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -77,12 +77,12 @@ class DeltaMaker:
         samples = self._samples(of_model, rows)
         return Delta(panes=panes, samples=samples, contains=of_model.contains)
 
-    def _rows(self, new: NewRows) -> TailRows:
+    def _rows(self, new: NewRows) -> Rows:
         kind = self._numerics.rows
         return kind.together([kind.of_batch(batch, i) for i, batch in enumerate(new.batches)])
 
     def _panes(
-        self, of_model: OfModel, start_s: int, new: NewRows, rows: TailRows
+        self, of_model: OfModel, start_s: int, new: NewRows, rows: Rows
     ) -> Sequence[PackedPane]:
         spec = self._numerics.spec(of_model.config)
         found = []
@@ -95,9 +95,7 @@ class DeltaMaker:
             found.append(PackedPane(slice_, start_s, pane.pack()))
         return found
 
-    def _samples(
-        self, of_model: OfModel, rows: Mapping[PaneKey, TailRows]
-    ) -> Sequence[PackedSample]:
+    def _samples(self, of_model: OfModel, rows: Mapping[PaneKey, Rows]) -> Sequence[PackedSample]:
         if not self._sample_bytes:
             return ()
         by_day: dict[int, CachedSample] = {}
@@ -109,7 +107,7 @@ class DeltaMaker:
                 by_day[day_s].fall_to(self._halvings(of_model.config, day_s))
                 starts[day_s] = key.start_s
             sample = by_day[day_s]
-            sample.add(SampleRows.of_tail(some.net, key.start_s, sample.halvings))
+            sample.add(sampled(some.net, key.start_s, sample.halvings))
         return [
             PackedSample(starts[day_s], sample.halvings, rows_of_day.pack())
             for day_s, sample in by_day.items()

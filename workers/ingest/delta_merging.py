@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from calibrant.core.routing import ALL_ROWS, Place
 from calibrant_server.workers.ingest.deltas import Delta, PackedSample
 from calibrant_server.workers.ingest.posted_sums import LiftedSample
-from calibrant_server.workers.ingest.sample_rows import SampleRows
+from calibrant_server.workers.segments.row_columns import NameTable
+from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.model_config import ModelConfig
 
 if TYPE_CHECKING:
@@ -39,15 +41,10 @@ def _counted(slice_: str, config: ModelConfig, into: Reduction) -> str:
     return f"{key}:{into.reads.names.name(config, key, value)}"
 
 
-def _rows(sample: PackedSample, config: ModelConfig, into: Reduction) -> SampleRows:
-    rows = SampleRows.unpack(sample.packed)
-    slices = {}
-    for key, values in rows.slices.items():
-        names = {
-            value: into.reads.names.name(config, key, value)
-            for value in sorted({each for each in values.tolist() if each is not None})
-        }
-        counted = np.empty(len(values), dtype=object)
-        counted[:] = [names.get(value) for value in values.tolist()]
-        slices[key] = counted
-    return SampleRows(rows.rows, rows.starts, slices)
+def _rows(sample: PackedSample, config: ModelConfig, into: Reduction) -> Rows:
+    rows, table = Rows.unpack(sample.packed), NameTable()
+    slices = np.empty_like(rows.slices)
+    for k, key in enumerate(rows.keys):
+        names = [into.reads.names.name(config, key, value) for value in rows.names]
+        slices[:, k] = np.array([*table.codes(names), -1])[rows.slices[:, k]]
+    return replace(rows, slices=slices, names=table.names)

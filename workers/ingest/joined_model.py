@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from calibrant.core.routing import ALL_ROWS, MICROSECONDS
 from calibrant_server.workers.ingest.changed_rows import ChangedRows
 from calibrant_server.workers.ingest.record_rows import rows_of_records
-from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.join.facts import EntryFacts, Facts
 from calibrant_server.workers.join.join import EMPTY, join
-from calibrant_server.workers.join.ragged import Ints
 from calibrant_server.workers.join.records import Records
+from calibrant_server.workers.segments.ragged import Ints
+from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
@@ -153,7 +153,7 @@ class JoinedModel:
 
     def _by_start(
         self, ids: Sequence[str], records: Records, chosen: Ints, sign: int
-    ) -> dict[int, TailRows]:
+    ) -> dict[int, Rows]:
         """Return the rows of records that count, by the start of their time slice."""
         counts = records.has_prediction & ~records.is_deleted
         chosen = chosen[counts[chosen]]
@@ -209,6 +209,6 @@ class JoinedModel:
         }
 
 
-def _together(parts: Sequence[dict[int, TailRows]], start: int) -> TailRows | None:
+def _together(parts: Sequence[dict[int, Rows]], start: int) -> Rows | None:
     some = [each[start] for each in parts if start in each]
-    return TailRows.together(some) if some else None
+    return Rows.together(some) if some else None

@@ -31,9 +31,9 @@ from calibrant_server.workers.ingest.sample_cache import (
     SampleKey,
     pane_order,
 )
-from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.tail_cache import MAX_TAIL_BYTES, CachedTail
-from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.segments.rows import Rows
+from calibrant_server.workers.segments.sampled import sampled
 from calibrant_server.workers.store.cold_days import ColdDays, pane_item
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
@@ -246,7 +246,7 @@ class PaneCache:
         else:
             self._fold(key, config, tail, added)
 
-    def _rows_of(self, part: int, new: NewRows | None, change: ChangedRows | None) -> TailRows:
+    def _rows_of(self, part: int, new: NewRows | None, change: ChangedRows | None) -> Rows:
         rows = self._numerics.rows
         batches = [] if new is None else new.batches
         added = [rows.of_batch(batch, part + i) for i, batch in enumerate(batches)]
@@ -254,7 +254,7 @@ class PaneCache:
             added += change.rows(part + len(batches))
         return rows.together(added)
 
-    def _limit(self, key: PaneKey, config: ModelConfig, tail: CachedTail, added: TailRows) -> int:
+    def _limit(self, key: PaneKey, config: ModelConfig, tail: CachedTail, added: Rows) -> int:
         """Return the bytes above which rows become sums: the estimated size of all panes that they feed."""
         spec, numbers = self._numerics.spec(config), tail.n_by_slice(added.n_by_slice)
         estimated = sum(
@@ -269,7 +269,7 @@ class PaneCache:
         return 0 if cached is None else self._numerics.n_predictions(cached.pane)
 
     def _fold(
-        self, key: PaneKey, config: ModelConfig, tail: CachedTail, added: TailRows | None
+        self, key: PaneKey, config: ModelConfig, tail: CachedTail, added: Rows | None
     ) -> None:
         """Fill a tail and the rows added to it into the sums; the commit removes the tail.
 
@@ -286,7 +286,7 @@ class PaneCache:
             return
         tail.clear()
 
-    def _fill(self, key: PaneKey, config: ModelConfig, rows: TailRows) -> None:
+    def _fill(self, key: PaneKey, config: ModelConfig, rows: Rows) -> None:
         """Fill rows into the sums of every slice."""
         spec = self._numerics.spec(config)
         sample = self._sample(key)
@@ -297,7 +297,7 @@ class PaneCache:
             rows.fill_into(pane, slice_, lambda: self._numerics.empty(spec))
             self._changed.add(self.place(name))
         if sample is not None:
-            sample.add(SampleRows.of_tail(rows.net, key.start_s, sample.halvings))
+            sample.add(sampled(rows.net, key.start_s, sample.halvings))
 
     def _sample(self, key: PaneKey) -> CachedSample | None:
         """Return the sample that has a pane's rows; None where none is stored."""

@@ -14,7 +14,8 @@ from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, Place, pane_start
 from calibrant_server.workers.ingest.entries import EntryError, IngestEntry
 from calibrant_server.workers.ingest.payloads import PackedUpdate, unpack_updates
-from calibrant_server.workers.ingest.sample_rows import SampleRows
+from calibrant_server.workers.segments.rows import Rows
+from calibrant_server.workers.segments.sampled import of_sample
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -47,7 +48,7 @@ class LiftedSample:
     """
 
     key: PaneKey
-    rows: SampleRows
+    rows: Rows
     halvings: int
 
     @classmethod
@@ -55,7 +56,7 @@ class LiftedSample:
         """Return the sample of a posted pane; the first key is that of all rows, each other that of a slice."""
         pairs = [key.slice.partition(":") for key in keys[1:]]
         slices = {name: value for name, _, value in pairs}
-        rows = SampleRows.of_sample(pane.sample, keys[0].start_s, slices)
+        rows = of_sample(pane.sample, keys[0].start_s, slices)
         return cls(keys[0], rows, pane.sample.halvings)
 
 

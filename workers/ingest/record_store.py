@@ -11,8 +11,8 @@ from calibrant_server.workers.ingest.joined_model import Group, JoinedModel
 from calibrant_server.workers.ingest.label_join import LabelJoin
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.ingest.unsealed import note
-from calibrant_server.workers.join.ragged import Ints
 from calibrant_server.workers.join.records import Records
+from calibrant_server.workers.segments.ragged import Ints
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import Keys, PartitionKeys, by_shard, with_tenant
 from calibrant_server.workers.store.model_config import ModelConfig

@@ -46,8 +46,8 @@ from calibrant_server.workers.ingest.posted_sums import (
 )
 from calibrant_server.workers.ingest.slices import NO_LIMIT, ReadSlices, SliceNames, no_slices
 from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes
-from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.ingest.valid_rows import are_valid_rows, is_valid_batch
+from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -62,7 +62,7 @@ class Numerics:
     batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or classes with their interface
     fill_together : fills batches into one pane, concatenated if that does not change the result
     spec : specification of a model's panes
-    rows : `TailRows` or a class with its interface
+    rows : `Rows` or a class with its interface
     pane_bytes : estimated packed size of a pane of a number of rows
     path : `module:function` that makes an equal object in another process
     keeps_samples : whether complete rows are stored for a model and day
@@ -74,7 +74,7 @@ class Numerics:
     fill_together: Callable[[Pane, list[Batch]], None] = fill_together
     spec: Callable[[ModelConfig], PaneSpec] = ModelConfig.spec
     path: str = "calibrant_server.workers.ingest.reduce:Numerics"
-    rows: type[TailRows] = TailRows
+    rows: type[Rows] = Rows
     pane_bytes: Callable[[PaneSpec, int], int] = estimated_pane_bytes
     keeps_samples: bool = True
 
@@ -108,7 +108,7 @@ class Numerics:
         """Return the number of predictions in the sums of a pane; 0 of other classes than the library's."""
         return pane.counts["n_predictions"] if self.pane is Pane else 0
 
-    def fill_if_doubtful(self, rows: TailRows, config: ModelConfig) -> None:
+    def fill_if_doubtful(self, rows: Rows, config: ModelConfig) -> None:
         """Fill rows into an empty pane, unless it is known that this cannot fail."""
         spec = self.spec(config)
         if self.pane is not Pane or not are_valid_rows(rows, spec):

@@ -19,8 +19,8 @@ from calibrant_server.workers.join.outcomes import (
     REVISED,
     STALE,
 )
-from calibrant_server.workers.join.ragged import Ints
 from calibrant_server.workers.join.record_format import MAX_RATINGS_OF_CLASS
+from calibrant_server.workers.segments.ragged import Ints
 from calibrant_server.workers.store.batch_records import BatchRecord, RowError
 
 

@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError
 from calibrant.core.sampled_rows import MAX_HALVINGS
-from calibrant_server.workers.ingest.sample_rows import SampleRows
+from calibrant_server.workers.segments.rows import Rows
+from calibrant_server.workers.segments.sampled import (
+    below_threshold,
+    counted,
+    occurring,
+    row_bytes,
+    without,
+)
 from calibrant_server.workers.store.cold_days import ColdDays, sample_item
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.day_file import DayItem
@@ -75,7 +82,7 @@ def pieces_of(fields: Mapping[bytes, bytes]) -> list[tuple[int, bytes]]:
     return sorted((int(name), data) for name, data in fields.items() if name not in others)
 
 
-def stored_rows(fields: Mapping[bytes, bytes]) -> SampleRows | None:
+def stored_rows(fields: Mapping[bytes, bytes]) -> Rows | None:
     """Return the rows of a stored sample, not net; None without pieces.
 
     Raises
@@ -83,8 +90,8 @@ def stored_rows(fields: Mapping[bytes, bytes]) -> SampleRows | None:
     PackingError
         A piece is damaged.
     """
-    rows = [SampleRows.unpack(data) for _, data in pieces_of(fields)]
-    return SampleRows.together(rows) if rows else None
+    pieces = [data for _, data in pieces_of(fields)]
+    return Rows.unpack_pieces(pieces) if pieces else None
 
 
 def halvings_of(fields: Mapping[bytes, bytes]) -> int:
@@ -129,8 +136,8 @@ class CachedSample:
         """
         sample = cls(max_bytes, halvings_of(fields))
         for name, data in pieces_of(fields):
-            rows = SampleRows.unpack(data)
-            sample.pieces[name] = _Piece(data, len(rows), int(rows.rows.n_bytes.sum()), False)
+            rows = Rows.unpack(data)
+            sample.pieces[name] = _Piece(data, len(rows), int(row_bytes(rows).sum()), False)
         return sample
 
     @property
@@ -138,10 +145,10 @@ class CachedSample:
         """Bytes in memory."""
         return 500 + sum(getsizeof(piece.data) + 300 for piece in self.pieces.values())
 
-    def add(self, added: SampleRows, halvings: int = 0) -> None:
+    def add(self, added: Rows, halvings: int = 0) -> None:
         """Add rows, and take their threshold where it is lower."""
         self.fall_to(halvings)
-        added = added.below(self.halvings)
+        added = below_threshold(added, self.halvings)
         if not len(added):
             return
         self.changed = True
@@ -151,8 +158,8 @@ class CachedSample:
             piece = self.pieces[last]
             if len(piece.data) > SMALL_PIECE_BYTES and len(self.pieces) < MAX_PIECES:
                 break
-            merged, name = SampleRows.together([self._rows(self._drop(last)), merged]), last
-        self._put(name, merged.net())
+            merged, name = Rows.together([self._rows(self._drop(last)), merged]), last
+        self._put(name, counted(merged))
         if sum(piece.n_bytes for piece in self.pieces.values()) > self.max_bytes:
             self._reduce_to_bound()
 
@@ -165,18 +172,18 @@ class CachedSample:
     def without(self, hashes: U64) -> None:
         """Remove the rows of some ids, with every trace of them."""
         rows = self.all_rows()
-        left = None if rows is None else rows.without(hashes)
+        left = None if rows is None else without(rows, hashes)
         if rows is not None and left is not None and len(left) < len(rows):
             self._rewrite(left)
 
-    def replace(self, rows: SampleRows) -> None:
+    def replace(self, rows: Rows) -> None:
         """Store other rows."""
         self._rewrite(rows)
 
-    def all_rows(self) -> SampleRows | None:
+    def all_rows(self) -> Rows | None:
         """Return the rows of all pieces, not net; None without any."""
         parts = [self._rows(self.pieces[name]) for name in sorted(self.pieces)]
-        return SampleRows.together(parts) if parts else None
+        return Rows.together(parts) if parts else None
 
     def write(self, key: str, commit: Commit, version: bytes) -> None:
         """Write the changes into a commit."""
@@ -205,22 +212,22 @@ class CachedSample:
         """Make one piece of all, below a threshold at which it fits."""
         rows = self.all_rows()
         assert rows is not None
-        rows = rows.net().positive()
+        rows = occurring(counted(rows))
         while self.halvings < MAX_HALVINGS and (
-            rows.rows.bytes_at(self.halvings, every_version=True) > self.max_bytes
+            int(row_bytes(below_threshold(rows, self.halvings)).sum()) > self.max_bytes
         ):
             self.halvings, self.fell = self.halvings + 1, True
         self._rewrite(rows)
 
-    def _rewrite(self, rows: SampleRows) -> None:
+    def _rewrite(self, rows: Rows) -> None:
         for name in list(self.pieces):
             self._drop(name)
         self.changed = True
-        self._put(0, rows.below(self.halvings).net().positive())
+        self._put(0, occurring(counted(below_threshold(rows, self.halvings))))
 
-    def _put(self, name: int, rows: SampleRows) -> None:
+    def _put(self, name: int, rows: Rows) -> None:
         if len(rows):
-            n_bytes = int(rows.rows.n_bytes.sum())
+            n_bytes = int(row_bytes(rows).sum())
             self.pieces[name] = _Piece(rows.pack(), len(rows), n_bytes)
 
     def _drop(self, name: int) -> _Piece:
@@ -228,8 +235,8 @@ class CachedSample:
         return self.pieces.pop(name)
 
     @staticmethod
-    def _rows(piece: _Piece) -> SampleRows:
-        return SampleRows.unpack(piece.data)
+    def _rows(piece: _Piece) -> Rows:
+        return Rows.unpack(piece.data)
 
 
 class SampleCache:

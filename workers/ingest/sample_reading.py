@@ -19,8 +19,15 @@ from calibrant_server.workers.ingest.sample_cache import (
     halvings_of,
     stored_rows,
 )
-from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import read_rows
+from calibrant_server.workers.segments.rows import Rows
+from calibrant_server.workers.segments.sampled import (
+    counted,
+    occurring,
+    row_bytes,
+    sample_of,
+    sampled,
+)
 from calibrant_server.workers.store.cold_days import ColdDay, of_file, sample_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     from calibrant_server.workers.ingest.reduce import Numerics
 
 # What to read next, the replies to it, and at the end rows and threshold.
-SampleSteps = Generator[ReadTogether, list[Any], tuple[SampleRows | None, int]]
+SampleSteps = Generator[ReadTogether, list[Any], tuple[Rows | None, int]]
 _TRIES = 20
 # A day of hourly panes is read in one transaction; tails have at most `MAX_TAIL_BYTES`, so it has at most 96 MiB.
 _TAILS_A_RUN = 24
@@ -51,12 +58,12 @@ class DaySample:
     rows : None where there are none
     """
 
-    rows: SampleRows | None
+    rows: Rows | None
     halvings: int
 
     def size_of(self) -> int:
         """Return the bytes that it counts for in a cache."""
-        return 500 + (0 if self.rows is None else 3 * int(self.rows.rows.n_bytes.sum()))
+        return 500 + (0 if self.rows is None else 3 * int(row_bytes(self.rows).sum()))
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class SampleSource:
         for _ in range(_TRIES):
             fields: dict[bytes, bytes] = {}
             last: bytes | None = None
-            parts: list[SampleRows] = []
+            parts: list[Rows] = []
             for number, run in enumerate(runs):
                 cold, found, stored_fields, *tails = yield self._reads(day_s, run, number == 0)
                 self._compare(run, found, versions)
@@ -152,24 +159,20 @@ class SampleSource:
             if versions[start] is not None and version != versions[start]:
                 raise SampleChangedError(f"the pane {start} changed")
 
-    def _chosen(self, parts: list[SampleRows], starts: Sequence[int]) -> SampleRows | None:
+    def _chosen(self, parts: list[Rows], starts: Sequence[int]) -> Rows | None:
         """Return the rows of the slice and of panes; each copy of the parts is dropped when the next one is made."""
         if not parts:
             return None
-        rows = SampleRows.together(parts)
+        rows = Rows.together(parts)
         parts.clear()
         rows = rows.in_slice(plain_slice(self.slice))
         rows = rows.where(np.isin(self.marks.starts(rows.starts), starts))
-        return rows.net().positive()
+        return occurring(counted(rows))
 
 
-def sampled_tails(tails: Iterable[tuple[int, Any]], halvings: int) -> list[SampleRows]:
+def sampled_tails(tails: Iterable[tuple[int, Any]], halvings: int) -> list[Rows]:
     """Return the rows of a sample of tails, each with the start of its pane, in their order."""
-    return [
-        SampleRows.of_tail(rows.net, start_s, halvings)
-        for start_s, rows in tails
-        if rows is not None
-    ]
+    return [sampled(rows.net, start_s, halvings) for start_s, rows in tails if rows is not None]
 
 
 def by_day(starts: Iterable[int]) -> dict[int, list[int]]:
@@ -185,7 +188,7 @@ def merged_sample(spec: Any, days: Iterable[DaySample], max_bytes: int) -> Sampl
     sample = Sample(spec)
     sample.max_bytes = max_bytes
     parts = [
-        day.rows.sample(spec, day.halvings, max_bytes)
+        sample_of(day.rows, spec, day.halvings, max_bytes)
         if day.rows is not None
         else _none(spec, day.halvings)
         for day in days

@@ -7,10 +7,8 @@ in files, the file is read afterwards: files do not change.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from calibrant_server.workers.ingest.tail_cache import sorted_pieces
 from calibrant_server.workers.store.cold_days import ColdDay, of_file, pane_item
@@ -170,13 +168,4 @@ class PaneRows:
 
     def fill_into(self, pane: Any, slice_: str, make: Callable[[], Any]) -> None:
         """Add the rows of a slice to a pane, and take away those of negative sign."""
-        rows = self._together() if len(self.pieces) > 1 else self.pieces[0]
-        rows.fill_into(pane, slice_, make)
-
-    def _together(self) -> Any:
-        parts, first = [], 0
-        for rows in self.pieces:
-            parts.append(rows.part + first)
-            first = int(parts[-1].max()) + 1
-        together = self.numerics.rows.together(self.pieces)
-        return replace(together, part=np.concatenate(parts))
+        self.numerics.rows.together_apart(self.pieces).fill_into(pane, slice_, make)

@@ -82,7 +82,7 @@ class CachedTail:
 
     Attributes
     ----------
-    rows : class of the rows (`calibrant_server.workers.ingest.tail_rows.TailRows`)
+    rows : class of the rows (`calibrant_server.workers.segments.rows.Rows`)
     next_part : number of the next batch
     """
 

@@ -6,21 +6,16 @@ filled once before they are stored: the fill decides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import DELAY_BINS, UNKNOWN
 from calibrant.core.batch import Batch
-from calibrant.core.packing import PackingError
 from calibrant.core.spec import PaneSpec
 from calibrant.input.columns import MAX_WEIGHT, MIN_WEIGHT
 from calibrant.input.score_columns import MAX_LOGIT
-from calibrant_server.workers.ingest.tail_format import check_columns
-
-if TYPE_CHECKING:
-    from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.segments.row_codec import columns_fit
+from calibrant_server.workers.segments.rows import Rows
 
 # Probabilities were divided by their sum where that was further from 1 than `calibrant.input.row_sums.SUM_EXACT`.
 MAX_SUM_ERROR = 1e-6
@@ -37,19 +32,16 @@ def is_valid_batch(batch: Batch, spec: PaneSpec) -> bool:
     )
 
 
-def are_valid_rows(rows: TailRows, spec: PaneSpec) -> bool:
+def are_valid_rows(rows: Rows, spec: PaneSpec) -> bool:
     """Return whether rows fill panes of a specification."""
-    if (rows.task, rows.scores.shape[1]) != (spec.task, spec.n_classes):
-        return False
-    try:
-        check_columns(vars(rows), rows.task)
-    except PackingError:
-        return False
+    fixed, scores = rows.fixed, rows.scores.values
     return (
-        _logits_fit(rows.scores[rows.logits])
-        and _probabilities_fit(rows.scores[~rows.logits])
-        and _weights_fit(rows.weights)
-        and bool(((rows.delays >= UNKNOWN) & (rows.delays < DELAY_BINS)).all())
+        (rows.task, scores.shape[1]) == (spec.task, spec.n_classes)
+        and columns_fit(rows)
+        and _logits_fit(scores[fixed["is_logits"]])
+        and _probabilities_fit(scores[~fixed["is_logits"]])
+        and _weights_fit(fixed["weight"])
+        and bool(((fixed["delay"] >= UNKNOWN) & (fixed["delay"] < DELAY_BINS)).all())
     )
 
 

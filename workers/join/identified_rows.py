@@ -14,8 +14,8 @@ from calibrant.core.batch import Batch, Ratings
 from calibrant.core.edge_rules import stated_rules
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.join.predictions import Names, Predictions
-from calibrant_server.workers.join.ragged import Ints
 from calibrant_server.workers.join.records import Records
+from calibrant_server.workers.segments.ragged import Ints
 
 _NO_RATINGS = Ratings(*np.zeros((3, 0), np.int64))
 
@@ -113,7 +113,7 @@ class IdentifiedRows:
 
     def _scores(self) -> tuple[NDArray[np.float64], bool]:
         """Return scores, and whether they are logits."""
-        scores, are_logits = self.predictions.narrowed[0], self.predictions.is_logits
+        scores, are_logits = self.predictions.scores.values, self.predictions.is_logits
         if are_logits.all() or not are_logits.any():
             return scores, bool(are_logits[0])
         scores = scores.copy()

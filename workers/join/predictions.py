@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.float32 import Narrowed
-from calibrant_server.workers.join.ragged import Bytes, Ints, starts_of, table_at
 from calibrant_server.workers.join.record_format import (
     CASE,
     DIVIDED,
@@ -31,6 +29,8 @@ from calibrant_server.workers.join.record_format import (
     RecordError,
     with_rules,
 )
+from calibrant_server.workers.segments.ragged import Bytes, Ints, starts_of, table_at
+from calibrant_server.workers.segments.scores import Scores, StoredScores
 
 Mask = NDArray[np.bool_]
 Slices = tuple[tuple[str, str], ...]
@@ -157,8 +157,8 @@ class Predictions:
         return found
 
     @cached_property
-    def narrowed(self) -> tuple[NDArray[np.float64], Narrowed]:
-        """Scores as they were filled, float64 (n, n_classes), and how they narrow (`calibrant.core.float32`).
+    def scores(self) -> Scores:
+        """Scores as they are stored.
 
         Raises
         ------
@@ -168,15 +168,11 @@ class Predictions:
         sizes = np.unique(self.n_scores)
         if len(sizes) > 1:
             raise ValueError(f"received rows of {' and '.join(map(str, sizes.tolist()))} scores")
-        n, n_scores = len(self), int(sizes[0]) if len(sizes) else 0
-        narrow, scores = np.zeros((n, n_scores), np.float32), np.empty((n, n_scores))
-        some = np.flatnonzero(self.is_narrow)
-        narrow[some] = self._table(some, np.dtype(("<f4", (n_scores,))))
-        totals = self._totals()
-        wide = np.flatnonzero(~self.is_narrow)
-        scores[some] = narrow[some].astype(np.float64) / totals[some, None]
-        scores[wide] = self._table(wide, np.dtype(("<f8", (n_scores,))))
-        return scores, (self.is_narrow, narrow, totals)
+        n_scores = int(sizes[0]) if len(sizes) else 0
+        narrow = self._table(np.flatnonzero(self.is_narrow), np.dtype(("<f4", (n_scores,))))
+        wide = self._table(np.flatnonzero(~self.is_narrow), np.dtype(("<f8", (n_scores,))))
+        stored = StoredScores(self.is_narrow, self._totals(), narrow, wide)
+        return Scores(self.is_logits, None, stored)
 
     @cached_property
     def names(self) -> list[Names]:
@@ -232,10 +228,10 @@ class Predictions:
         )[:, 0]
         return found
 
-    def _table(self, own: Ints, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+    def _table(self, own: Ints, dtype: np.dtype[np.generic]) -> NDArray[Any]:
         at = self.start[own] + PREDICTION.itemsize
         table = self.data[at[:, None] + np.arange(dtype.itemsize)]
-        found: NDArray[np.generic] = table.view(dtype.base).reshape(len(own), *dtype.shape)
+        found: NDArray[Any] = table.view(dtype.base).reshape(len(own), *dtype.shape)
         return found
 
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.join.predictions import Predictions
-from calibrant_server.workers.join.ragged import Bytes, Ints, owners, places, starts_of, table_at
 from calibrant_server.workers.join.record_format import (
     COUNT,
     DELETED,
@@ -30,6 +29,14 @@ from calibrant_server.workers.join.record_format import (
     RATING,
     RecordError,
     rules_in_format,
+)
+from calibrant_server.workers.segments.ragged import (
+    Bytes,
+    Ints,
+    owners,
+    places,
+    starts_of,
+    table_at,
 )
 
 Mask = NDArray[np.bool_]

@@ -10,7 +10,6 @@ from calibrant.core.edge_rules import known_rules
 from calibrant.core.float32 import narrow_scores
 from calibrant.kernel.digests import digests_of
 from calibrant_server.workers.join.predictions import Predictions
-from calibrant_server.workers.join.ragged import Bytes, Ints, places, starts_of
 from calibrant_server.workers.join.record_format import (
     CASE,
     COUNT,
@@ -24,6 +23,7 @@ from calibrant_server.workers.join.record_format import (
     UNIT,
     WEIGHTED,
 )
+from calibrant_server.workers.segments.ragged import Bytes, Ints, places, starts_of
 
 
 def sent_predictions(batch: Batch, received_ms: int, sent: Batch | None = None) -> Predictions:

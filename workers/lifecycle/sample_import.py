@@ -1,4 +1,4 @@
-"""Import of stored samples: by model and day, or of exports in which each pane has its own."""
+"""Import of stored samples, by model and day."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.accumulators.sample import WINDOW_BYTES, Sample
-from calibrant.core.packing import PackingError
-from calibrant.core.routing import ALL_ROWS
+from calibrant.core.packing import MAGIC, PackingError
 from calibrant.core.sampled_rows import is_possible
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
-from calibrant_server.workers.ingest.sample_rows import SampleRows
+from calibrant_server.workers.lifecycle.former_exports import former_sample
+from calibrant_server.workers.segments.rows import Rows
+from calibrant_server.workers.segments.sampled import sampled_rows
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.slice_names import plain_slice
 
 
 class ImportedSamples:
@@ -47,31 +47,14 @@ class ImportedSamples:
         if line["packed"] is None:
             sample_of_day.fall_to(line["halvings"])
             return
-        rows = SampleRows.unpack(b64decode(line["packed"], validate=True))
-        spec = self._numerics.spec(self._config)
-        if rows.rows.scores.shape[1] != spec.n_classes or (rows.rows.counts < 1).any():
+        spec, packed = self._numerics.spec(self._config), b64decode(line["packed"], validate=True)
+        is_former = packed.startswith(MAGIC)
+        rows = former_sample(packed, spec.task) if is_former else Rows.unpack(packed)
+        if rows.scores.n_classes != spec.n_classes or (rows.fixed["count"] < 1).any():
             raise PackingError("Received a sample of another model.")
-        if not is_possible(Sample.of_rows(spec, rows.rows, 0, WINDOW_BYTES).rows):
+        if not is_possible(Sample.of_rows(spec, sampled_rows(rows), 0, WINDOW_BYTES).rows):
             raise PackingError("Received a sample with invalid predictions.")
         sample_of_day.add(rows, line["halvings"])
-
-    def of_pane(self, key: PaneKey, packed: bytes) -> None:
-        """Add the sample of a pane of format 1; raise PackingError where it is damaged.
-
-        The pane of all rows comes before those of its slices, which only say in which slices its rows are.
-        """
-        sample = Sample.unpack(self._numerics.spec(self._config), packed)
-        if not self._are_stored:
-            return
-        sample_of_day = self._samples[SampleKey.of(key)]
-        name = plain_slice(key.slice)
-        rows = SampleRows.of_sample(sample, key.start_s, {})
-        if name == ALL_ROWS:
-            sample_of_day.add(rows, sample.halvings)
-            return
-        stored = sample_of_day.all_rows()
-        if stored is not None:
-            sample_of_day.replace(stored.labelled(rows, *name.split(":", 1)))
 
     def write(self, commit: Commit, token: bytes) -> None:
         """Write all changes into a commit."""

@@ -14,8 +14,8 @@ from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
-from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import divided, read_rows
+from calibrant_server.workers.segments.sampled import sampled
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -87,7 +87,7 @@ class TailFolding:
         if self._numerics.keeps_samples and self._sample_bytes:
             samples = SampleCache(self._node, self._keys, self._sample_bytes)
             sample = samples[SampleKey(*model, day_of(start_s))]
-            sample.add(SampleRows.of_tail(rows.net, start_s, sample.halvings))
+            sample.add(sampled(rows.net, start_s, sample.halvings))
             samples.commit_with(commit, token)
         self._fencing.send(commit, token)
         return True

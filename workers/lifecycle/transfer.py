@@ -49,8 +49,8 @@ from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import is_live, is_sealed, sealed_slice
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 
-# 2: samples by model and day; in format 1 each pane has its own.
-FORMATS = (1, 2)
+# 3: samples as rows are stored; format 2 is that of the version before (`former_exports`).
+FORMATS = (2, 3)
 FORMAT = FORMATS[-1]
 MODEL, MARKS, PANE, SAMPLE, BASELINE, MAP, CURRENT_MAP, RECORD, UNIT, TALLY, END = (
     *(

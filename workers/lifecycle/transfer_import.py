@@ -48,10 +48,7 @@ from calibrant_server.workers.store.keys import (
     PartitionKeys,
     with_tenant,
 )
-from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import SEALED_TO
-
-PART_OF_SAMPLE = "sample"
 
 
 class ModelImport:
@@ -164,9 +161,6 @@ class ModelImport:
         parts = {name: value for name, value in fields.items() if not name.startswith(SOURCE_FIELD)}
         # Read here, so that nothing enters the store that no query could read.
         self._numerics.pane.from_parts(self._numerics.spec(self._config), parts)
-        if PART_OF_SAMPLE in parts and not is_baseline(slice_):
-            packed = fields.pop(PART_OF_SAMPLE)
-            self._samples.of_pane(PaneKey(*self._name, slice_, start), packed)
         if fields:
             commit.set_fields(self._keys.pane(PaneKey(*self._name, slice_, start)), fields)
         versions = self._keys.versions(*self._name, slice_)

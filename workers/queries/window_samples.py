@@ -114,7 +114,7 @@ class WindowSamples:
                 day = days[day_s]
                 rows = day.rows
                 if rows is not None:
-                    rows = rows.take(np.isin(marks.starts(rows.starts), starts))
+                    rows = rows.where(np.isin(marks.starts(rows.starts), starts))
                 some.append(DaySample(rows, day.halvings))
             found.append(merged_sample(spec, some, WINDOW_BYTES))
         return found

@@ -98,7 +98,7 @@ from calibrant.kernel.digests import digests_of
 if TYPE_CHECKING:
     from calibrant_server.workers.store.cold_files import ColdFiles
 
-SCHEMA = 3
+SCHEMA = 4
 SOURCE_FIELD = "src:"
 LAST_CHANGE = "*"
 ACTIVE_MAP = "map"

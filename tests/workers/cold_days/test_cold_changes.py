@@ -144,7 +144,7 @@ def ids_in_files(root):
         for row in pq.read_table(root / name).to_pylist():
             if row["kind"] in (EVENT, SEALED):
                 rows = stored_rows({n.encode(): value for n, value in row["fields"]})
-                found |= set() if rows is None else set(rows.rows.ids.tolist())
+                found |= set() if rows is None else set(rows.hashes.tolist())
     return found
 
 
