@@ -21,6 +21,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
     accepted_options,
+    check_types,
     filled,
     filled_view,
     labelled_batch,
@@ -103,13 +104,13 @@ def evaluate(
     >>> report["accuracy"].value
     1.0
     """
-    slugs = slugs_of(metrics, options)
-    batch = labelled_batch(locals())
+    slugs, arguments = slugs_of(metrics, options), locals()
+    check_types(arguments)
     pane_query = PaneQuery(
         bins, binning, edges, raters, min_count, scope, ci, accepted_options(options, slugs)
     )
     reject_unused_edges(pane_query, slugs)
-    return report_of(filled_view(batch, pane_query, slugs), slugs)
+    return report_of(filled_view(arguments, pane_query, slugs), slugs)
 
 
 def reliability(
@@ -155,10 +156,11 @@ cases, classes, ignore_label, normalize : as in `evaluate`
     >>> table.bin_confidence.round(2).tolist(), table.bin_accuracy.tolist()
     ([0.2, 0.85], [0.0, 1.0])
     """
-    batch = labelled_batch(locals())
+    arguments = locals()
+    check_types(arguments)
     pane_query = PaneQuery(bins, binning, edges, raters, min_count, scope, ci)
-    view = filled_view(batch, pane_query, ["ece"])
-    return ReliabilityTable(batch.notes.added_to(reliability_of(view)))
+    view = filled_view(arguments, pane_query, ["ece"])
+    return ReliabilityTable(view.notes.added_to(reliability_of(view)))
 
 
 def fit_temperature(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,13 @@ from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
+from calibrant.core.raw_rows import RawRows
 from calibrant.core.routing import split_batch
-from calibrant.core.spec import PaneSpec
+from calibrant.core.spec import MAX_CLASSES, PaneSpec
 from calibrant.core.view import View
 from calibrant.input.arrays import read_arrays
+from calibrant.input.single_labels import single_labels
+from calibrant.kernel.single_labels import FILLED, pane_of
 from calibrant.metrics import (
     DEFAULT_METRICS,
     Metric,
@@ -137,10 +140,32 @@ def filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
     return pane
 
 
-def filled_view(batch: Batch, pane_query: PaneQuery, slugs: Iterable[str]) -> View:
+def filled_view(arguments: dict[str, Any], pane_query: PaneQuery, slugs: Sequence[str]) -> View:
+    """Return a view of the data of a call, with a pane of what these metrics read and the cells of the query's own scope."""
+    return _view_of_arrays(arguments, pane_query, slugs) or view_of_rows(
+        labelled_batch(arguments), pane_query, slugs
+    )
+
+
+def view_of_rows(batch: Batch, pane_query: PaneQuery, slugs: Sequence[str]) -> View:
     """Return a view of rows, with a pane of what these metrics read and the cells of the query's own scope."""
     scope = pane_query.scope_for(PaneSpec(batch.task, batch.n_classes))
     return View(filled(batch, accumulators_for(["ece", *slugs], scope)), pane_query, batch)
+
+
+def _view_of_arrays(
+    arguments: dict[str, Any], pane_query: PaneQuery, slugs: Sequence[str]
+) -> View | None:
+    """Return a view of arrays that are read where they are; None of other data, or for metrics that read more."""
+    rows = single_labels(arguments)
+    if rows is None or rows.n_classes > MAX_CLASSES:
+        return None
+    spec = PaneSpec("binary" if rows.is_flat else "multiclass", rows.n_classes)
+    only = accumulators_for(["ece", *slugs], pane_query.scope_for(spec))
+    pane = pane_of(rows, {*only, "unit_sample"}) if only <= FILLED else None
+    if pane is None:
+        return None
+    return View(pane, pane_query, RawRows(lambda: labelled_batch(arguments)))
 
 
 def map_options(method: str, given: dict[str, Any]) -> Options:

@@ -21,10 +21,10 @@ from calibrant.inference.metrics_differences import differences_of
 from calibrant.inference.pairing import paired
 from calibrant.library_arguments import (
     accepted_options,
-    filled_view,
     labelled_batch,
     reject_unused_edges,
     slugs_of,
+    view_of_rows,
 )
 from calibrant.library_of_panes import report_of, view_of
 from calibrant.results import Comparison
@@ -101,7 +101,7 @@ classes, ignore_label, normalize, options : as in `evaluate`
         bins, binning, edges, raters, min_count, scope, ci, accepted_options(options, slugs)
     )
     reject_unused_edges(pane_query, slugs)
-    views = [filled_view(batch, pane_query, slugs) for batch in (paired(mine), paired(theirs))]
+    views = [view_of_rows(batch, pane_query, slugs) for batch in (paired(mine), paired(theirs))]
     return _comparison(views[0], views[1], slugs)
 
 

@@ -31,6 +31,7 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.pane import Pane
 from calibrant.core.pane_cells import has_cells
 from calibrant.core.query import PaneQuery, policy_index
+from calibrant.core.raw_rows import RawRows
 from calibrant.core.view_histograms import HistogramView
 from calibrant.input.notes import NO_NOTES, InputNotes
 
@@ -63,15 +64,17 @@ class View(HistogramView):
     ----------
     pane : Pane
     pane_query : PaneQuery, checked against the pane's spec
-    batch : the raw rows of the pane, if available
+    rows : the raw rows of the pane, if available
     """
 
-    def __init__(self, pane: Pane, pane_query: PaneQuery, batch: Batch | None = None) -> None:
-        self.pane, self.pane_query = pane, pane_query.check(pane.spec, exact=batch is None)
+    def __init__(
+        self, pane: Pane, pane_query: PaneQuery, rows: Batch | RawRows | None = None
+    ) -> None:
+        self.pane, self.pane_query = pane, pane_query.check(pane.spec, exact=rows is None)
         self.spec = pane.spec
         self.policy = policy_index(pane_query.raters)
         self.scope = pane_query.scope_for(pane.spec)
-        self.batch_sums = None if batch is None else BatchSums(batch)
+        self._rows = RawRows(lambda: rows, rows.notes) if isinstance(rows, Batch) else rows
         self._made: dict[Any, Any] = {}
 
     def with_query(self, pane_query: PaneQuery) -> View:
@@ -79,9 +82,9 @@ class View(HistogramView):
         other = View.__new__(View)
         other.pane, other.pane_query = (
             self.pane,
-            pane_query.check(self.spec, exact=self.batch_sums is None),
+            pane_query.check(self.spec, exact=not self.is_raw),
         )
-        other.spec, other.batch_sums = self.spec, self.batch_sums
+        other.spec, other._rows = self.spec, self._rows
         other.policy, other.scope = policy_index(pane_query.raters), pane_query.scope_for(self.spec)
         other._made = {}
         return other
@@ -89,12 +92,17 @@ class View(HistogramView):
     @property
     def notes(self) -> InputNotes:
         """What was altered in the rows as they were read; nothing is known of a pane."""
-        return NO_NOTES if self.batch_sums is None else self.batch_sums.complete_batch.notes
+        return NO_NOTES if self._rows is None else self._rows.notes
+
+    @property
+    def batch_sums(self) -> BatchSums | None:
+        """Sums of the raw rows, computed when they are first asked for; None without rows."""
+        return None if self._rows is None else self._rows.batch_sums
 
     @property
     def is_raw(self) -> bool:
         """Whether cells are from raw rows."""
-        return self.batch_sums is not None
+        return self._rows is not None
 
     @property
     def _splits_ties(self) -> bool:
@@ -126,9 +134,11 @@ class View(HistogramView):
             As `cells`.
         """
         self.reject_histograms()
-        if self._is_on_grid(self.scope):
-            return self._stored_cells(self.scope)[1]
-        return self.cells_of(self.scope)
+        return self.grid_cells_of(self.scope)
+
+    def grid_cells_of(self, scope: str) -> Cells:
+        """Return cells of a scope as the pane has them, where it does; for sums over all of them."""
+        return self._stored_cells(scope)[1] if self._is_on_grid(scope) else self.cells_of(scope)
 
     def table(self) -> Table:
         """Return the query's bins of its scope. Plain histograms count if they have this kind, policy and edges.
@@ -293,7 +303,7 @@ class View(HistogramView):
             )
 
     def _width_table(self, scope: str, bins: int) -> Table:
-        if self.batch_sums is None and bins not in self.spec.grid_for(scope).exact_bins:
+        if not self.is_raw and bins not in self.spec.grid_for(scope).exact_bins:
             raise NoResultError(
                 "bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly"
             )

@@ -101,7 +101,7 @@ def _has_few_errors(columns: dict[str, Floats]) -> bool:
 
 def effective_size(view: View) -> float:
     """Return Kish's effective number of samples of the window: squared weight over the sum of squared weights."""
-    cells = view.cells_of(view.spec.default_scope)
+    cells = view.grid_cells_of(view.spec.default_scope)
     squares = float(cells.weight_squared.sum())
     return float(cells.weight.sum()) ** 2 / squares if squares > 0 else 0.0
 

@@ -16,7 +16,7 @@ from pathlib import Path
 VARIABLE = "CALIBRANT_KERNEL"
 OFF, BASELINE = "off", "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
-ABI = 14
+ABI = 15
 NAME = "libcalibrant_kernel" + (".dylib" if sys.platform == "darwin" else ".so")
 PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))
 
@@ -87,6 +87,8 @@ def _declare(found: ctypes.CDLL) -> None:
     found.calibrant_kernel_free.argtypes, found.calibrant_kernel_free.restype = [pointer], None
     found.calibrant_kernel_fill.argtypes = [pointer, pointer, pointer]
     found.calibrant_kernel_fill.restype = int64
+    found.calibrant_kernel_single_labels.argtypes = [pointer]
+    found.calibrant_kernel_single_labels.restype = int64
     found.calibrant_kernel_flush.argtypes = [pointer, pointer]
     found.calibrant_kernel_flush.restype = None
     found.calibrant_kernel_numbers.argtypes = [pointer, pointer, pointer, int64]

@@ -93,6 +93,16 @@ class KernelRows(ctypes.Structure):
     ]
 
 
+class KernelSingleLabels(ctypes.Structure):
+    _fields_ = [
+        *((name, _Int) for name in ("n", "n_classes", "row_stride", "class_stride")),
+        *((name, _Int) for name in ("is_double", "is_flat", "edge_rule", "n_bins")),
+        *((name, _Pointer) for name in ("scores", "labels")),
+        ("grid", KernelGrid),
+        *((name, _Pointer) for name in ("bin_of", "top_cells", "positive_cells", "tables", "sums")),
+    ]
+
+
 class Destination(ctypes.Structure):
     _fields_ = [(name, _Pointer) for name in ("places", "counts", "sums")] + [("stride", _Int)]
 

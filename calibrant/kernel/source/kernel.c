@@ -25,6 +25,7 @@
 #define DECLARE_VARIANT(variant)                                                                    \
     void kernel_fill_##variant(Workspace *workspace, Batch *batch);                                 \
     void kernel_prepare_##variant(Workspace *workspace);                                            \
+    int kernel_single_labels_##variant(const SingleLabels *rows, void *scratch);                    \
     void kernel_numbers_##variant(const double *x, double *exponentials, double *logarithms, int64_t n)
 
 DECLARE_VARIANT(baseline);
@@ -45,6 +46,7 @@ static int has_avx2(void)
 }
 #else
 #define kernel_fill_avx2 kernel_fill_baseline
+#define kernel_single_labels_avx2 kernel_single_labels_baseline
 #define kernel_numbers_avx2 kernel_numbers_baseline
 static int has_avx2(void)
 {
@@ -212,6 +214,17 @@ EXPORTED int64_t calibrant_kernel_fill(Workspace *workspace, Batch *batch, int64
     for (int block = 0; block < N_BLOCKS; block++)
         n_touched[block] = workspace->tables[block].n_touched;
     return 0;
+}
+
+/* Add rows with one label each; 0 if all are valid, 1 if one is not, 2 without memory. What was added is of use only with 0. */
+EXPORTED int64_t calibrant_kernel_single_labels(const SingleLabels *rows)
+{
+    void *scratch = zeroed((size_t)rows->n_classes, 8 * sizeof(double));
+    if (!scratch)
+        return 2;
+    int is_valid = uses_avx2 > 0 ? kernel_single_labels_avx2(rows, scratch) : kernel_single_labels_baseline(rows, scratch);
+    release(scratch);
+    return !is_valid;
 }
 
 static int by_place(const void *left, const void *right)

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 14
+#define KERNEL_ABI 15
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
@@ -168,6 +168,18 @@ typedef struct {
     uint8_t *packed;  /* written: the same as a packed batch has them; 8 * capacity */
     int64_t n, n_ratings, is_logits, id, id_end; /* written; the place of the batch's id in the text, 0 without */
 } SmallBatch;
+
+/* Rows with one label each, where the caller has them, and the tables that they are added to. */
+typedef struct {
+    int64_t n, n_classes, row_stride, class_stride; /* strides in bytes */
+    int64_t is_double, is_flat, edge_rule, n_bins;  /* flat: scores of class 1 of two */
+    const void *scores;
+    const int64_t *labels;
+    Grid grid;
+    const int64_t *bin_of;                /* bin of a replicate's table by position on the grid */
+    double *top_cells, *positive_cells;   /* (n_positions, 4); the second NULL unless there are two classes */
+    double *tables, *sums;                /* (N_REPLICATES, n_bins, 4), (N_REPLICATES, 8) */
+} SingleLabels;
 
 typedef struct Workspace Workspace;
 

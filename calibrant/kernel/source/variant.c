@@ -13,6 +13,7 @@
 #include "label_rows.c"
 #include "replicates.c"
 #include "scores.c"
+#include "single_labels.c"
 #include "softmax_moments.c"
 #include "temperature.c"
 #include "uncertainty.c"
@@ -26,6 +27,11 @@
 void NAMED(kernel_fill_, VARIANT)(Workspace *workspace, Batch *batch)
 {
     fill_tables(workspace, batch);
+}
+
+int NAMED(kernel_single_labels_, VARIANT)(const SingleLabels *rows, void *scratch)
+{
+    return add_single_labels(rows, scratch);
 }
 
 /* Compute the constants of a new workspace. */
