@@ -1,4 +1,7 @@
-"""Write what follows from `METRICS`: the package's type stub, and the table of its functions in `docs/library.md`."""
+"""Write what follows from declarations.
+
+From `METRICS` the package's type stub and the table of functions in `docs/library.md`, from the reads the table in `docs/client.md`.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,13 @@ import calibrant
 from calibrant.library_arguments import DATA
 from calibrant.metric_functions import FUNCTIONS
 from calibrant.metrics import METRICS
+from calibrant.results.reads import find_reads
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "calibrant" / "__init__.pyi"
 PAGE = ROOT / "docs" / "library.md"
+CLIENT = ROOT / "docs" / "client.md"
+RESULTS = "| Method | Path below the model | Result |\n|---|---|---|\n"
 TABLE = "| Function | Metric | Source |\n|---|---|---|\n"
 HEAD = """# Written by `make names`; do not edit.
 from collections.abc import Mapping, Sequence
@@ -63,6 +69,17 @@ def page() -> str:
     return PAGE.read_text().partition(TABLE)[0] + TABLE + "".join(rows)
 
 
+def client_page() -> str:
+    """Return the text of the page of the client, with the table of the declared results."""
+    rows = [
+        f"| `{name}` | `/{each.path}` | {each.summary.partition(chr(10))[0]} |\n"
+        for name, each in find_reads().items()
+    ]
+    before, _, after = CLIENT.read_text().partition(RESULTS)
+    return before + RESULTS + "".join(rows) + "\n" + after[after.index("## ") :]
+
+
 if __name__ == "__main__":
     STUB.write_text(stub())
     PAGE.write_text(page())
+    CLIENT.write_text(client_page())

@@ -15,6 +15,7 @@ from calibrant.cli.federate import federate
 from calibrant.cli.fill import fill
 from calibrant.cli.models import models, watch
 from calibrant.cli.push import push
+from calibrant.cli.read import read
 from calibrant.cli.score import score
 from calibrant.cli.transfer import export, import_, restore
 
@@ -29,6 +30,7 @@ registered(
     score,
     fill,
     models,
+    read,
     watch,
     push,
     consume,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -20,6 +20,7 @@ from calibrant.client.row_log import LogOptions, RowLog
 from calibrant.client.synchronous import Model, address, once
 from calibrant.core.pane import Pane
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
+from calibrant.results.base import Result
 
 if TYPE_CHECKING:
     from calibrant.client.transport import Transport
@@ -112,6 +113,11 @@ class AsyncModel:
     async def calibration_map(self, **query: Any) -> CalibrationMap:
         """Return a map fitted to a window: `method="isotonic"`, ..."""
         return await self._client.run(operations.calibration_map(self.name, query))
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Result]]:
+        """Return the method of a result that the library declares: `roc(scope="positive")`, `stability()`, ..."""
+        read = operations.declared(name)
+        return lambda **query: self._client.run(operations.result(self.name, read, query))
 
     async def drift(self, **query: Any) -> Drift:
         """Return the verdict of the drift alarm."""

@@ -16,6 +16,8 @@ from calibrant.client.rows import body_of, pieces
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
+from calibrant.results.base import Result
+from calibrant.results.reads import Read, find_reads
 
 T = TypeVar("T")
 JSON = "application/json"
@@ -77,6 +79,25 @@ def calibration_map(model: str, query: dict[str, Any]) -> Operation[CalibrationM
 def frozen_map(model: str, version: int) -> Operation[CalibrationMap]:
     """Request a frozen map."""
     return _get(model_path(model, f"/maps/{version}"), CalibrationMap)
+
+
+def declared(name: str) -> Read[Any, Any]:
+    """Return the read that the library declares under this name.
+
+    Raises
+    ------
+    AttributeError
+        There is none.
+    """
+    found = None if name.startswith("_") else find_reads().get(name)
+    if found is None:
+        raise AttributeError(f"a model has no {name!r}; results are {', '.join(find_reads())}")
+    return found
+
+
+def result(model: str, read: Read[Any, Any], query: dict[str, Any]) -> Operation[Result]:
+    """Request a result that the library declares."""
+    return _get(model_path(model, f"/{read.path}"), read.result.from_dict, **query)
 
 
 def drift(model: str, query: dict[str, Any]) -> Operation[Drift]:

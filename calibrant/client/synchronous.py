@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -18,6 +18,7 @@ from calibrant.client.results import Alarm, Drift, Maps, Receipt
 from calibrant.client.row_log import LogOptions, RowLog
 from calibrant.core.pane import Pane
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
+from calibrant.results.base import Result
 
 if TYPE_CHECKING:
     from calibrant.client.transport import Address, Transport
@@ -137,6 +138,11 @@ class Model:
     def calibration_map(self, **query: Any) -> CalibrationMap:
         """Return a map fitted to a window: `method="isotonic"`, ..."""
         return self._client.run(operations.calibration_map(self.name, query))
+
+    def __getattr__(self, name: str) -> Callable[..., Result]:
+        """Return the method of a result that the library declares: `roc(scope="positive")`, `stability()`, ..."""
+        read = operations.declared(name)
+        return lambda **query: self._client.run(operations.result(self.name, read, query))
 
     def drift(self, **query: Any) -> Drift:
         """Return the verdict of the drift alarm."""

@@ -19,7 +19,7 @@ from calibrant.calibrators import MAPS
 from calibrant.library_arguments import DATA
 from calibrant.metrics import requested
 from calibrant.metrics.requests import shared_options
-from scripts.library_names import PAGE, STUB, page, stub
+from scripts.library_names import CLIENT, PAGE, STUB, client_page, page, stub
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +79,7 @@ def test_every_exported_name_is_there_and_documents_itself() -> None:
 def test_stub_and_page_list_the_metrics() -> None:
     assert STUB.read_text() == stub(), "run `make names`"
     assert PAGE.read_text() == page(), "run `make names`"
+    assert CLIENT.read_text() == client_page(), "run `make names`"
 
 
 def test_the_import_loads_nothing_else() -> None:

@@ -57,6 +57,16 @@ def test_estimates_have_every_value_of_the_response(model, embedded, slugs):
         assert report[name].to_dict() == values
 
 
+def test_declared_results_are_objects_of_the_library(model, embedded):
+    served = embedded.get("/v1/models/client-reads/roc", scope="top_label")
+    roc = model.roc(scope="top_label")
+    assert roc.to_dict() == served
+    assert (roc.auc, roc.area.value) == (served["auc"], served["area"]["value"])
+    assert model.stability().raters["pooled"].tv.absolute >= 0.0
+    with pytest.raises(AttributeError, match="has no 'rocs'; results are"):
+        _ = model.rocs
+
+
 def test_a_pane_that_a_program_has_filled_counts_once(client):
     half = cal.Pane.fill(PROBABILITIES[:150], LABELS[:150])
     model, at = client.model("sent-panes"), datetime.now(UTC)

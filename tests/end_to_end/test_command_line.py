@@ -62,6 +62,15 @@ def test_models_are_listed_and_watched(run: Run, files: list[Path], embedded: De
         assert MODEL in found.out and "Temperature" in found.out
 
 
+def test_a_result_is_written_as_json(run: Run, files: list[Path], embedded: Deployment) -> None:
+    pushed(run, files, embedded)
+    found = run("read", MODEL, "label-distribution", "window=P7D")
+    assert found.code == 0, found.error
+    assert json.loads(found.out)["model"] == MODEL
+    assert "Received result 'rocs'; expected one of" in run("read", MODEL, "rocs").error
+    assert "expected NAME=VALUE" in run("read", MODEL, "roc", "P7D").error
+
+
 def test_a_map_is_promoted_read_and_applied(
     run: Run, files: list[Path], embedded: Deployment, tmp_path: Path
 ) -> None:
