@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -102,9 +103,9 @@ def read_labels(
     is_plain = not ignored and not has_numbers(
         [each for each in class_names or () if isinstance(each, str)]
     )
-    plain = _plain_rows(columns, n_classes) if is_plain else None
-    if plain is not None:
-        return CheckedLabels(plain)
+    together = _rows_together(columns, n_classes) if is_plain else None
+    if together is not None:
+        return _noticed(CheckedLabels(together), n_classes)
     classes = ClassLabels(n_classes, class_names, ignored)
     checked = CheckedLabels()
     for i in range(n):
@@ -124,6 +125,11 @@ def read_labels(
     if not checked.rows and not checked.violations:
         detail = "Received no rating: every label is null or ignored. Send at least one."
         raise CalibrationInputError.at("/labels", "empty_ratings", detail)
+    return _noticed(checked, n_classes)
+
+
+def _noticed(checked: CheckedLabels, n_classes: int) -> CheckedLabels:
+    """Return checked labels with a warning if they look like one-hot vectors."""
     if _look_one_hot(checked.rows, n_classes):
         reject_one_hot(len(checked.rows), n_classes)
         checked.warnings = (POSSIBLY_ONE_HOT,)
@@ -135,19 +141,59 @@ def _look_one_hot(rows: Sequence[LabelRow], k: int) -> bool:
     return bool(rows) and all(not row.ratings and row.unnamed == {0: k - 1, 1: 1} for row in rows)
 
 
-def _plain_rows(columns: Mapping[str, Any], n_classes: int) -> list[LabelRow] | None:
-    """Return rows of one class index each, all with a rater or all without; None if one may be of another form or invalid."""
+def _rows_together(columns: Mapping[str, Any], n_classes: int) -> list[LabelRow] | None:
+    """Return rows of class indices, all with raters or all without; None if one may be of another form or invalid."""
     ids, labels, raters = columns["ids"], columns["labels"], columns.get("raters")
-    if columns.get("revision") is not None or set(map(type, labels)) != {int}:
+    if columns.get("revision") is not None or not are_names(ids):
         return None
-    if min(labels) < 0 or max(labels) >= n_classes or not are_names(ids):
+    rated = _rated_rows(labels)
+    classes = list(chain.from_iterable(rated or ()))
+    if rated is None or set(map(type, classes)) != {int}:
+        return None
+    if min(classes) < 0 or max(classes) >= n_classes:
         return None
     if raters is None:
-        return [LabelRow(name, {label: 1}, []) for name, label in zip(ids, labels, strict=True)]
-    if not are_names(raters):
+        return [LabelRow(name, _counted(row), []) for name, row in zip(ids, rated, strict=True)]
+    by = _rated_rows(raters)
+    if by is None or not _fit(by, rated):
         return None
-    rows = zip(ids, labels, raters, strict=True)
-    return [LabelRow(name, {}, [(rater, label, None)]) for name, label, rater in rows]
+    return [
+        LabelRow(name, {}, [(rater, k, None) for rater, k in zip(who, row, strict=True)])
+        for name, who, row in zip(ids, by, rated, strict=True)
+    ]
+
+
+def _rated_rows(column: Sequence[Any]) -> Sequence[Sequence[Any]] | None:
+    """Return one list per row, none of them empty; None of a column with other values."""
+    if set(map(type, column)) == {list}:
+        return column if all(column) else None
+    return None if list in map(type, column) else [(each,) for each in column]
+
+
+def _fit(by: Sequence[Sequence[Any]], rated: Sequence[Sequence[Any]]) -> bool:
+    """Return whether each rating has a rater, and no row one of them twice."""
+    lengths = list(map(len, by))
+    names = set(chain.from_iterable(by)) if _are_texts(by) else set()
+    return (
+        lengths == list(map(len, rated))
+        and max(lengths) <= MAX_NAMED
+        and bool(names)
+        and are_names(list(names))
+        and (max(lengths) == 1 or lengths == [len(set(row)) for row in by])
+    )
+
+
+def _are_texts(rows: Sequence[Sequence[Any]]) -> bool:
+    return set(map(type, chain.from_iterable(rows))) == {str}
+
+
+def _counted(classes: Sequence[int]) -> dict[int, int]:
+    if len(classes) == 1:
+        return {classes[0]: 1}
+    counts: dict[int, int] = {}
+    for class_index in classes:
+        counts[class_index] = counts.get(class_index, 0) + 1
+    return counts
 
 
 def named_raters(

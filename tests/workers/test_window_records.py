@@ -344,11 +344,10 @@ def test_columns_are_those_of_records_read_one_by_one(choices):
     facts = some_records(np.random.default_rng(4), 60, PLAIN | choices)
     rows = together(facts)
     assert_as_one_by_one(rows, facts)
-    for name, at, names in zip(
-        rows.ids, rows.predictions.event_us.tolist(), rows.names, strict=True
-    ):
+    names = (rows.names.groups(), rows.names.cases(), rows.names.slices_of_rows())
+    for name, at, *found in zip(rows.ids, rows.predictions.event_us.tolist(), *names, strict=True):
         sent = facts[name].prediction
-        assert (at, *names) == (sent.event_us, sent.unit, sent.case, sent.slices)
+        assert [at, *found] == [sent.event_us, sent.group, sent.case, sent.slices]
 
 
 def test_of_an_id_that_a_scan_returns_twice_the_last_record_counts(held, monkeypatch):

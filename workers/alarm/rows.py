@@ -129,8 +129,8 @@ def agreement_of(batch: Batch) -> Result:
 
 def _slices(rows: CohortRows) -> Mapping[str, np.ndarray]:
     places: dict[str, list[int]] = {}
-    for place, names in enumerate(rows.rows.names):
-        for key, value in names.slices:
+    for place, pairs in enumerate(rows.rows.names.slices_of_rows()):
+        for key, value in pairs:
             places.setdefault(f"{key}:{value}", []).append(place)
     every_row = {ALL_ROWS: np.arange(len(rows.rows))}
     return every_row | {name: np.array(found, np.int64) for name, found in sorted(places.items())}

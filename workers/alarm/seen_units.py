@@ -38,7 +38,7 @@ class SeenUnits:
 
         Rows without a named unit are units of their own and stay.
         """
-        named = np.array([each.group is not None for each in rows.rows.names], np.bool_)
+        named = rows.rows.names.group >= 0
         hashes = np.unique(batch.unit_hash[named])
         before = [units for start, units in self.by_cohort.items() if start < start_s]
         known = np.isin(hashes, np.concatenate(before)) if before else np.zeros(len(hashes), bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 
 from calibrant.core.routing import ALL_ROWS, MICROSECONDS
 from calibrant_server.workers.ingest.changed_rows import ChangedRows
-from calibrant_server.workers.ingest.record_rows import rows_of_records
+from calibrant_server.workers.ingest.record_rows import labelled_rows, rows_of_predictions
 from calibrant_server.workers.join.facts import EntryFacts, Facts
 from calibrant_server.workers.join.join import EMPTY, join
+from calibrant_server.workers.join.predictions import Predictions
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.segments.ragged import Ints
 from calibrant_server.workers.segments.rows import Rows
@@ -109,7 +111,7 @@ class JoinedModel:
         }
 
     @cached_property
-    def _changed_units(self) -> tuple[list[int], dict[Group, list[str]]]:
+    def _changed_units(self) -> tuple[Ints, dict[Group, list[str]]]:
         """Places of changed ids that are units of their own, and the ids of the others by unit.
 
         A pane before the retention is deleted and its records will be: nothing is subtracted from it any more.
@@ -118,16 +120,13 @@ class JoinedModel:
         predictions = self.after.predictions.take(self.place[some])
         kept = predictions.event_us >= self._source.kept_from_us
         starts = self._starts(predictions.event_us)
-        singles: list[int] = []
+        names = predictions.take(np.flatnonzero(kept)).names
+        some, starts, own = some[kept], starts[kept], names.group < 0
         units: dict[Group, list[str]] = {}
-        for i, start, names in zip(
-            some[kept].tolist(), starts[kept].tolist(), predictions.take(np.flatnonzero(kept)).names, strict=True
-        ):  # fmt: skip
-            if names.group is None:
-                singles.append(i)
-            else:
-                units.setdefault((start, names.group), []).append(self.ids[i])
-        return singles, units
+        for i, start, group in zip(some.tolist(), starts.tolist(), names.groups(), strict=True):
+            if group is not None:
+                units.setdefault((start, group), []).append(self.ids[i])
+        return some[own], units
 
     def _starts(self, event_us: Ints) -> Ints:
         pane_s = self.config.pane_s
@@ -136,32 +135,46 @@ class JoinedModel:
 
     def changes(self) -> Iterator[ChangedRows]:
         """Yield old and new rows of every unit that changed, by time slice."""
-        place = dict(zip(self.ids, range(len(self.ids)), strict=True))
+        place = dict(zip(self.ids, range(len(self.ids)), strict=True)) if self.units else {}
         members = dict.fromkeys(name for names in self.members.values() for name in names)
-        own = [*self._changed_units[0], *(place[name] for name in members if name in place)]
+        grouped = np.array([place[name] for name in members if name in place], np.int64)
+        parts = [self._changed(np.concatenate([self._changed_units[0], grouped]))]
         others = [name for name in members if name not in place]
-        chosen = np.array(own, np.int64)
-        lost = [self._by_start(self.ids, self.before, chosen, -1)]
-        gained = [self._by_start(self.ids, self.after, chosen, 1)]
         if others:
-            unchanged = Records.read([each or EMPTY for each in self._source.stored(others)])
-            every = np.arange(len(others))
-            lost.append(self._by_start(others, unchanged, every, -1))
-            gained.append(self._by_start(others, unchanged, every, 1))
-        for start in sorted({start for each in (*lost, *gained) for start in each}):
-            yield ChangedRows(self.config, start, _together(lost, start), _together(gained, start))
+            parts.append(self._unchanged(others))
+        sides = [_Side.together([each[k] for each in parts]) for k in range(2)]
+        for start in sorted({start for side in sides for start in side.starts.tolist()}):
+            yield ChangedRows(self.config, start, *(side.rows_at(start) for side in sides))
 
-    def _by_start(
-        self, ids: Sequence[str], records: Records, chosen: Ints, sign: int
-    ) -> dict[int, Rows]:
-        """Return the rows of records that count, by the start of their time slice."""
-        counts = records.has_prediction & ~records.is_deleted
-        chosen = chosen[counts[chosen]]
-        starts = self._starts(records.predictions.event_us[records.prediction[chosen]])
-        return {
-            start: rows_of_records(ids, records, chosen[starts == start], self.config.task, sign)
-            for start in np.unique(starts).tolist()
-        }
+    def _changed(self, chosen: Ints) -> tuple[_Side, _Side]:
+        """Return the old and the new rows of records of this group."""
+        predictions = self.after.predictions.take(self.place[chosen])
+        names = [self.ids[i] for i in chosen.tolist()]
+        return self._sides(names, predictions, (self.before, self.after), chosen)
+
+    def _unchanged(self, ids: Sequence[str]) -> tuple[_Side, _Side]:
+        """Return the old and the new rows of other records of changed units: only their share differs."""
+        records = Records.read([each or EMPTY for each in self._source.stored(ids)])
+        chosen = np.flatnonzero(records.counts_in_pane)
+        predictions = records.predictions.take(records.prediction[chosen])
+        names = [ids[i] for i in chosen.tolist()]
+        return self._sides(names, predictions, (records, records), chosen)
+
+    def _sides(
+        self,
+        ids: Sequence[str],
+        predictions: Predictions,
+        records: tuple[Records, Records],
+        chosen: Ints,
+    ) -> tuple[_Side, _Side]:
+        rows = rows_of_predictions(ids, predictions, self.config.task)
+        starts = self._starts(predictions.event_us)
+        found = []
+        for each, sign in zip(records, (-1, 1), strict=True):
+            own = each.counts_in_pane[chosen]
+            labelled = labelled_rows(rows.where(own), each, chosen[own], sign)
+            found.append(_Side(labelled, starts[own]))
+        return found[0], found[1]
 
     def newly_predicted(self) -> dict[int, list[str]]:
         """Return the ids that have newly received their prediction, by the start of their pane, if it is not sealed."""
@@ -204,11 +217,25 @@ class JoinedModel:
         key, generation = self.config.key, self.config.generation
         return {
             PaneKey(key, generation, name, start)
-            for start, names in zip(starts, predictions.names, strict=True)
-            for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in names.slices))
+            for start, pairs in zip(starts, predictions.names.slices_of_rows(), strict=True)
+            for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in pairs))
         }
 
 
-def _together(parts: Sequence[dict[int, Rows]], start: int) -> Rows | None:
-    some = [each[start] for each in parts if start in each]
-    return Rows.together(some) if some else None
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Old or new rows, and the start of the time slice of each."""
+
+    rows: Rows
+    starts: Ints
+
+    @classmethod
+    def together(cls, parts: Sequence[_Side]) -> _Side:
+        parts = [each for each in parts if len(each.rows)] or parts[:1]
+        rows = Rows.together([each.rows for each in parts])
+        return cls(rows, np.concatenate([each.starts for each in parts]))
+
+    def rows_at(self, start: int) -> Rows | None:
+        """Return the rows of a time slice, None without any."""
+        own = self.starts == start
+        return self.rows.where(own) if own.any() else None

@@ -13,8 +13,9 @@ from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.edge_rules import stated_rules
 from calibrant.input.labels import WITHDRAWN
-from calibrant_server.workers.join.predictions import Names, Predictions
+from calibrant_server.workers.join.predictions import Predictions
 from calibrant_server.workers.join.records import Records
+from calibrant_server.workers.join.row_names import RowNames
 from calibrant_server.workers.segments.ragged import Ints
 
 _NO_RATINGS = Ratings(*np.zeros((3, 0), np.int64))
@@ -47,7 +48,7 @@ class IdentifiedRows:
         """
         ids = sorted(packed)
         records = Records.read([packed[name] for name in ids])
-        return cls(ids, records).where(records.has_prediction & ~records.is_deleted)
+        return cls(ids, records).where(records.counts_in_pane)
 
     def where(self, mask: NDArray[np.bool_]) -> IdentifiedRows:
         """Return the rows of a mask, bool (n,)."""
@@ -60,7 +61,7 @@ class IdentifiedRows:
         return self.records.predictions.take(self.records.prediction)
 
     @property
-    def names(self) -> list[Names]:
+    def names(self) -> RowNames:
         """Unit, case and slices of each row."""
         return self.predictions.names
 
@@ -123,10 +124,9 @@ class IdentifiedRows:
         return scores, False
 
     def _units_and_cases(self) -> tuple[NDArray[np.object_] | None, NDArray[np.object_] | None]:
-        groups = [each.group for each in self.names]
+        groups, cases = self.names.groups(), self.names.cases()
         if not any(group is not None for group in groups):
             return None, None
         own = [group or f"i{name}" for group, name in zip(groups, self.ids, strict=True)]
-        cases = [each.case for each in self.names]
         has_cases = any(cases) and None not in cases
         return np.array(own, dtype=object), np.array(cases, dtype=object) if has_cases else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,31 +29,13 @@ from calibrant_server.workers.join.record_format import (
     RecordError,
     with_rules,
 )
+from calibrant_server.workers.join.row_names import RowNames
 from calibrant_server.workers.segments.ragged import Bytes, Ints, starts_of, table_at
 from calibrant_server.workers.segments.scores import Scores, StoredScores
 
 Mask = NDArray[np.bool_]
-Slices = tuple[tuple[str, str], ...]
 _TEXTS = UNIT | CASE | SLICED
 _DESCRIBED = LOGITS | NARROW | WEIGHTED | _TEXTS
-
-
-class Names(NamedTuple):
-    """Unit, case and slices of a prediction."""
-
-    unit: str | None = None
-    case: str | None = None
-    slices: Slices = ()
-
-    @property
-    def group(self) -> str | None:
-        """Name of the unit that rows of this unit, or else of this case, share; None if the row is a unit of its own."""
-        if self.unit is not None:
-            return f"u{self.unit}"
-        return None if self.case is None else f"c{self.case}"
-
-
-_UNNAMED = Names()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +99,7 @@ class Predictions:
     def take(self, index: Ints) -> Predictions:
         """Return some predictions over the same bytes."""
         found = Predictions(self.data, *(getattr(self, name)[index] for name in _COLUMNS))
-        found.__dict__["_origin"] = ((self, index),)
+        found.__dict__["_origin"] = (self, index)
         return found
 
     @classmethod
@@ -129,9 +111,7 @@ class Predictions:
         starts = [each.start + at for each, at in zip(parts, first.tolist(), strict=True)]
         rest = (np.concatenate([getattr(each, name) for each in parts]) for name in _COLUMNS[1:])
         data = np.concatenate([each.data for each in parts])
-        found = cls(data, np.concatenate(starts), *rest)
-        found.__dict__["_origin"] = tuple((each, np.arange(len(each))) for each in parts)
-        return found
+        return cls(data, np.concatenate(starts), *rest)
 
     @property
     def is_logits(self) -> Mask:
@@ -175,29 +155,22 @@ class Predictions:
         return Scores(self.is_logits, None, stored)
 
     @cached_property
-    def names(self) -> list[Names]:
-        """Unit, case and slices of each prediction; those that were selected or concatenated are read once."""
-        origin: tuple[tuple[Predictions, Ints], ...] = self.__dict__.get("_origin", ())
-        if origin:
-            return [each.names[i] for each, index in origin for i in index.tolist()]
-        return self._read_names()
+    def names(self) -> RowNames:
+        """Unit, case and slices of each prediction; those of selected ones are read once.
 
-    def _read_names(self) -> list[Names]:
-        found = [_UNNAMED] * len(self)
-        own = np.flatnonzero(self.flags & _TEXTS)
-        if not len(own):
-            return found
-        data, ends = self.data.tobytes(), self.start + self.n_bytes
-        columns = (self.names_at, ends, self.flags & _TEXTS, self.n_slices, 1 + self.is_long)
-        known: dict[tuple[bytes, int, int, int], Names] = {}
-        for i, at, end, *form in zip(
-            own.tolist(), *(each[own].tolist() for each in columns), strict=True
-        ):
-            key = (data[at:end], *form)
-            if key not in known:
-                known[key] = _names_of(*key)
-            found[i] = known[key]
-        return found
+        Raises
+        ------
+        RecordError
+            A record is too short.
+        """
+        origin: tuple[Predictions, Ints] | None = self.__dict__.get("_origin")
+        if origin is not None:
+            return origin[0].names.take(origin[1])
+        if not (self.flags & _TEXTS).any():
+            return RowNames.none(len(self))
+        ends = self.start + self.n_bytes
+        data, widths = self.data.tobytes(), 1 + self.is_long
+        return RowNames.read(data, self.names_at, ends, self.flags, self.n_slices, widths)
 
     @property
     def sum_at(self) -> Ints:
@@ -250,20 +223,3 @@ _COLUMNS = (
 
 def _differs(heads: NDArray[np.void], form: int) -> Mask:
     return ((heads["format"] - PLAIN) & form).astype(np.bool_)
-
-
-def _names_of(data: bytes, flags: int, n_slices: int, width: int) -> Names:
-    """Return names, each after its length of `width` bytes."""
-    n_first = bool(flags & UNIT) + bool(flags & CASE)
-    texts, at = [], 0
-    for _ in range(n_first + (2 * n_slices if flags & SLICED else 0)):
-        start = at + width
-        at = start + int.from_bytes(data[at:start], "little")
-        if start > len(data) or at > len(data):
-            raise RecordError(f"received {len(data)} bytes of names; expected at least {at}")
-        texts.append(data[start:at].decode())
-    return Names(
-        texts[0] if flags & UNIT else None,
-        texts[n_first - 1] if flags & CASE else None,
-        tuple(zip(texts[n_first::2], texts[n_first + 1 :: 2], strict=True)),
-    )

@@ -115,6 +115,11 @@ class Records:
         return np.asarray(self.prediction >= 0)
 
     @cached_property
+    def counts_in_pane(self) -> Mask:
+        """Which records have a prediction that counts."""
+        return self.has_prediction & ~self.is_deleted
+
+    @cached_property
     def n_active(self) -> Ints:
         """Ratings of each record that count: unnamed, and named that are not withdrawn."""
         active = self.ratings.row[self.ratings.class_index != WITHDRAWN]

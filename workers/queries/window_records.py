@@ -88,8 +88,9 @@ class WindowRecords:
         inside &= (now >= self.window.from_s) & (now < self.window.to_s)
         if self.slice == ALL_ROWS:
             return inside
-        slices = [{f"{key}:{value}" for key, value in each.slices} for each in rows.names]
-        return inside & np.array([self.slice in each for each in slices], np.bool_)
+        slices = [{f"{key}:{value}" for key, value in pairs} for pairs in rows.names.slice_sets]
+        in_slice = np.array([self.slice in each for each in slices], np.bool_)
+        return inside & in_slice[rows.names.slices]
 
 
 def _ratings_besides(found: Mapping[str, bytes], rows: IdentifiedRows) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.hashing import U64, fmix, hash_rows, mix
 from calibrant_server.workers.segments.ragged import owners
-from calibrant_server.workers.segments.row_columns import NAMED_UNIT, RowColumns
+from calibrant_server.workers.segments.row_columns import NAMED_UNIT, SOURCES, RowColumns
 
 R = TypeVar("R", bound=RowColumns)
 _LANE = np.full(1, 0x5851F42D4C957F2D, np.uint64)
@@ -62,12 +62,10 @@ def _keys(rows: RowColumns) -> tuple[U64, U64]:
 def _of_units(rows: RowColumns, own: U64) -> U64:
     """Add to the keys of rows of named units those of all rows of their unit, batch and sign."""
     fixed = rows.fixed
-    pairs = np.stack(
-        [fixed["unit_hash"], (fixed["part"] * 2 + (fixed["count"] > 0)).astype(np.uint64),
-         fixed["source"].astype(np.uint64)]
-    )  # fmt: skip
-    unit = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)
-    total = np.zeros(int(unit.max(initial=-1)) + 1, np.uint64)
+    batch = fixed["part"] * 2 + (fixed["count"] > 0)
+    key = mix(fixed["unit_hash"] ^ mix(batch.astype(np.uint64) * len(SOURCES) + fixed["source"]))
+    unit = np.unique(key, return_inverse=True)[1]
+    total = np.zeros(len(rows), np.uint64)
     np.add.at(total, unit, own)
     return np.where(fixed["source"] >= NAMED_UNIT, own + mix(total[unit]), own)
 
