@@ -203,17 +203,9 @@ class Report:
             time.sleep(0.5)
         answer = self.client.get(path)
         self._title("Drift: the alarm", self.client.curl(path))
-        for name in ("status", "sr", "threshold", "evidence_log10"):
-            self.console.print(f"{name}: {_number(answer.get(name))}", markup=False)
-        for name in ("intercept", "slope"):
-            effect = answer["effect"][name]
-            self.console.print(
-                f"{name}: {_number(effect['value'])} {_interval(effect['interval'])}"
-            )
-        self.console.print(f"start of change: {answer['start_of_change']}")
+        for name in ("calibration", "change", "scores"):
+            self.console.print(f"{name}: {answer[name]['sentence']}", markup=False)
         self.console.print(f"recommended: {answer['recommendation']['reason']}", markup=False)
-        self.console.print(answer["summary"], markup=False)
-        self.console.print(answer["description"]["text"], markup=False)
         self.console.print(
             f"$ {self.client.curl(path, accept='image/png')} -o drift.png",
             style="dim",

@@ -112,11 +112,9 @@ MODELS = (
     Panel("Temperature", "none", {"{{model}}": f"calibrant_model_temperature{OF_MODEL}"}),
     Panel("Detectors in alarm", "none", {"{{model}}": f"calibrant_drift_alarms{OF_MODEL}"}),
     Panel(
-        "Change statistic over its threshold (log10; alarm above 0)",
+        "Population stability index of the scores",
         "none",
-        {
-            "{{model}}": f"calibrant_drift_sr_log10{OF_MODEL} - log10(calibrant_drift_threshold{OF_MODEL})"
-        },
+        {"{{model}}": f"calibrant_model_score_shift{OF_MODEL}"},
     ),
     Panel(
         "Label coverage, last 7 days",

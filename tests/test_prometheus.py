@@ -50,8 +50,8 @@ def exposed(at_s: int) -> Iterator[tuple[str, str]]:
     day = (at_s - NOW) // DAY
     found = {
         f"default/{model}": {
-            **{"generation": "g", "scope": "score", "threshold": 10.0, "n_alarms": 0, "n_detectors": 1},
-            **{"evidence_log10": 0.0, "sr_log10": 0.0, "first_cohort": NOW - first * DAY},
+            **{"generation": "g", "scope": "score", "n_alarms": 0, "n_detectors": 1},
+            **{"p": {}, "first_cohort": NOW - first * DAY},
             **{"cohort": NOW + day * DAY, "bins": sums_at(-first, day)},
         }
         for model, (first, scraped) in MODELS.items()

@@ -28,6 +28,7 @@ NUMBER = r"(?<![\w.])\d[\d,]*(?:\.\d+)?"
 # What differs from run to run, or from machine to machine.
 VARIES = (
     (r"\d{4}-\d\d-\d\d", "DATE"),
+    (r"\d{1,2} [A-Z][a-z]{2} \d{4}", "DATE"),
     (r"in \d+\.\d s, peak memory \d+\.\d+ GB", "in TIME, peak memory SIZE"),
 )
 

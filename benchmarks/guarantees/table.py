@@ -41,13 +41,6 @@ interrupted. [README.md](README.md) defines the terms, and [library.md](library.
   the stored sample has at most 1.02 times the held-out negative log-likelihood (NLL) of the fit to all rows. In at most .05 of these
   windows, the map is worse than the temperature by more than the standard error of the NLL.
 - **Promotions**: at most 2.5 % of the tests of a calibrated model promote a map.
-- **Alarm**: at most 10 % of calibrated years have an alarm, with a run length of ten years (the mean time between false alarms). This also
-  applies in the traps: outcomes of a day that vary together, correlated days, and labels of positives that arrive late.
-  [drift.md](drift.md#measured) has the share of years in which such a trap causes a `watch`. With day effects of 0.1 that are correlated
-  by 0.8, this promise is not fulfilled at tolerance 0 ([limits](drift.md#limits)).
-- **Warnings**: each warning is reported in at most 5 % of calibrated years without a trap.
-- **Changes found**: at least .90 of the years with a slope of 0.75 from day 90 have an alarm within 60 daily cohorts. This also applies if
-  the evidence is corrected. A cohort is sealed at the label horizon, so the alarm comes that much later: 30 days in the row with this horizon.
 
 **Settings**: K is the number of classes, n the number of predictions.
 

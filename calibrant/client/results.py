@@ -9,25 +9,14 @@ from calibrant.metrics.estimate import Estimate
 from calibrant.results import Report
 from calibrant.results.values import ResultValues
 
-# What a verdict has only with a sealed cohort, or only with an alarm.
-_LATER = frozenset(
-    (
-        "title",
-        "summary",
-        "alarmed_at",
-        "acknowledged_at",
-        "start_of_change",
-        "effect",
-        "bins_since_change",
-        "recent",
-    )
-)
+# What a verdict has only with `include=evidence`.
+_LATER = frozenset(("recent", "bins", "bins_since_change", "slices", "detector", "comparison"))
 
 
 class Drift(ResultValues):
-    """The verdict of the drift alarm; the values of `GET drift` are attributes by name: `status`, `summary`, ...
+    """The verdict of the drift alarm; the values of `GET drift` are attributes by name: `status`, `calibration`, `change`, ...
 
-    Values that need a sealed cohort, or an alarm, are None until there is one.
+    Parts of the response that were not requested are None.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -36,8 +25,8 @@ class Drift(ResultValues):
     def __repr__(self) -> str:
         values = self._values
         action = (values.get("recommendation") or {}).get("action")
-        reason = f", reason={values['reason']!r}" if values.get("reason") else ""
-        return f"Drift(status={values['status']!r}{reason}, recommendation={action!r})"
+        words = ", ".join(f"{name}={values[name]['word']!r}" for name in ("calibration", "change"))
+        return f"Drift(status={values['status']!r}, {words}, recommendation={action!r})"
 
 
 class Alarm(ResultValues):

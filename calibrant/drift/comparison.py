@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrant.core.actions import recommendation
 from calibrant.core.documents import Result, Row
 from calibrant.core.pane import Pane
-from calibrant.drift.occupancy_shift import NULL_LEVEL, PSI
+from calibrant.drift.occupancy_shift import NULL_LEVEL, PSI, Shift
 from calibrant.drift.unit_tables import UnitTable, unit_table
 
 Floats = NDArray[np.float64]
@@ -60,7 +60,8 @@ def compare(
     shift = score_shift(now, before)
     if units < MIN_UNITS:
         needed = f"each window needs {MIN_UNITS} labelled units"
-        shifted = _scores_shifted(now.occupancy, before.occupancy, shift)
+        found = window_shift(now.occupancy, before.occupancy)
+        shifted = found is not None and found.is_shifted
         return result | {
             "status": "watch" if shifted else "insufficient_data",
             "reason": f"the scores shifted; calibration is not known: {needed}"
@@ -153,13 +154,24 @@ def _homogeneity(now: Floats, before: Floats) -> float | None:
     return float(scipy.special.chdtrc(len(cells) - 1, statistic))
 
 
-def _scores_shifted(now: Floats, before: Floats, shift: Result) -> bool:
-    """Return whether the scores shifted by test and by size: a PSI above 0.1 plus what equal windows would show."""
-    size, p = shift["psi"], shift["p_value"]
-    if size is None or p is None or min(now.sum(), before.sum()) < MIN_UNITS:
-        return False
+def window_shift(now: Floats, before: Floats) -> Shift | None:
+    """Return the shift of the scores between two windows by test and by size: a PSI above 0.1 plus what equal windows would show.
+
+    Parameters
+    ----------
+    now, before : float64 (n_bins,), units by bin of the score, labelled or not
+
+    Returns
+    -------
+    Shift, or None if a window has fewer than 50 units.
+    """
+    if min(now.sum(), before.sum()) < MIN_UNITS:
+        return None
     null = scipy.special.chdtri(max(int((now + before > 0).sum()) - 1, 1), NULL_LEVEL)
-    return bool(p < WATCH_P and size > PSI + float(null) * (1.0 / now.sum() + 1.0 / before.sum()))
+    limit = PSI + float(null) * (1.0 / now.sum() + 1.0 / before.sum())
+    size, p = shift_distances(now, before)["psi"], _homogeneity(now, before)
+    assert size is not None
+    return Shift(p is not None and p < WATCH_P and size > limit, size, limit, 1)
 
 
 def _side(pane: Pane, table: UnitTable) -> Result:

@@ -13,8 +13,8 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.documents import Result, Row
-from calibrant.drift.confidence_sequence import rate_bounds
 from calibrant.drift.unit_tables import UnitTable
+from calibrant.inference.reliability_table import wilson
 
 Floats = NDArray[np.float64]
 # Mean scores closer to 0 or 1 than this are moved to this distance: the log-odds of 1 is infinite.
@@ -134,15 +134,18 @@ def effect(table: UnitTable, ci: float = 0.95) -> Result:
     }
 
 
-def bin_rows(table: UnitTable, alpha: float = 0.05) -> list[Row]:
-    """Return each bin with its gap and a confidence sequence, which holds for all bins and evaluations together.
+def bin_rows(table: UnitTable, ci: float = 0.95) -> list[Row]:
+    """Return each bin with its gap and the interval of its accuracy (Wilson, for independent units).
 
     Parameters
     ----------
-    table : UnitTable of everything since the baseline
-    alpha : probability that any bin's true rate is ever outside
+    table : UnitTable
+    ci : level of each bin's interval
     """
-    low, high = rate_bounds(table.weight, table.correct, alpha / table.n_bins)
+    rate = np.divide(
+        table.correct, table.weight, out=np.zeros(table.n_bins), where=table.weight > 0
+    )
+    low, high = wilson(np.clip(rate, 0.0, 1.0), table.weight, ci)
     rows: list[Row] = []
     for k, mean in enumerate(table.mean_confidence):
         here = bool(table.weight[k] > 0)
@@ -154,12 +157,25 @@ def bin_rows(table: UnitTable, alpha: float = 0.05) -> list[Row]:
                 "n_units": float(table.weight[k]),
                 "mean_confidence": float(mean) if here else None,
                 "accuracy": float(mean) + gap if here else None,
-                "accuracy_sequence": [float(low[k]), float(high[k])] if here else None,
                 "gap": gap if here else None,
-                "gap_sequence": [float(low[k] - mean), float(high[k] - mean)] if here else None,
+                "gap_interval": [float(low[k] - mean), float(high[k] - mean)] if here else None,
             }
         )
     return rows
+
+
+def temperature_of(table: UnitTable, ci: float = 0.95) -> Result | None:
+    """Return the divisor of the score's log-odds that fits a table best, with its interval; None if none can be fitted.
+
+    Of a score of two classes it is the temperature. Of a top label it is an approximation: the log-odds of a top label have no
+    slope of 1 / T.
+    """
+    fit = recalibration(table, intercept=False)
+    if fit is None or fit.slope <= 0.0:
+        return None
+    reach = float(scipy.special.ndtri(0.5 + ci / 2.0)) * fit.errors[1]
+    upper = 1.0 / (fit.slope - reach) if fit.slope > reach else None
+    return {"value": 1.0 / fit.slope, "interval": [1.0 / (fit.slope + reach), upper]}
 
 
 def worst_bins(table: UnitTable, most: int = 3) -> list[Row]:

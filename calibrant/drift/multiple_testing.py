@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 
-def threshold_of(run_length: float, n_detectors: int) -> float:
-    """Return the threshold of each of several detectors that together have the false-alarm rate of one.
+def level_of(run_length: float, n_detectors: int) -> float:
+    """Return the level of a cohort's tests of each of several detectors that together have the false-alarm rate of one.
 
     Parameters
     ----------
@@ -22,25 +22,25 @@ def threshold_of(run_length: float, n_detectors: int) -> float:
 
     Examples
     --------
-    >>> threshold_of(3650.0, 4)
-    14600.0
+    >>> level_of(1000.0, 4)
+    0.00025
     """
     if n_detectors < 1:
         raise ValueError(f"Received {n_detectors} detectors; expected at least 1.")
-    return run_length * n_detectors
+    return 1.0 / (run_length * n_detectors)
 
 
-def flagged(log_evidence: Mapping[str, float], false_share: float = 0.05) -> list[str]:
-    """Return slices with enough evidence that on average at most a share of flagged ones is due to chance.
+def flagged(p: Mapping[str, float], false_share: float = 0.05) -> list[str]:
+    """Return slices that changed by their p-values, so that on average at most a share of flagged ones is due to chance.
 
     Parameters
     ----------
-    log_evidence : each slice's current log evidence since its baseline, never its running maximum
+    p : each slice's p-value of the last cohort
     false_share : in (0, 1)
 
     Returns
     -------
-    names, most evidence first.
+    names, smallest p-value first.
 
     Raises
     ------
@@ -49,17 +49,17 @@ def flagged(log_evidence: Mapping[str, float], false_share: float = 0.05) -> lis
 
     Source
     ------
-    e-BH: Wang and Ramdas, False discovery rate control with e-values (JRSS B 2022).
+    Benjamini and Yekutieli, The control of the false discovery rate in multiple testing under dependency (Ann Stat 2001).
 
     Examples
     --------
-    >>> flagged({"a": 5.0, "b": 3.8, "c": 0.0, "d": -1.0})
+    >>> flagged({"a": 1e-4, "b": 0.01, "c": 1.0, "d": 0.5})
     ['a', 'b']
     """
     if not 0.0 < false_share < 1.0:
         raise ValueError(f"Received false_share={false_share}; expected a number in (0, 1).")
-    names = sorted(log_evidence, key=lambda name: (-log_evidence[name], name))
-    m = len(names)
-    sorted_evidence = np.array([log_evidence[name] for name in names])
-    enough = np.log(np.arange(1, m + 1) / max(m, 1)) + sorted_evidence >= -np.log(false_share)
-    return names[: int(np.flatnonzero(enough)[-1]) + 1 if enough.any() else 0]
+    names = sorted(p, key=lambda name: (p[name], name))
+    rank = np.arange(1, len(names) + 1)
+    limit = rank * false_share / (max(len(names), 1) * (1.0 / rank).sum())
+    enough = np.flatnonzero(np.array([p[name] for name in names]) <= limit)
+    return names[: int(enough[-1]) + 1 if len(enough) else 0]

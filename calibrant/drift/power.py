@@ -6,7 +6,7 @@ statistic is then normal around the shifted value, and a direction shows the cha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant.drift.change import (
     CLIP,
+    DIRECTIONS,
     MARGIN,
     MIN_BEFORE,
     SHARES,
@@ -64,6 +65,12 @@ class Monitor:
     phi: Floats
     margin: float = MARGIN
     has_block: bool = False
+
+    @classmethod
+    def steady(cls, typical: UnitTable, level: float, n_before: int) -> Monitor:
+        """Return the monitor after so many typical cohorts without variation between them."""
+        one = cls(typical, level, n_before, np.zeros(len(DIRECTIONS)), np.ones(len(DIRECTIONS)))
+        return replace(one, variance_before=n_before * one.variance)
 
     @property
     def variance(self) -> Floats:

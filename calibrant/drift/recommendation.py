@@ -1,9 +1,8 @@
-"""Recommended update after an alarm, confirmed by cohorts that did not choose it.
+"""Recommended update of a model that changed or is off: the simplest that corrects the cohorts concerned.
 
 From simple to rich: widen or narrow the predictions (temperature) or shift them (intercept), both (slope and intercept), a
-free curve (flexible). A richer one is recommended only if the data contradict the simpler one. The start of the change was
-chosen from the cohorts until the alarm, so estimates from them are selected: an action is recommended only if the cohorts
-after the alarm have 20 units per parameter and are themselves evidence of a change.
+free curve (flexible). A richer one is recommended only if the data contradict the simpler one. The start of a change was
+chosen from the same data, so estimates of its size are selected. Cohorts after the alarm may contradict it.
 """
 
 from __future__ import annotations
@@ -17,21 +16,16 @@ import scipy
 
 from calibrant.core.actions import Advice, recommendation
 from calibrant.core.documents import Extra
-from calibrant.drift.bets import bets_of
 from calibrant.drift.effect import Recalibration, recalibration, saturated_log_likelihood
-from calibrant.drift.evidence import log_bets, log_mixture
-from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
 
 MIN_UNITS = 50
 UNITS_PER_PARAMETER = 20
 MISFIT_P = 0.01
-# Evidence of a change in the cohorts after the alarm: wrong at most once in 20 times, at any number of evaluations (Ville).
-CONFIRMED = float(np.log(20.0))
+# How much more likely later labels are under the predictions as sent than under the change, before the change counts as over.
+OVER = float(np.log(20.0))
 ACTIONS = {
-    "none": "No action is needed: the labels show no disagreement of predictions and outcomes.",
-    "collect_more": "Collect labels for recent predictions before changing anything: there are too few to estimate "
-    "what changed.",
+    "none": "No action is needed.",
     "intercept": "Shift all predictions by the same amount in log-odds: outcomes became more or less frequent than "
     "predicted, equally at all scores. First check whether the mix of cases changed, which may be legitimate.",
     "temperature": "Divide the logits of all predictions by one number, the temperature.",
@@ -73,70 +67,71 @@ class ModelUpdate:
 def recommended_action(
     since_change: UnitTable,
     later: UnitTable | None = None,
-    tolerance: Tolerance | None = None,
+    tolerance: float = 0.0,
     updates: Sequence[ModelUpdate] | None = None,
 ) -> Advice:
-    """Return the simplest update that corrects the cohorts since the change, once later cohorts confirm it.
+    """Return the simplest update that corrects the cohorts concerned.
 
     Parameters
     ----------
-    since_change : UnitTable of the cohorts from the start of the change until the alarm
+    since_change : UnitTable of the cohorts from the start of the change until the alarm, or of recent cohorts
     later : UnitTable of the cohorts after the alarm, None without
-    tolerance : allowed gaps on the later cohorts; None allows none
+    tolerance : allowed gap of a bin on the later cohorts
     updates : candidates from simple to rich; those of a score of two classes if None (`cox_updates`)
 
     Returns
     -------
-    dict: `action`, `reason` and `evidence`: `update` is the simplest candidate that holds, `parameters` its estimates from all
-    cohorts since the change, `selected` because their start was chosen from the same data, `n_units_later`, `n_units_needed`,
-    `evidence_log10_later` of the later cohorts (confirmed from log10 of 20), `tried`: each candidate with its p-values.
+    dict: `action`, `reason` and `evidence`: `update` is the simplest candidate that holds, `parameters` its estimates,
+    `n_units`, `n_units_later`, `n_units_needed`, `tried`: each candidate with its p-values.
 
     Source
     ------
-    Vergouwe et al. (Stat Med 2017), a closed test of updates from simple to rich; Davis et al. (JAMIA 2019). Confirmation: an
-    e-value of the later cohorts, valid at every evaluation.
+    Vergouwe et al. (Stat Med 2017), a closed test of updates from simple to rich; Davis et al. (JAMIA 2019).
     """
     after = UnitTable.empty(since_change.n_bins) if later is None else later
     table = merged([since_change, after])
-    if table.n_units < MIN_UNITS:
-        return reported("collect_more")
-    tried = cox_updates(since_change, after, tolerance) if updates is None else list(updates)
+    tried = list(updates if updates is not None else cox_updates(since_change, after, tolerance))
     chosen = next((each for each in tried if each.holds), _flexible(table))
-    log_evidence = _log_evidence(after, tolerance)
-    needed = UNITS_PER_PARAMETER * chosen.n_parameters
+    needed = max(MIN_UNITS, UNITS_PER_PARAMETER * chosen.n_parameters)
     evidence: Extra = {
         "update": chosen.action,
         "parameters": chosen.parameters,
-        "selected": True,
         "n_units": table.n_units,
         "n_units_later": after.n_units,
         "n_units_needed": needed,
-        "evidence_log10_later": log_evidence / float(np.log(10.0)),
         "tried": [asdict(each) for each in tried],
     }
-    if after.n_units >= needed and log_evidence >= CONFIRMED:
-        reason = " ".join([ACTIONS[chosen.action], *_which_way(chosen.parameters or {})])
-        return recommendation(chosen.action, reason, evidence)
-    if _did_not_last(since_change, after, log_evidence):
+    if table.n_units < needed:
+        return recommendation("collect_more", _too_few(table.n_units, needed), evidence)
+    if _is_over(since_change, after):
         return recommendation("none", PASSED, evidence)
-    return recommendation("collect_more", _not_confirmed(chosen, after.n_units, needed), evidence)
+    reason = " ".join([ACTIONS[chosen.action], *_which_way(chosen.parameters or {})])
+    return recommendation(chosen.action, reason, evidence)
 
 
-def reported(action: str) -> Advice:
-    """Return an action with its reason, without an update that was tried."""
-    return recommendation(
-        action, ACTIONS[action], {"update": None, "parameters": None, "tried": []}
-    )
+def collect_more(n_more: int | None) -> Advice:
+    """Return the recommendation while the labels decide nothing.
+
+    Parameters
+    ----------
+    n_more : labelled units that would decide; None if not known
+    """
+    count = "more" if n_more is None else f"about {n_more:,} more"
+    reason = f"Wait for {count} labelled predictions before changing anything."
+    return recommendation("collect_more", reason, {})
 
 
-def at_alarm() -> Advice:
-    """Return the recommendation at the moment of an alarm: no later cohort can confirm an update yet."""
+def at_rows() -> Advice:
+    """Return the recommendation where only the rows of the cohorts determine an update."""
     reason = (
-        "Collect labels of the cohorts after the alarm: an update is recommended once they have "
-        f"{UNITS_PER_PARAMETER} labelled units per parameter and confirm the change."
+        "Read the recommendation of `GET drift`: it fits an update to the rows since the change."
     )
-    evidence: Extra = {"update": None, "parameters": None, "tried": []}
-    return recommendation("collect_more", reason, evidence)
+    return recommendation("collect_more", reason, {})
+
+
+def no_action() -> Advice:
+    """Return the recommendation of a model that is good and has not changed."""
+    return recommendation("none", ACTIONS["none"], {})
 
 
 def of_raters(advice: Advice, raters: Sequence[str]) -> Advice:
@@ -153,7 +148,7 @@ def of_raters(advice: Advice, raters: Sequence[str]) -> Advice:
 
 
 def cox_updates(
-    since_change: UnitTable, later: UnitTable, tolerance: Tolerance | None = None
+    since_change: UnitTable, later: UnitTable, tolerance: float = 0.0
 ) -> list[ModelUpdate]:
     """Return updates of the log-odds of one score, from simple to rich, fitted to all cohorts; none if none can be fitted."""
     table = merged([since_change, later])
@@ -184,7 +179,7 @@ def cox_updates(
 
 
 def softmax_update(
-    temperature: float, table: UnitTable, later: UnitTable, tolerance: Tolerance | None = None
+    temperature: float, table: UnitTable, later: UnitTable, tolerance: float = 0.0
 ) -> ModelUpdate:
     """Return the softmax temperature of several classes as an update.
 
@@ -193,7 +188,7 @@ def softmax_update(
     temperature : fitted to the rows of all cohorts since the change
     table, later : UnitTable of the scores at that temperature since the change, and after the alarm. The top label's log-odds
         have no slope of 1 / T, so that a temperature of several classes cannot be fitted to a table
-    tolerance : over the bins of the tables
+    tolerance : allowed gap of a bin
     """
     as_mapped = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)
     return ModelUpdate(
@@ -206,7 +201,7 @@ def softmax_update(
 
 
 def misfit(
-    table: UnitTable, fit: Recalibration, tolerance: Tolerance | None = None, n_fitted: int = 0
+    table: UnitTable, fit: Recalibration, tolerance: float = 0.0, n_fitted: int = 0
 ) -> float:
     """Return the p-value of the gaps that a recalibration leaves, ignoring those within tolerance.
 
@@ -214,7 +209,7 @@ def misfit(
     ----------
     table : UnitTable; 1 if it is empty
     fit : Recalibration
-    tolerance : over the bins of the table
+    tolerance : allowed gap of a bin
     n_fitted : parameters that were fitted to the same table
 
     Source
@@ -222,23 +217,23 @@ def misfit(
     Hosmer–Lemeshow statistic with one degree of freedom per bin, less the fitted parameters.
     """
     filled = table.weight > 0
-    band = tolerance or Tolerance.within(0.0, table.n_bins)
     weight, rate = table.weight[filled], fit(table.mean_confidence[filled])
     gap = table.correct[filled] / weight - rate
-    beyond = np.maximum(gap - np.maximum(band.upper[filled], 0.0), 0.0)
-    beyond += np.minimum(gap - np.minimum(band.lower[filled], 0.0), 0.0)
+    beyond = np.maximum(np.abs(gap) - tolerance, 0.0)
     statistic = float((weight * beyond**2 / (rate * (1.0 - rate))).sum())
     freedom = int(filled.sum()) - n_fitted
     return float(scipy.special.chdtrc(freedom, statistic)) if freedom > 0 else 1.0
 
 
-def _did_not_last(since_change: UnitTable, later: UnitTable, log_evidence: float) -> bool:
-    """Return whether the later labels are 20 times as likely under the predictions as sent as under the change."""
+def _is_over(since_change: UnitTable, later: UnitTable) -> bool:
+    """Return whether the later labels agree with the predictions as sent, and are 20 times as likely under them as under the change."""
     changed = recalibration(since_change)
-    if changed is None or not later.n_units or log_evidence >= 0.0:
+    if changed is None or not later.n_units:
         return False
     as_sent = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)
-    return _log_likelihood(later, as_sent) - _log_likelihood(later, changed) >= CONFIRMED
+    if misfit(later, as_sent) < MISFIT_P:
+        return False
+    return _log_likelihood(later, as_sent) - _log_likelihood(later, changed) >= OVER
 
 
 def _log_likelihood(table: UnitTable, fit: Recalibration) -> float:
@@ -249,23 +244,9 @@ def _log_likelihood(table: UnitTable, fit: Recalibration) -> float:
     return float(parts.sum())
 
 
-def _log_evidence(later: UnitTable, tolerance: Tolerance | None) -> float:
-    """Return the log evidence of all bets on the cohorts after the alarm, 0 without any."""
-    if not later.n_units:
-        return 0.0
-    band = tolerance or Tolerance.within(0.0, later.n_bins)
-    bets = bets_of(later.n_bins)
-    gain = log_bets(later.weight, later.confidence, later.correct, bets, band)
-    return float(log_mixture(gain, bets))
-
-
-def _not_confirmed(chosen: ModelUpdate, n_later: float, needed: int) -> str:
-    counted = f"{n_later:,.0f} of at least {needed:,} labelled units"
-    if n_later >= needed:
-        counted = f"their {n_later:,.0f} labelled units are not enough evidence of a change"
+def _too_few(n_units: float, needed: int) -> str:
     return (
-        f"Collect labels of the cohorts after the alarm ({counted}): the cohorts since the change suggest the update "
-        f"`{chosen.action}`, but their start was chosen from the same data."
+        f"Wait for labels: an update needs {needed:,} labelled units, and there are {n_units:,.0f}."
     )
 
 
@@ -280,14 +261,8 @@ def _which_way(parameters: dict[str, float]) -> list[str]:
             "Outcomes are not more frequent at high scores than at low ones: check the data first."
         )
     elif slope != 1:
-        way = (
-            "too extreme: high scores are too high and low ones too low"
-            if slope < 1
-            else "not extreme enough"
-        )
-        found.append(
-            f"They are {way}; dividing the score's log-odds by {1 / slope:.2f} corrects this."
-        )
+        way = "too extreme" if slope < 1 else "not extreme enough"
+        found.append(f"They are {way}: divide the log-odds of the score by {1 / slope:.2f}.")
     if intercept != 0:
         found.append(f"Multiply their odds by {exp(min(intercept, 700.0)):.2f}.")
     return found

@@ -1,13 +1,11 @@
-"""Figure of the drift verdict: the change statistic by cohort, and the gaps by bin."""
+"""Figure of the drift verdict: the evidence of a change by cohort, and the gaps by bin."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from calibrant.core.documents import Result, Row
+from calibrant.core.documents import Result
 from calibrant.figures.base import (
     BLUE,
     GREY,
@@ -19,34 +17,30 @@ from calibrant.figures.base import (
     short,
     style_axes,
 )
-from calibrant.inference.reliability_table import wilson
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _DASHED = (0, (5, 4))
-# The axis of the change statistic ends at this multiple of the threshold.
+# The axis of the evidence ends at this multiple of the level.
 MAX_DATES = 6
 CLIPPED_AT = 2.0
 
 
 def draw_drift(result: Result) -> Figure:
     """Return the figure of the response of `GET drift`; without a detector one that states the reason."""
-    lines = [str(result.get("summary") or result.get("reason") or "")]
+    lines = [result[name]["sentence"] for name in ("calibration", "change", "scores")]
     if result.get("status") == "alarm":
         lines.append(result["recommendation"]["reason"])
     figure = new_figure({}, _title(result), lines, (7.5, 8.0))
     evidence, gaps = figure.subplots(2, 1)
     figure.subplots_adjust(hspace=0.28)
-    x = (
-        "mapped score"
-        if result.get("scores") == "mapped" and result.get("map_version")
-        else "score"
-    )
-    style_axes(evidence, "", "change statistic, log₁₀")
+    is_mapped = (result.get("detector") or {}).get("scores") == "mapped"
+    x = "mapped score" if is_mapped and result.get("map_version") else "score"
+    style_axes(evidence, "", "−log₁₀ p of a change")
     style_axes(gaps, x, "accuracy less mean score")
-    if result.get("detector"):
+    if result.get("detector") and "bins" in result:
         _draw_evidence(evidence, result)
         _draw_gaps(gaps, result)
     else:
@@ -74,25 +68,21 @@ def _title(result: Result) -> str:
 
 
 def _draw_evidence(axes: Axes, result: Result) -> None:
-    """Draw the change statistic by cohort, with its threshold."""
-    rows = [row for row in result.get("recent", []) if row["sr_log10"] is not None]
+    """Draw the evidence of a change by cohort, with its level."""
+    rows = result.get("recent") or []
     at: Any = [datetime.fromisoformat(row["from"]) for row in rows]
-    if at and (start := result.get("start_of_change")):
+    if at and (start := result["change"]["start"]):
         begun: Any = max(at[0], datetime.fromisoformat(start))
         axes.axvspan(begun, at[-1], color=ORANGE, alpha=0.12, linewidth=0, label="since the change")
     most = CLIPPED_AT * max((row["threshold_log10"] for row in rows), default=1.0)
     curve = {"color": BLUE, "linewidth": 1.8, "marker": "o", "markersize": 3.5}
-    statistic = [row["sr_log10"] for row in rows]
-    axes.plot(at, _until(statistic, most), label="change statistic", **curve)  # type: ignore[arg-type]
+    statistic = [row["evidence_log10"] for row in rows]
+    axes.plot(at, _until(statistic, most), label="evidence of a change", **curve)  # type: ignore[arg-type]
     _draw_arrows(axes, at, statistic, most)
     threshold = [row["threshold_log10"] for row in rows]
     axes.plot(
-        at, threshold, color=GREY, linestyle=_DASHED, linewidth=1.3, label="threshold of the alarm"
+        at, threshold, color=GREY, linestyle=_DASHED, linewidth=1.3, label="level of an alarm"
     )
-    if at and (alarmed := result.get("alarmed_at")):
-        day: Any = datetime.fromisoformat(alarmed["from"])
-        if day >= at[0]:
-            axes.axvline(day, color=ORANGE, linewidth=1.6, label="alarm raised")
     _mark_dates(axes, at)
 
 
@@ -125,44 +115,25 @@ def _draw_arrows(axes: Axes, at: list[Any], values: list[float], most: float) ->
             "linestyle": "none",
             "markersize": 6,
         }
-        axes.plot(
-            beyond, [0.97 * most] * len(beyond), label="beyond the square of the threshold", **arrow
-        )
+        axes.plot(beyond, [0.97 * most] * len(beyond), label="beyond twice the level", **arrow)
     axes.set_ylim(max(min(values), -most) - 0.05 * most, 1.03 * most)
 
 
-def _gap_interval(row: Row) -> tuple[float, float]:
-    """Return the 95 % interval of a bin's gap: Wilson's of its accuracy, less the mean score."""
-    n = np.array([row["n_units"]])
-    low, high = wilson(np.array([min(max(row["accuracy"], 0.0), 1.0)]), n, 0.95)
-    return float(low[0]) - row["mean_confidence"], float(high[0]) - row["mean_confidence"]
-
-
 def _draw_gaps(axes: Axes, result: Result) -> None:
-    """Draw accuracy minus mean score: since the baseline with its confidence sequence, and since the change."""
+    """Draw accuracy minus mean score with 95 % intervals: before and since the change."""
     rows = [row for row in result.get("bins", []) if row["gap"] is not None]
-    band = result["tolerance"]
-    n = len(band["lower"])
-    edges = [k / n for k in range(n + 1)]
-    for side, label in (("lower", "tolerance"), ("upper", None)):
-        axes.stairs(
-            band[side],
-            edges,
-            color=GREY,
-            linestyle=_DASHED,
-            linewidth=1.1,
-            baseline=None,
-            label=label,
-        )
+    allowed = result["calibration"]["allowed"]
+    for side, label in ((-allowed, "allowed error"), (allowed, None)):
+        axes.axhline(side, color=GREY, linestyle=_DASHED, linewidth=1.1, label=label)
     if rows:
         middle = [row["mean_confidence"] for row in rows]
-        low, high = zip(*(row["gap_sequence"] for row in rows), strict=True)
+        low, high = zip(*(row["gap_interval"] for row in rows), strict=True)
         axes.vlines(middle, low, high, color=BLUE, alpha=0.45, linewidth=3)
         dots: dict[str, Any] = {"s": 26, "color": BLUE, "edgecolor": "white", "zorder": 3}
         axes.scatter(
             middle,
             [row["gap"] for row in rows],
-            label="since the baseline, with confidence sequence",
+            label="before, with 95 % intervals",
             **dots,
         )
     else:
@@ -178,7 +149,7 @@ def _draw_gaps(axes: Axes, result: Result) -> None:
             "zorder": 4,
         }
         x, y = ([row[name] for row in since] for name in ("mean_confidence", "gap"))
-        low, high = zip(*(_gap_interval(row) for row in since), strict=True)
+        low, high = zip(*(row["gap_interval"] for row in since), strict=True)
         axes.vlines([each + 0.006 for each in x], low, high, color=ORANGE, alpha=0.5, linewidth=2)
         shifted = [each + 0.006 for each in x]
         axes.scatter(shifted, y, label="since the change, with 95 % intervals", **diamonds)

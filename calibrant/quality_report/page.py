@@ -295,20 +295,18 @@ def _active_map(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _alarm(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return the state of the drift alarm and its stated false-alarm rate."""
+    """Return the words of the model with their sentences, and the stated false-alarm rate."""
     if drift is None:
         return []
     rows = [("Status", str(drift.get("status", MISSING)).replace("_", " "))]
-    if drift.get("reason"):
-        rows.append(("Reason", str(drift["reason"])))
-    if drift.get("summary"):
-        rows.append(("In words", str(drift["summary"])))
-    target = drift.get("arl_target")
-    rows.append(("Stated false-alarm rate", _false_alarm_rate(target)))
+    for name in ("calibration", "change", "scores"):
+        found: Mapping[str, Any] = drift.get(name) or {}
+        rows.append((name.capitalize(), str(found.get("sentence", MISSING))))
+    rows.append(("Stated false-alarm rate", _false_alarm_rate(drift.get("level"))))
     return rows
 
 
-def _false_alarm_rate(target: float | None) -> str:
-    if target is None:
+def _false_alarm_rate(level: float | None) -> str:
+    if level is None:
         return "none: no detector is running, so no alarm can be raised"
-    return f"without a change, at least {plain_number(target)} cohorts on average between false alarms, all detectors together"
+    return f"without a change, a detector raises a false alarm at one of {plain_number(1.0 / level)} cohorts"

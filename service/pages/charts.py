@@ -143,14 +143,14 @@ def _score_name(table: Result) -> str:
 
 
 def evidence_chart(drift: Result) -> Markup:
-    """Return the change statistic by cohort, clipped at twice the logarithm of the threshold of the alarm."""
+    """Return the evidence of a change by cohort, clipped at twice the level of an alarm."""
     rows = evidence_rows(drift)
     threshold = rows[-1]["threshold_log10"]
-    low = min(0.0, *(row["sr_log10"] for row in rows))
+    low = min(0.0, *(row["evidence_log10"] for row in rows))
     low, high = max(low, -threshold), CLIPPED_AT * threshold
-    n_clipped = sum(row["sr_log10"] > high for row in rows)
+    n_clipped = sum(row["evidence_log10"] > high for row in rows)
     about = f"{len(rows)} cohorts from {day(rows[0]['from'])} to {day(rows[-1]['from'])}. {clipped_text(n_clipped)}"
-    figure = SvgFigure("evidence", (WIDTH, 250), "Change statistic by cohort", about)
+    figure = SvgFigure("evidence", (WIDTH, 250), "Evidence of a change by cohort", about)
     x, y = Scale((0, max(len(rows) - 1, 1)), (LEFT + 8, RIGHT - 8)), Scale((low, high), (206, 16))
     for tick in ticks(low, high, 5):
         figure.line((LEFT, y(tick)), (RIGHT, y(tick)), "grid")
@@ -164,19 +164,19 @@ def evidence_chart(drift: Result) -> Markup:
             )
             figure.text((x(first) + 4, y(low) - 6), "since the change", "note")
     figure.line((LEFT, y(threshold)), (RIGHT, y(threshold)), "threshold")
-    figure.text((LEFT + 4, y(threshold) - 5), "threshold of the alarm", "note")
-    for run in runs_inside([row["sr_log10"] for row in rows], high):
-        figure.path([(x(i), y(rows[i]["sr_log10"])) for i in run], "curve")
+    figure.text((LEFT + 4, y(threshold) - 5), "level of an alarm", "note")
+    for run in runs_inside([row["evidence_log10"] for row in rows], high):
+        figure.path([(x(i), y(rows[i]["evidence_log10"])) for i in run], "curve")
     for i, row in enumerate(rows):
-        tip = f"{day(row['from'])}: {statistic_text(row['sr_log10'])}"
-        if row["sr_log10"] > high:
+        tip = f"{day(row['from'])}: {statistic_text(row['evidence_log10'])}"
+        if row["evidence_log10"] > high:
             figure.arrow((x(i), y(high) - 4), "arrow")
         else:
-            figure.dot((x(i), y(row["sr_log10"])), 3, "dot", tip)
+            figure.dot((x(i), y(row["evidence_log10"])), 3, "dot", tip)
     step = max(1, -(-len(rows) // 4))
     for i in range(0, len(rows), step):
         figure.text((x(i), 224), day(rows[i]["from"]), "tick", "start" if i == 0 else "middle")
-    figure.sideways((13, (y(low) + y(high)) / 2), "change statistic, log₁₀", "axis")
+    figure.sideways((13, (y(low) + y(high)) / 2), "−log₁₀ p of a change", "axis")
     return figure.markup()
 
 
@@ -197,8 +197,8 @@ def runs_inside(values: list[float], high: float) -> list[list[int]]:
 
 
 def evidence_rows(drift: Result) -> list[Row]:
-    """Return the cohorts with a change statistic, oldest first."""
-    return [row for row in drift.get("recent") or [] if row.get("sr_log10") is not None]
+    """Return the recent cohorts, oldest first."""
+    return [row for row in drift.get("recent") or [] if row.get("evidence_log10") is not None]
 
 
 def clipped_text(n_clipped: int) -> str:
@@ -206,12 +206,12 @@ def clipped_text(n_clipped: int) -> str:
     if not n_clipped:
         return ""
     cohorts = "cohort is" if n_clipped == 1 else "cohorts are"
-    return f"The value of {n_clipped} {cohorts} above the square of the threshold: arrows."
+    return f"The value of {n_clipped} {cohorts} above twice the level: arrows."
 
 
 def statistic_text(log10: float) -> str:
-    """Return a change statistic, given its logarithm."""
-    return number(10.0**log10) if log10 < 6 else "above 1,000,000"
+    """Return a p-value, given −log₁₀ of it."""
+    return f"p = {10.0**-log10:.2g}" if log10 < 6 else "p below one in a million"
 
 
 def temperature_chart(fitted: Result) -> Markup | None:
@@ -320,9 +320,9 @@ def _short_value(slice_: str) -> str:
 
 
 def sparkline(name: str, shares: list[float]) -> Markup:
-    """Return the change statistic of the last cohorts relative to its threshold, clipped at twice it."""
+    """Return the evidence of a change at the last cohorts relative to its level, clipped at twice it."""
     over = shares[-1] >= 1
-    about = f"Last of {len(shares)} cohorts: {'above' if over else 'below'} the threshold"
+    about = f"Last of {len(shares)} cohorts: {'above' if over else 'below'} the level"
     figure = SvgFigure(name, (96, 26), about)
     x, y = Scale((0, max(len(shares) - 1, 1)), (3, 93)), Scale((-0.2, CLIPPED_AT), (24, 3))
     figure.line((3, y(1)), (93, y(1)), "threshold")

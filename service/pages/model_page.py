@@ -25,7 +25,6 @@ from calibrant_server.service.pages.verdict import (
     restart,
     shown_status,
     verdict,
-    why_watch,
 )
 
 METRICS = "ece,brier,nll,accuracy"
@@ -65,7 +64,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         metrics=api.get(f"{path}/metrics", metrics=METRICS, **view),
         reliability=api.get(f"{path}/reliability", **view),
         temperature=api.get(f"{path}/temperature", include="curve", **view),
-        drift=api.get(f"{path}/drift", slice=query.slice),
+        drift=api.get(f"{path}/drift", slice=query.slice, include="evidence"),
         alarms=api.get("/v1/alarms", model=model, limit=MAX_LISTED),
         maps=api.get(f"{path}/maps", limit=100),
         current=api.get(f"{path}/maps/current"),
@@ -98,7 +97,6 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         ),
         "is_above_interval": _is_above(error),
         "status": shown_status(drift.get("status"), settings.document["label_horizon"] is not None),
-        "why_watch": why_watch(drift),
         "before_map": before_map(current.document["version"] if current.is_ok else None, drift),
         "n_few": sum(row["n_effective"] < MIN_JOINED for row in rows),
         "rows": rows,

@@ -24,7 +24,7 @@ PAGE_SIZE = 25
 RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
 UNKNOWN_RANK = 2
 ORDERS = {
-    "status": "Order: open alarm, watch, not enough data, OK; equal ones by change statistic, highest first, then by name.",
+    "status": "Order: open alarm, watch, not enough data, OK; equal ones by name.",
     "name": "Order: by name.",
 }
 Summaries = dict[str, AlarmSummary]
@@ -98,11 +98,9 @@ def _place(
     """Return the sort key of a model: its alarms are known of every model at one read, the rest as last computed."""
     if query.sort == "name":
         return (config.model,)
-    summary = summaries.get(config.key)
     status = known[config.key].fields["status"] if config.key in known else None
-    rank = 0 if _has_alarm(summary) else RANKS.get(status or "", UNKNOWN_RANK)
-    statistic = None if summary is None else summary.get("sr_log10")
-    return (rank, -(statistic or 0.0), config.model)
+    rank = 0 if _has_alarm(summaries.get(config.key)) else RANKS.get(status or "", UNKNOWN_RANK)
+    return (rank, config.model)
 
 
 def _has_alarm(summary: AlarmSummary | None) -> bool:

@@ -32,33 +32,18 @@ def verdict(metrics: Result, reliability: Result) -> str:
     return f"No miscalibration is shown: {measured}; {null}."
 
 
-def why_watch(drift: Result) -> str:
-    """Return why the status is Watch without a detector, in a sentence; with one, the summary says it.
-
-    >>> why_watch({"status": "watch", "reason": "calibration differs between the windows"})
-    'The last seven days differ from the days before: calibration differs between the windows. This is one comparison, not an alarm.'
-    """
-    if drift.get("status") != "watch" or drift.get("detector"):
-        return ""
-    return (
-        f"The last seven days differ from the days before: {drift.get('reason')}. "
-        "This is one comparison, not an alarm."
-    )
-
-
 def before_map(version: int | None, drift: Result) -> str:
     """Return that the numbers are of the scores as sent, if a map is applied to them."""
     if version is None:
         return ""
     text = f"These numbers and figures describe the scores as the model sent them, before map version {version} is applied."
-    is_mapped = drift.get("scores", "mapped") == "mapped"
-    return text + (" The evidence of a change uses the scores after it." if is_mapped else "")
+    return text + (" The words use the scores after it." if _is_mapped(drift) else "")
 
 
 def restart(drift: Result, promotions: list[Row]) -> str:
     """Return why the evidence is shorter than the curve: a map was promoted; nothing if the alarm follows none."""
     version = drift.get("map_version")
-    if version is None or drift.get("scores") != "mapped":
+    if version is None or not _is_mapped(drift):
         return ""
     times = [each["promoted_at"] for each in promotions if str(each["version"]) == str(version)]
     when = f" on {day(times[-1])}" if times else ""
@@ -66,6 +51,10 @@ def restart(drift: Result, promotions: list[Row]) -> str:
         f"The evidence restarted when map version {version} was promoted{when}: "
         "cohorts evaluated before that stay in the curve and no longer count."
     )
+
+
+def _is_mapped(drift: Result) -> bool:
+    return bool((drift.get("detector") or {}).get("scores", "mapped") == "mapped")
 
 
 def _direction(reliability: Result) -> str:

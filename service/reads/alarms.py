@@ -11,9 +11,9 @@ from calibrant.core.durations import parse_duration
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.query import PaneQuery
+from calibrant.drift.calibration import TOLERANCE
 from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.mapped_scores import OWN_SCORE
-from calibrant.drift.tolerance import DEFAULT_TOLERANCE
 from calibrant.drift.unit_tables import DRIFT_BINS
 from calibrant.input.names import name_of
 from calibrant_server.service.reads.queries import Duration
@@ -21,7 +21,6 @@ from calibrant_server.workers.alarm.deliveries import SECRET_PREFIX, key_of, new
 from calibrant_server.workers.alarm.settings import (
     DEFAULT_BUCKET,
     DEFAULT_RATERS,
-    DEFAULT_REFERENCE,
     ONE_RATER,
     AlarmSettings,
 )
@@ -110,11 +109,11 @@ class AlarmBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     tolerance: float = Field(
-        DEFAULT_TOLERANCE,
+        TOLERANCE,
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="Maximum gap that does not count as drift.",
+        description="Calibration error that is allowed.",
     )
     false_alarms: Annotated[str, AfterValidator(check_false_alarms)] = Field(
         DEFAULT_FALSE_ALARMS,
@@ -122,15 +121,6 @@ class AlarmBody(BaseModel):
     )
     bucket: Duration = Field(
         DEFAULT_BUCKET, description="Length of a cohort, a multiple of the model's panes."
-    )
-    against: Literal["tolerance", "reference"] = Field(
-        "tolerance",
-        description="`tolerance`: is the model calibrated within the tolerance? "
-        "`reference`: did calibration change from the first cohorts?",
-    )
-    reference: Duration = Field(
-        DEFAULT_REFERENCE,
-        description="Duration of the reference: the first cohorts, with which scores are compared.",
     )
     bets: Annotated[str | list[str | int], BeforeValidator(check_bets)] = Field(
         "score",

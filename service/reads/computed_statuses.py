@@ -19,7 +19,7 @@ from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService, resolved
 from calibrant_server.workers.queries.ask import OK, UNAVAILABLE, UNFINISHED, Reply
-from calibrant_server.workers.queries.kinds.drift import DriftQuery
+from calibrant_server.workers.queries.kinds.drift import RECENT, DriftQuery
 from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.stored_results import StatedQuery
@@ -36,7 +36,7 @@ STATUS_DEADLINE_S = 5.0
 EVIDENCE_COHORTS = 60
 NOT_READY, NOT_COMPUTED = "not_ready", "not_computed"
 REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
-    (DriftQuery(), WindowQuery()),
+    (DriftQuery(include=RECENT), WindowQuery()),
     (ModelStatusQuery(), WindowQuery(window=STATUS_WINDOW)),
 )
 # Fields that name a model, its version or its place: no query depends on them, so alike models share what was resolved.
@@ -87,7 +87,7 @@ async def statuses_with_evidence(
 ) -> list[StatusFields]:
     """Return what `view=status` adds to each model, within the deadline.
 
-    `evidence` is the change statistic of the last cohorts, relative to the threshold (logarithms).
+    `evidence` is that of a change at the last cohorts, relative to its level (logarithms).
     """
     until = asyncio.get_running_loop().time() + STATUS_DEADLINE_S
     with engine_errors():
@@ -153,6 +153,9 @@ def _status(
     is_current = current is not None and current.generation == state.config.generation
     return {
         "status": drift.get("status"),
+        "calibration": _word(drift.get("calibration")),
+        "change": _word(drift.get("change")),
+        "scores": _word(drift.get("scores")),
         "error": week.get("error"),
         "temperature": week.get("temperature"),
         "map_version": orjson.loads(current.body)["version"] if current and is_current else None,
@@ -160,11 +163,16 @@ def _status(
         "last_seen": _last_seen(state),
         "reason": next((each.reason for each in results if each.reason is not None), None),
         "evidence": [
-            row["sr_log10"] / row["threshold_log10"]
+            row["evidence_log10"] / row["threshold_log10"]
             for row in drift.get("recent", [])[-EVIDENCE_COHORTS:]
-            if row["sr_log10"] is not None
         ],
     }
+
+
+def _word(found: Result | None) -> Result | None:
+    """Return a word with its sentence and its number."""
+    names = ("word", "sentence", "value", "start")
+    return None if found is None else {name: found[name] for name in names if name in found}
 
 
 def _last_seen(state: SliceState) -> str | None:

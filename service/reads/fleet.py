@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from math import log
 from typing import Any, TypedDict
 
 from cachetools import TTLCache
@@ -33,10 +32,9 @@ MAX_COMPUTED = 50
 MAX_AGE_S = 3600.0
 # A result that could not be computed may have failed for a reason that is over.
 MAX_FAILED_AGE_S = 60.0
-# The evidence of 10,000 models with 20 slices is 20 MB, and changes when cohorts are sealed.
+# The p-values of 10,000 models with 20 slices is 20 MB, and changes when cohorts are sealed.
 FLEET_AGE_S = 15.0
 MAX_FLEETS = 100
-_LN10 = log(10.0)
 
 
 class FlaggedDetector(TypedDict):
@@ -44,7 +42,7 @@ class FlaggedDetector(TypedDict):
 
     scope: str | None
     slice: str | None
-    evidence_log10: float
+    p: float
 
 
 Flags = Mapping[str, list[FlaggedDetector]]
@@ -109,7 +107,7 @@ class Fleet:
         self._flags: TTLCache[tuple[str, float], Flags] = TTLCache(MAX_FLEETS, FLEET_AGE_S)
 
     async def flags(self, tenant: str, configs: Sequence[ModelConfig], false_flags: float) -> Flags:
-        """Return the flagged detectors by `tenant/model`, most evidence first; models without any may be left out.
+        """Return the flagged detectors by `tenant/model`, smallest p-value first; models without any may be left out.
 
         Parameters
         ----------
@@ -128,23 +126,23 @@ class Fleet:
 def fleet_flags(
     summaries: Mapping[str, AlarmSummary], configs: Sequence[ModelConfig], false_flags: float
 ) -> Flags:
-    """Return the detectors that e-BH flags among all detectors of these models."""
-    evidence = {
+    """Return the detectors that changed, among all detectors of these models."""
+    values = {
         f"{config.key}\n{name}": value
         for config in configs
         if (summary := summaries.get(config.key)) is not None
         and summary["generation"] == config.generation
-        for name, value in summary.get("log_evidence", {}).items()
+        for name, value in summary.get("p", {}).items()
     }
     found: dict[str, list[FlaggedDetector]] = {}
-    for each in flagged(evidence, false_flags) if evidence else []:
+    for each in flagged(values, false_flags) if values else []:
         key, name = each.split("\n", 1)
         scope, slice_ = parts_of(name)
         found.setdefault(key, []).append(
             {
                 "scope": None if scope == OWN_SCORE else scope,
                 "slice": slice_ or None,
-                "evidence_log10": evidence[each] / _LN10,
+                "p": values[each],
             }
         )
     return found

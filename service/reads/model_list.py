@@ -73,14 +73,24 @@ class FlaggedDetector(BaseModel):
 
     scope: str | None = Field(description="Class of the detector; null: the score.")
     slice: str | None = Field(description="Slice of the detector; null: all rows.")
-    evidence_log10: float = Field(description="Evidence since its baseline.")
+    p: float = Field(description="P-value of a change for the worse.")
 
 
 class ListedModel(ModelResponse):
     """A model of a list; further fields with `view=status`."""
 
     status: str | None = Field(
-        None, description="Drift status over all data: insufficient_data, ok, watch or alarm."
+        None, description="Derived from the words: insufficient_data, ok, watch or alarm."
+    )
+    calibration: dict[str, Any] | None = Field(
+        None, description="`word` (good, off, unknown) with its sentence and its number."
+    )
+    change: dict[str, Any] | None = Field(
+        None,
+        description="`word` (none_seen, changed, not_armed, no_recent_predictions, no_recent_labels) with its sentence.",
+    )
+    scores: dict[str, Any] | None = Field(
+        None, description="`word` (shifted, none_seen, unknown) with its sentence and its number."
     )
     error: Estimate | None = Field(
         None, description="Expected calibration error of the last 7 days, with its null reference."
@@ -103,7 +113,7 @@ class ListedModel(ModelResponse):
     )
     flagged: list[FlaggedDetector] | None = Field(
         None,
-        description="Detectors with enough evidence of drift, among all detectors of all models of the tenant (e-BH), most evidence first.",
+        description="Detectors that changed, among all detectors of all models of the tenant (Benjamini–Yekutieli), smallest p-value first.",
     )
     reason: str | None = Field(
         None,

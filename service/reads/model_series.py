@@ -1,4 +1,4 @@
-"""Prometheus series of models: their status, the evidence of their alarm, and their retained records.
+"""Prometheus series of models: their words, their alarms, and their retained records.
 
 They are the same on every instance of the service, so a scrape asks one instance for them (`/metrics/models`) and each
 instance for its own series (`/metrics`).
@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from calibrant.core.documents import Result
 from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
@@ -18,13 +19,8 @@ from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.model_config import ModelConfig
 
 OF_A_MODEL = ("tenant", "model")
-Gauge = Literal[
-    "evidence_log10", "sr_log10", "threshold", "n_alarms", "n_detectors", "first_cohort", "cohort"
-]
+Gauge = Literal["n_alarms", "n_detectors", "first_cohort", "cohort"]
 GAUGES: dict[str, tuple[str, Gauge]] = {
-    "calibrant_drift_evidence_log10": ("Evidence since the baseline.", "evidence_log10"),
-    "calibrant_drift_sr_log10": ("Change statistic.", "sr_log10"),
-    "calibrant_drift_threshold": ("Change statistic at which the alarm is raised.", "threshold"),
     "calibrant_drift_alarms": ("Detectors in alarm, slices included.", "n_alarms"),
     "calibrant_drift_detectors": ("Detectors, slices included.", "n_detectors"),
     "calibrant_drift_first_cohort_timestamp_seconds": (
@@ -43,6 +39,23 @@ STATUS: dict[str, tuple[Literal["label_coverage", "temperature", "map_version"],
         "Temperature that fits the labels of the last 7 days.",
     ),
     "calibrant_model_map_version": ("map_version", "Version of the current calibration map."),
+}
+WORDS: dict[str, tuple[Literal["calibration", "change", "scores"], tuple[str, ...], str]] = {
+    "calibrant_model_calibration": (
+        "calibration",
+        ("good", "off", "unknown"),
+        "Calibration compared with the tolerance: 1 for the word that applies.",
+    ),
+    "calibrant_model_change": (
+        "change",
+        ("none_seen", "changed", "not_armed", "no_recent_predictions", "no_recent_labels"),
+        "The model compared with its own past: 1 for the word that applies.",
+    ),
+    "calibrant_model_scores": (
+        "scores",
+        ("none_seen", "shifted", "unknown"),
+        "Distribution of the scores, labelled or not: 1 for the word that applies.",
+    ),
 }
 ERROR = {
     "calibrant_model_calibration_error": (
@@ -106,7 +119,7 @@ class RecordMetrics(Collector):
 
 
 class DriftMetrics(Collector):
-    """Each model's evidence, and sums per bin that only grow: PromQL computes any window by subtraction."""
+    """Each model's detectors, and sums per bin that only grow: PromQL computes any window by subtraction."""
 
     def __init__(self, summaries: Mapping[str, AlarmSummary]) -> None:
         self.summaries = dict(sorted(summaries.items()))
@@ -124,9 +137,9 @@ class DriftMetrics(Collector):
             counter = CounterMetricFamily(name, text, labels=(*OF_A_MODEL, "scope", "bin"))
             for model, each in self.summaries.items():
                 column = each["bins"][row] if each["bins"] else []
-                for place, value in enumerate(column):
+                for place, total in enumerate(column):
                     upper = f"{(place + 1) / len(column):.4g}"
-                    counter.add_metric([*model.split("/", 1), each["scope"], upper], value)
+                    counter.add_metric([*model.split("/", 1), each["scope"], upper], total)
             yield counter
 
 
@@ -148,6 +161,10 @@ class StatusMetrics(Collector):
         found = {key: each.fields for key, each in self.statuses.items()}
         for name, (field, text) in STATUS.items():
             yield _gauge(name, text, ((model, each[field]) for model, each in found.items()))
+        for name, (word, all_words, text) in WORDS.items():
+            yield _words(name, text, all_words, ((m, each[word]) for m, each in found.items()))
+        scores = ((model, (each["scores"] or {}).get("value")) for model, each in found.items())
+        yield _gauge("calibrant_model_score_shift", "Population stability index.", scores)
         for name, (key, text) in ERROR.items():
             values = ((model, (each["error"] or {}).get(key)) for model, each in found.items())
             yield _gauge(name, text, values)
@@ -178,6 +195,18 @@ def _gauge(
     for model, value in values:
         if value is not None:
             gauge.add_metric(model.split("/", 1), value)
+    return gauge
+
+
+def _words(
+    name: str, text: str, words: tuple[str, ...], found: Iterable[tuple[str, Result | None]]
+) -> GaugeMetricFamily:
+    """Return a gauge of each word, 1 for the one that applies; a model without one has no sample."""
+    gauge = GaugeMetricFamily(name, text, labels=(*OF_A_MODEL, "word"))
+    for model, value in found:
+        if value is not None:
+            for word in words:
+                gauge.add_metric([*model.split("/", 1), word], float(value["word"] == word))
     return gauge
 
 

@@ -14,7 +14,7 @@ from calibrant_server.service.reads.metric_work import reject_costly
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
-from calibrant_server.workers.queries.kinds.drift import DriftQuery
+from calibrant_server.workers.queries.kinds.drift import EVIDENCE, DriftQuery
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
 from calibrant_server.workers.queries.kinds.report_metrics import ReportMetricsQuery
@@ -87,7 +87,7 @@ def queries(
         "metrics": ReportMetricsQuery(metrics=parameters.metrics, **measured),
         "reliability": ReliabilityQuery(**binned),
         "temperature": TemperatureQuery(**parameters.given("raters", "ci"), include="curve"),
-        "drift": DriftQuery(),
+        "drift": DriftQuery(include=EVIDENCE),
     }
     found = {
         name: ReadQuery(resolved_query(query, config), config, parameters, shown=shown)

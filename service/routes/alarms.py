@@ -78,9 +78,10 @@ class AlarmResponse(BaseModel):
     raised_at: str
     cohort: dict[str, str] = Field(description="The cohort that raised the alarm.")
     start_of_change: str | None
-    evidence_log10: float | None
-    sr_log10: float | None
-    threshold: float
+    evidence_log10: float | None = Field(
+        description="−log10 of the p-value of the change when it was shown."
+    )
+    threshold_log10: float | None = Field(description="−log10 of the level at that time.")
     effect: dict[str, Any]
     recommendation: Recommendation
     map_version: str | None

@@ -1,4 +1,4 @@
-"""Drift: the verdict of the sequential alarm, and the result of each cohort."""
+"""Drift: the words of a model, and the result of each cohort."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.reads.table_formats import or_table, table_type
 from calibrant_server.service.reads.tables import COHORTS, cohort_rows, rendered
-from calibrant_server.workers.queries.kinds.drift import DriftQuery
+from calibrant_server.workers.queries.kinds.drift import EVIDENCE, DriftQuery
 from calibrant_server.workers.queries.kinds.drift_history import DriftHistoryQuery
 
 router = APIRouter(tags=["drift"], default_response_class=Response)
@@ -32,79 +32,105 @@ class DriftParameters(ClockQuery, AgainstQuery, DriftQuery):
     )
 
 
+class CalibrationWord(BaseModel):
+    """Calibration compared with the tolerance."""
+
+    word: Literal["good", "off", "unknown"]
+    sentence: str
+    value: float | None = Field(
+        description="The limit that decides: if `off` the lower limit of the error, else its upper limit."
+    )
+    allowed: float = Field(description="The tolerance.")
+    error: float | None = Field(description="Calibration error of the recent cohorts.")
+    expected_at_most: float | None = Field(
+        description="Error that a calibrated model with the same data exceeds in one of 20 cases."
+    )
+    n: float = Field(description="Labelled units of the recent cohorts.")
+    n_more: int | None = Field(description="Further labelled units that would decide.")
+    coverage: float | None = Field(description="Labelled share of the predictions.")
+    coverage_fell: bool = Field(description="Whether the labelled share fell by 20 points.")
+    bounds: list[float] | None = Field(
+        description="The error if all unlabelled predictions had the least or the most favourable labels; "
+        "null if nearly all have labels."
+    )
+    since: str | None = Field(description="The cohort at which the word turned.")
+
+
+class ChangeWord(BaseModel):
+    """The model compared with its own past."""
+
+    word: Literal["none_seen", "changed", "not_armed", "no_recent_predictions", "no_recent_labels"]
+    sentence: str
+    n: float = Field(description="Labelled units since the change, or of all cohorts compared.")
+    smallest_change: float | None = Field(
+        description="Smallest change of the rate of labels, in [0, 1], that would show within 7 cohorts."
+    )
+    start: str | None = Field(description="The first cohort of the change.")
+    earliest: str | None
+    latest: str | None
+    armed_at: str | None = Field(description="From when a change of 5 points would show.")
+    acknowledged_at: str | None
+
+
+class ScoresWord(BaseModel):
+    """The distribution of the scores, labelled or not."""
+
+    word: Literal["shifted", "none_seen", "unknown"]
+    sentence: str
+    value: float | None = Field(description="Population stability index.")
+    limit: float | None
+
+
 class DriftResponse(BaseModel):
-    """Status, evidence, effect and the assumptions that they depend on."""
+    """The two words, the scores, the size of a change and what to do; with `include=evidence` what they depend on."""
 
     model_config = ConfigDict(extra="allow")
 
-    status: Literal["insufficient_data", "ok", "watch", "alarm"]
-    reason: str | None = None
-    summary: str | None = Field(None, description="The verdict in sentences.")
+    status: Literal["insufficient_data", "ok", "watch", "alarm"] = Field(
+        description="Derived from the words."
+    )
+    calibration: CalibrationWord
+    change: ChangeWord
+    scores: ScoresWord
+    effect: dict[str, Any] | None = Field(
+        description="Accuracy, mean confidence and temperature before and after an open change."
+    )
     title: str | None = Field(
-        None,
         description="Subject of an alarm: model drift, rater shift with the raters, or calibration drift.",
     )
-    evidence_log10: float | None = None
-    anytime_p: float | None = None
-    sr: float | None = None
-    threshold: float | None = None
-    arl_target: float | None = None
-    alarmed_at: dict[str, str] | None = Field(None, description="The cohort that raised the alarm.")
-    acknowledged_at: dict[str, str] | None = Field(
+    alarm: str | None = Field(description="Id of the alarm.")
+    map_version: str | None = Field(description="The active calibration map.")
+    recommendation: Recommendation
+    recent: list[dict[str, Any]] | None = Field(
         None,
-        description="The last cohort at the time of acknowledgement; null if the alarm is not acknowledged.",
+        description="The last 120 cohorts: −log10 of the p-value of a change, with that of its level.",
     )
-    start_of_change: str | None = None
-    effect: dict[str, Any] | None = None
-    bins: list[dict[str, Any]] = []
-    bins_since_change: list[dict[str, Any]] | None = Field(
-        None, description="Bins as in `bins`, since the start of the change."
-    )
-    recent: list[dict[str, Any]] = Field(
-        [], description="Evidence and change statistic of the last 120 cohorts."
-    )
+    bins: list[dict[str, Any]] | None = None
+    bins_since_change: list[dict[str, Any]] | None = None
     coverage: dict[str, Any] | None = Field(
         None,
         description="Labelled share, overall and by bin, its gradient, and delays of labels, as sealed.",
     )
-    description: dict[str, Any] | None = Field(
-        None,
-        description="Calibration error with its null reference, and the decomposed Brier and log scores. These numbers never raise an alarm.",
-    )
     labels: dict[str, Any] | None = Field(
         None,
-        description="Label policy, raters with their own evidence, agreement, and dropped duplicates.",
+        description="Label policy, raters with their own detector, agreement, and dropped duplicates.",
     )
     rater_or_model: dict[str, Any] | None = Field(
         None, description="Whether the model or its raters changed, if raters are named."
-    )
-    scores: str | None = Field(None, description="Scores that the bets use: `mapped` or `raw`.")
-    map_version: str | None = Field(None, description="The active calibration map.")
-    cohorts_passed_over: dict[str, Any] | None = Field(
-        None, description="Number of sealed cohorts that this detector skipped, and the reason."
     )
     units: dict[str, Any] | None = Field(
         None,
         description="Units in several cohorts: `first_contacts_only`, with the number left out; or `units_unknown`: no false-alarm rate is claimed.",
     )
-    warnings: list[dict[str, str]] = Field(
-        [],
-        description="Assumptions that the data contradict: `code` and `detail`. They raise no alarm.",
-    )
-    dispersion: dict[str, Any] | None = Field(
-        None,
-        description="Variation between cohorts: `phi` divides a cohort's log evidence, `caution` the log statistic; "
-        "`run_in_days`: days left of the run-in.",
-    )
-    assumptions: list[str] = []
-    recommendation: Recommendation
-    detector: dict[str, Any] | None = Field(
-        description="The detector of this verdict; null before a cohort is sealed."
-    )
+    assumptions: list[str] | None = None
+    detector: dict[str, Any] | None = None
     detector_reason: str | None = None
-    slices: list[dict[str, Any]] = Field([], description="The other detectors, flagged ones first.")
-    comparison: dict[str, Any] = Field(
-        description="The last days of the window compared with the rest, or with what `against` names."
+    slices: list[dict[str, Any]] | None = Field(
+        None, description="The other detectors, flagged ones first."
+    )
+    comparison: dict[str, Any] | None = Field(
+        None,
+        description="The last days of the window compared with the rest, or with what `against` names.",
     )
 
 
@@ -112,9 +138,8 @@ class CohortRow(BaseModel):
     """Evidence of one sealed cohort."""
 
     cohort: dict[str, str]
-    evidence_log10: float | None
-    sr_log10: float | None
-    threshold_log10: float
+    evidence_log10: float = Field(description="−log10 of the p-value of a change for the worse.")
+    threshold_log10: float = Field(description="−log10 of the level.")
     over_threshold: bool
     n_units: float
     mean_confidence: float | None
@@ -141,14 +166,16 @@ class DriftHistory(BaseModel):
 
 VERDICT = success(
     DriftResponse,
-    "The status with its evidence, or a figure",
+    "The words with their sentences, or a figure",
     ETag="Changes with the state and the query.",
 )
 
 
 @router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
 async def get_drift(read: TheReadAccess, query: Annotated[DriftParameters, Query()]) -> Response:
-    """Return whether the model's calibration has drifted, with the evidence; as JSON, SVG or PNG."""
+    """Return whether the model is calibrated and whether it changed, each in a word and a sentence; as JSON, SVG or PNG."""
+    if read.is_drawn(query.format):
+        query = query.model_copy(update={"include": EVIDENCE})
     return await read.respond(await read.read_query(query), query.format, draw_drift)
 
 
@@ -170,7 +197,7 @@ async def get_drift(read: TheReadAccess, query: Annotated[DriftParameters, Query
 async def list_drift_history(
     read: TheReadAccess, query: Annotated[HistoryParameters, Query()]
 ) -> Response:
-    """Return evidence and change statistic after each sealed cohort of the window; as JSON or as a table."""
+    """Return the evidence of a change after each sealed cohort of the window; as JSON or as a table."""
     table = table_type(read.request, [JSON])
     render = None if table is None else rendered(table, COHORTS, cohort_rows)
     return await read.reads.respond(read.request, await read.read_query(query), table, render)

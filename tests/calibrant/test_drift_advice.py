@@ -1,4 +1,4 @@
-"""The update that is recommended after an alarm: the simplest that holds, once later cohorts confirm it."""
+"""The update that is recommended for a model that changed or is off: the simplest that holds."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from scipy.special import expit, logit, softmax
 
 from calibrant import Batch
 from calibrant.drift.effect import Recalibration, recalibration
-from calibrant.drift.expected_delay import SimulatedChange
+from calibrant.drift.power import SimulatedChange
 from calibrant.drift.recommendation import (
     UNITS_PER_PARAMETER,
+    collect_more,
     cox_updates,
     misfit,
     recommended_action,
     softmax_update,
 )
 from calibrant.drift.row_tables import row_table
-from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
 
 SLOPE = SimulatedChange(slope=0.75)
@@ -57,30 +57,25 @@ def bent(n=20_000.0):
         (bent(), "flexible"),
     ],
 )
-def test_the_simplest_update_that_corrects_is_recommended_once_it_is_confirmed(table, action):
-    before = recommended_action(table)
-    assert before["action"] == "collect_more"
-    assert before["evidence"]["update"] == action and before["evidence"]["selected"]
-    after = recommended_action(table, table)
-    assert after["action"] == action
-    assert after["evidence"]["n_units_later"] >= after["evidence"]["n_units_needed"]
+def test_the_simplest_update_that_corrects_is_recommended(table, action):
+    found = recommended_action(table)
+    assert found["action"] == found["evidence"]["update"] == action
+    assert recommended_action(table, table)["action"] == action
 
 
-def test_too_few_units_try_nothing():
-    assert recommended_action(expected_table(SLOPE, 30.0))["evidence"]["tried"] == []
+def test_an_update_needs_fifty_units_and_twenty_per_parameter():
+    few = recommended_action(expected_table(SLOPE, 49.0))
+    assert few["action"] == "collect_more" and "needs 50 labelled units" in few["reason"]
+    assert recommended_action(expected_table(SLOPE, 51.0))["action"] != "collect_more"
+    bins = recommended_action(bent(20.0 * 15 - 1.0))
+    assert bins["evidence"]["n_units_needed"] >= UNITS_PER_PARAMETER
 
 
-def test_an_update_needs_twenty_later_units_per_parameter():
-    """Strong evidence from few later units is not enough, nor are many units without evidence."""
-    far = SimulatedChange(3.0, 0.1)
-    few = expected_table(far, 2.0 * UNITS_PER_PARAMETER - 1.0)
-    both = recommended_action(expected_table(far), few)
-    assert both["evidence"]["evidence_log10_later"] > 2.0 * np.log10(20.0)
-    assert both["evidence"]["update"] == "slope_intercept" and both["action"] == "collect_more"
-    assert "39 of at least 40" in both["reason"]
-    weak = recommended_action(expected_table(SLOPE), expected_table(SLOPE, 60.0))
-    assert weak["evidence"]["n_units_later"] >= weak["evidence"]["n_units_needed"]
-    assert weak["action"] == "collect_more" and "not enough evidence" in weak["reason"]
+@pytest.mark.parametrize("n", [1000.0, 20_000.0])
+def test_nothing_is_too_few_above_a_thousand_labels(n):
+    for table in (expected_table(SLOPE, n), bent(n), expected_table(SimulatedChange(3.0, 0.1), n)):
+        assert recommended_action(table)["action"] != "collect_more"
+    assert "few" not in collect_more(1200)["reason"]
 
 
 def test_a_change_that_did_not_last_needs_no_action():
@@ -98,7 +93,7 @@ def test_later_cohorts_that_contradict_reject_an_update():
     assert misfit(UnitTable.empty(), PLAIN) == 1.0
     near = expected_table(SimulatedChange(intercept=0.05), 1e6)
     assert misfit(near, PLAIN) < 1e-6
-    assert misfit(near, PLAIN, Tolerance.within(0.02)) == 1.0
+    assert misfit(near, PLAIN, 0.02) == 1.0
 
 
 def test_estimates_are_of_all_cohorts_since_the_change():
@@ -119,7 +114,7 @@ def test_the_reason_has_direction_and_size():
     narrow = expected_table(SimulatedChange(slope=0.5))
     reason = recommended_action(narrow, narrow)["reason"]
     assert "too extreme" in reason
-    assert reason.endswith("dividing the score's log-odds by 2.00 corrects this.")
+    assert reason.endswith("divide the log-odds of the score by 2.00.")
 
 
 def rows_of(rng, n, temperature, n_classes=10):
@@ -161,19 +156,3 @@ def test_a_temperature_of_several_classes_is_not_a_slope_of_the_top_label():
         assert found["action"] == ("temperature" if update.holds else "flexible")
     assert rejected <= 3
     assert richer >= 20 or abs(np.mean(wrong) - 2.0) > 0.2
-
-
-def test_a_false_alarm_is_rarely_confirmed():
-    """The start was chosen from calibrated data; 15 evaluations of later cohorts, each with all labels so far."""
-    confirmed = 0
-    for seed in range(60):
-        rng = np.random.default_rng(seed)
-        first, later = drawn_table(rng, SimulatedChange(-0.3, 0.8), 400), UnitTable.empty()
-        for _ in range(15):
-            later = merged([later, drawn_table(rng, SimulatedChange(), 200)])
-            action = recommended_action(first, later)["action"]
-            if action not in ("collect_more", "none"):
-                confirmed += 1
-                break
-    # At most 5 %: 8 of 60 or more have a probability of 0.013.
-    assert confirmed <= 7

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,14 +11,9 @@ from scipy.special import expit, logit
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.label_policies import POLICIES
 from calibrant.drift.agreement import krippendorff_alpha
-from calibrant.drift.bets import bets_of
-from calibrant.drift.description import description
-from calibrant.drift.evidence import log_bets
 from calibrant.drift.mapped_scores import scalar, scores_of, side_of, table_at
 from calibrant.drift.row_tables import row_table
-from calibrant.drift.score_bounds import bounded_table
-from calibrant.drift.tolerance import Tolerance
-from calibrant.drift.unit_tables import UnitTable, merged, unit_table
+from calibrant.drift.unit_tables import unit_table
 from calibrant.raters.label_coverage import label_counts
 
 BINS = 15
@@ -109,75 +103,6 @@ def test_the_order_of_rows_is_nothing():
     np.testing.assert_allclose(one.columns, other.columns, atol=1e-12)
 
 
-def day_of_panes(scores, labels):
-    """One unit with a row in each of several panes of a cohort: from the panes, and from the rows."""
-    panes = []
-    for p, y in zip(scores, labels, strict=True):
-        pane = Pane(PaneSpec("binary", 2))
-        pane.fill_batch(
-            Batch.from_columns(
-                {"confidences": [p], "labels": [y], "units": ["u"]}, task="binary"
-            ).batch
-        )
-        panes.append(unit_table(pane, "mean"))
-    columns = {"confidences": scores, "labels": labels, "units": ["u"] * len(scores)}
-    return merged(panes), row_table(
-        Batch.from_columns(columns, task="binary").batch, "score", "mean"
-    )[0]
-
-
-def test_a_unit_in_several_panes_is_evidence_once():
-    """All of a calibrated unit's outcomes share their luck: exact means over where it falls."""
-    scores = [0.3, 0.35, 0.5, 0.7]
-    cuts = sorted([0.0, *scores, 1.0])
-    mean = np.zeros((2, bets_of(BINS).n_bets))
-    for low, high in pairwise(cuts):
-        luck = (low + high) / 2
-        for row, table in enumerate(day_of_panes(scores, [int(luck < p) for p in scores])):
-            gain = log_bets(
-                table.weight, table.confidence, table.correct, bets_of(BINS), Tolerance.within(0.0)
-            )
-            mean[row] += (high - low) * np.exp(gain)
-    assert (mean[1] <= 1.0 + 1e-12).all()
-    assert mean[0].max() > 1.5
-
-
-def test_classes_with_shared_units_are_evidence_once():
-    """Rows of a unit repeat its row and its class: the class's sums multiply no bet on average."""
-    p = np.array([0.2, 0.3, 0.5])
-    mean = np.zeros(bets_of(BINS).n_bets)
-    for class_index, chance in enumerate(p):
-        columns = {"probabilities": [p] * 5, "labels": [class_index] * 5, "units": ["u"] * 5}
-        table, _ = row_table(Batch.from_columns(columns).batch, "class:1", "mean")
-        mean += chance * np.exp(
-            log_bets(
-                table.weight, table.confidence, table.correct, bets_of(BINS), Tolerance.within(0.0)
-            )
-        )
-    assert (mean <= 1.0 + 1e-12).all() and mean.max() > 0.99
-
-
-def test_a_perfect_map_makes_bets_fair():
-    """Outcomes follow the mapped scores: bets on those are fair, bets on the raw ones win."""
-    score = np.array([0.02, 0.3, 0.6, 0.97])
-    truth = expit(0.3 + 0.5 * logit(score))
-    for fitted, fair in ((PLATT, True), (None, False)):
-        mean = np.zeros(bets_of(BINS).n_bets)
-        for p, chance in zip(score, truth, strict=True):
-            for y in (0, 1):
-                batch = Batch.from_columns({"confidences": [p], "labels": [y]}, task="binary").batch
-                table, _ = row_table(batch, "score", "mean", fitted)
-                gain = log_bets(
-                    table.weight,
-                    table.confidence,
-                    table.correct,
-                    bets_of(BINS),
-                    Tolerance.within(0.0),
-                )
-                mean += (chance if y else 1 - chance) * np.exp(gain) / len(score)
-        assert (mean.max() <= 1.0 + 1e-12) == fair
-
-
 def test_what_a_map_speaks_of():
     _, batch = drawn()
     softened = batch.probabilities**0.5
@@ -224,53 +149,6 @@ def platt(score):
     return expit(0.3 + 0.5 * logit(np.clip(score, 1e-12, 1 - 1e-12)))
 
 
-def steps(score):
-    return np.floor(np.asarray(score) * 37) / 37
-
-
-def fine_table(score, label, units):
-    columns = {"confidences": score, "labels": label, "units": units}
-    return row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean", bins=60)[0]
-
-
-@pytest.mark.parametrize(
-    "mapping", [platt, steps, lambda score: np.asarray(score) ** 3], ids=["platt", "steps", "cube"]
-)
-def test_the_mean_of_mapped_scores_lies_between_the_ends(mapping):
-    rng = np.random.default_rng(13)
-    for _ in range(20):
-        score = rng.beta(rng.uniform(0.2, 3), rng.uniform(0.2, 3), 40)
-        units = [f"u{i % 9}" for i in range(40)]
-        fine = fine_table(score, [0] * 40, units)
-        table, slack = bounded_table(fine, mapping)
-        omega = np.array([1 / units.count(u) for u in units])
-        exact = (omega * mapping(score)).sum()
-        result = table.confidence.sum()
-        assert result - slack[0].sum() - 1e-9 <= exact <= result + slack[1].sum() + 1e-9
-        assert table.n_units == pytest.approx(9)
-
-
-def test_a_map_that_falls_has_no_ends():
-    assert bounded_table(UnitTable.empty(60), lambda score: 1.0 - score) is None
-
-
-def test_bounded_scores_are_evidence_for_units_of_any_shape():
-    """Two rows of a unit at both ends of a bin, where the map bends most: exact means over the unit's luck."""
-    score = np.array([1e-6, 1 / 60 - 1e-6])
-    truth = platt(score)
-    cuts = sorted([0.0, *truth, 1.0])
-    mean = np.zeros((2, bets_of(BINS).n_bets))
-    for low, high in pairwise(cuts):
-        labels = ((low + high) / 2 < truth).astype(int).tolist()
-        table, slack = bounded_table(fine_table(score, labels, ["u", "u"]), platt)
-        plain = Tolerance.within(0.0)
-        for row, tolerance in enumerate((plain, plain.widened(table, slack))):
-            gain = log_bets(table.weight, table.confidence, table.correct, bets_of(BINS), tolerance)
-            mean[row] += (high - low) * np.exp(gain)
-    assert (mean[1] <= 1.0 + 1e-12).all()
-    assert mean[0].max() > 1.01
-
-
 def test_krippendorff_s_example():
     """Four observers and twelve units, missing data: nominal alpha 0.743 (Krippendorff 2011, section D)."""
     observers = [
@@ -290,46 +168,3 @@ def test_krippendorff_s_example():
         krippendorff_alpha([[3, 0], [2, 0]]) is None
         and krippendorff_alpha(np.zeros((0, 2))) is None
     )
-
-
-def test_description_equals_sums_over_units():
-    """The parts of both scores add up to the score of every unit at its bin's mean."""
-    rng = np.random.default_rng(3)
-    p = rng.beta(0.7, 2.2, 500)
-    y = (rng.random(500) < p).astype(int)
-    table, _ = row_table(
-        Batch.from_columns({"confidences": p, "labels": y}, task="binary").batch, "score", "mean"
-    )
-    result = description(table)
-    place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, None)
-    forecast = table.mean_confidence[place]
-    assert result["brier"]["value"] == pytest.approx(((forecast - y) ** 2).mean())
-    assert result["nll"]["value"] == pytest.approx(
-        -np.log(np.where(y == 1, forecast, 1 - forecast)).mean()
-    )
-    gaps = [(forecast[place == k] - y[place == k]).sum() for k in range(BINS)]
-    assert result["ece"]["value"] == pytest.approx(np.abs(gaps).sum() / 500)
-    assert result["ece"]["null_mean"] < result["ece"]["null_q95"]
-    assert "raises no alarm" in result["text"] and "500" in result["text"]
-    assert description(UnitTable.empty()) is None
-
-
-def test_calibrated_tables_lie_where_the_null_reference_says():
-    """The 95 % end is exceeded by about one in twenty, and the debiased error is smaller than the plain."""
-    rng, over, debiased = np.random.default_rng(4), [], []
-    weight = np.full(BINS, 100.0)
-    score = (np.arange(BINS) + 0.5) / BINS
-    for seed in range(200):
-        result = description(
-            UnitTable(weight, weight * score, rng.binomial(100, score) * 1.0, weight, weight), seed
-        )
-        over.append(result["ece"]["value"] > result["ece"]["null_q95"])
-        debiased.append(result["debiased_ece"]["value"])
-    assert 0.02 <= np.mean(over) <= 0.09
-    assert np.median(debiased) < 0.02
-
-
-def test_what_was_given_no_chance_has_no_log_score():
-    weight = np.eye(BINS)[0] * 4
-    result = description(UnitTable(weight, 0 * weight, weight / 4, weight, weight))
-    assert result["nll"]["value"] is None and result["brier"]["value"] == pytest.approx(0.25)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 from scipy.spatial.distance import jensenshannon
-from scipy.special import gammaln, logsumexp
 from scipy.stats import chi2, chi2_contingency, norm
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.drift.comparison import compare
-from calibrant.drift.description import description
 from calibrant.drift.effect import effect
-from calibrant.drift.score_shift import log_shift_evidence
+from calibrant.drift.rater_shift import rater_or_model
 from calibrant.drift.unit_tables import UnitTable, unit_table
-from calibrant.drift.verdict import rater_or_model
 
 
 def table_of(seed: int, bins: int = 8) -> UnitTable:
@@ -27,36 +23,6 @@ def table_of(seed: int, bins: int = 8) -> UnitTable:
     return UnitTable(weight, weight * mean, correct, weight, weight)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_evidence_of_a_shift_is_the_least_over_the_references_region(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    reference, counts = (
-        rng.multinomial(n, rng.dirichlet(np.full(4, 3.0))).astype(float) + 1 for n in (200, 60)
-    )
-    radius = chi2.ppf(0.99, 3) / 2.0
-    own = (reference * np.log(reference / reference.sum())).sum()
-
-    def log_share(at: np.ndarray) -> np.ndarray:
-        return np.asarray(at - logsumexp(at))
-
-    within = {"type": "ineq", "fun": lambda at: radius - own + (reference * log_share(at)).sum()}
-    best = minimize(
-        lambda at: -(counts * log_share(at)).sum(),
-        np.log(reference),
-        constraints=[within],
-        options={"ftol": 1e-12},
-    )
-    centre = (reference + 0.5) / (reference.sum() + 2.0)
-    mixed = [
-        gammaln(c)
-        - gammaln(c + counts.sum())
-        + (gammaln(c * centre + counts) - gammaln(c * centre)).sum()
-        for c in (10.0, 100.0, 1000.0)
-    ]
-    expected = logsumexp(mixed) - np.log(3.0) + best.fun
-    assert log_shift_evidence(counts, reference) == pytest.approx(expected, abs=1e-6)
-
-
 def test_observed_over_expected_has_the_interval_of_its_logarithm() -> None:
     table = table_of(3)
     rate = table.correct / table.weight
@@ -66,17 +32,6 @@ def test_observed_over_expected_has_the_interval_of_its_logarithm() -> None:
     found = effect(table)["observed_over_expected"]
     assert found["value"] == pytest.approx(observed / expected)
     assert found["interval"] == pytest.approx(ends.tolist())
-
-
-def test_the_described_error_is_debiased_by_each_bins_variance() -> None:
-    table = table_of(4)
-    rate, mean = table.correct / table.weight, table.confidence / table.weight
-    share = table.weight / table.weight.sum()
-    squares = (share * ((rate - mean) ** 2 - rate * (1.0 - rate) / (table.weight - 1.0))).sum()
-    assert squares > 0
-    result = description(table)
-    assert result is not None
-    assert result["debiased_ece"]["value"] == pytest.approx(np.sqrt(squares), abs=1e-12)
 
 
 def window(seed: int, n: int, power: float) -> Pane:

@@ -23,10 +23,10 @@ from calibrant.core.packing import PackingError, pack
 from calibrant.core.pane_validation import check_pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import NoResultError, View
+from calibrant.drift.calibration import judge
 from calibrant.drift.comparison import compare
-from calibrant.drift.detector import advance, fresh
 from calibrant.drift.effect import effect
-from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.evaluation import effects_of, evaluate
 from calibrant.drift.unit_tables import unit_table
 from calibrant.inference.reliability_table import reliability
 from calibrant.metrics import METRICS, compute_metrics
@@ -125,8 +125,8 @@ def results(pane: Pane, other: Pane, rng: np.random.Generator) -> Iterator[Any]:
 def sealed(pane: Pane, raters: str) -> Any:
     """What a worker makes of a sealed cohort."""
     table = unit_table(pane, raters).check()
-    state = advance(advance(fresh(Tolerance.within(0.02)), 1, table, 3650.0), 2, table, 3650.0)
-    return [state.log_mixed_evidence, state.anytime_p, effect(table)]
+    found, judged = evaluate(effects_of([table] * 12), 1.0 / 3650.0), judge(table)
+    return [found.p, found.leaning.tolist(), judged.limit, judged.error, effect(table)]
 
 
 def not_finite(value: Any) -> bool:

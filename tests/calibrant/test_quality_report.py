@@ -62,7 +62,7 @@ def contents() -> ReportContents:
         subgroups=[Subgroup(HOSTILE, report.to_dict())],
         versions=[("calibrant", "0.1.0")],
         active_map={"version": 3, "method": HOSTILE, "promotion": {"reason": HOSTILE}},
-        drift={"status": "alarm", "summary": HOSTILE, "arl_target": 2.5e97},
+        drift={"status": "alarm", "change": {"sentence": HOSTILE}, "level": 4e-98},
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.grid import equal_width_bin
-from calibrant.drift.description import description
+from calibrant.drift.calibration import BinnedError
 from calibrant.drift.mapped_scores import table_at
 from calibrant.drift.unit_tables import UnitTable, unit_table
 
@@ -55,13 +55,12 @@ def test_a_calibrated_model_of_whole_cases_lies_within_its_own_reference() -> No
         score = rng.random((60, 60))
         labels = (rng.random((60, 1)) < score).astype(int)
         table = table_of(score.ravel(), labels.ravel(), np.repeat(np.arange(60), 60))
-        result = description(table)
-        assert result is not None
+        found = BinnedError.of(table.columns[:4])
         gaps.append(table.gap)
         said.append(table.gap_variance)
         means.append(((table.correct - table.confidence).sum() / 60, table.mean_gap_variance))
-        errors.append(result["ece"]["value"])
-        reference.append(result["ece"]["null_q95"])
+        errors.append(float(found.error))
+        reference.append(float(found.null_quantile(0.05)))
     assert np.std(gaps) <= np.sqrt(np.mean(said)) <= 1.4 * np.std(gaps)
     seen, variance = np.array(means).T
     assert 0.8 * np.std(seen) <= np.sqrt(variance.mean()) <= 1.6 * np.std(seen)

@@ -15,7 +15,7 @@ from scipy.special import expit, logit
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.drift.unit_tables import unit_table
 from calibrant.raters.label_coverage import label_counts
-from calibrant_server.workers.alarm.cohorts import DetectorCohort
+from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.detectors import Detector, advanced
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from tests.end_to_end.deployment import Deployment
@@ -26,6 +26,7 @@ KEY = b"a receiver's key of thirty bytes"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
 A_DAY = 200
 YEAR, SEASON, CHANGE = 365, 120, 90
+TOLERANCE = 0.05
 
 
 class Receiver:
@@ -64,7 +65,7 @@ class Receiver:
 
 
 def declare(deployment: Deployment, model: str, receiver: Receiver | None = None) -> dict:
-    alarm: dict = {"tolerance": 0.0}
+    alarm: dict = {"tolerance": TOLERANCE}
     if receiver is not None:
         url = f"http://127.0.0.1:{receiver.port}/{model}"
         alarm["webhooks"] = [{"url": url, "secret": SECRET}]
@@ -89,9 +90,9 @@ def days_of(seed: int, slope_after: float, n: int = YEAR) -> list[tuple[np.ndarr
 def play(
     deployment: Deployment, model: str, seed: int, slope_after: float, days: range, n: int = YEAR
 ) -> datetime:
-    """Send some of the `n` days that end two days ago, twenty in a batch; returns the beginning of the first."""
+    """Send some of the `n` days that end yesterday, twenty in a batch; returns the beginning of the first."""
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    first = today - timedelta(days=n + 2)
+    first = today - timedelta(days=n + 1)
     columns: dict[str, list] = {"confidences": [], "labels": [], "event_times": [], "sites": []}
     for day, (score, label) in enumerate(days_of(seed, slope_after, days.stop)):
         if day < days.start:
@@ -113,16 +114,17 @@ def play(
 
 def exact(first: datetime, seed: int, slope_after: float, n: int) -> Detector:
     """The detector after `n` days, from the days themselves."""
-    settings = AlarmSettings(tolerance=0.0)
-    detector = Detector.begin(settings)
+    settings = AlarmSettings(tolerance=TOLERANCE)
+    detector, results = Detector.begin(settings), []
     for day, (score, label) in enumerate(days_of(seed, slope_after, n)):
         pane = Pane(PaneSpec("binary", 2))
         pane.fill_batch(
             Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch
         )
         start_s = int((first + timedelta(days=day)).timestamp())
-        cohort = DetectorCohort(start_s, unit_table(pane, "mean"), label_counts(pane))
-        detector = advanced(detector, cohort, settings, 3650.0)
+        look = CohortResult(start_s, 1.0, 1 / 3650, unit_table(pane, "mean"), label_counts(pane))
+        results.append(look.stored())
+        detector = advanced(detector, results, settings, 1 / 3650)
     return detector
 
 
@@ -149,7 +151,8 @@ def sealed(deployment: Deployment, model: str, n: int) -> dict:
         # Verdicts are costly and change with every cohort: they are asked for when they can be there.
         if n_seen(deployment, model) < n:
             return None
-        found = deployment.get(f"/v1/models/{model}/drift")
-        return found if found["detector"] and found["n_cohorts"] >= n else None
+        found = deployment.get(f"/v1/models/{model}/drift", include="evidence")
+        detector = found["detector"]
+        return found if detector and detector["n_cohorts"] >= n else None
 
     return eventually(seen, 3 * PATIENCE_S, 0.05)

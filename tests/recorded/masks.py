@@ -22,6 +22,9 @@ FIELDS = {
 TEXTS = {
     re.compile(r"\b\d{13}-\d+\b"): "id of an entry that the store makes from its own clock",
     re.compile(r"\bb\.[0-9a-f]{32}\b"): "batch id that the server draws for a batch without one",
+    re.compile(
+        r"\b(al_\d{3}|ev)_[0-9a-f]{20}\b"
+    ): "made of the model's generation, which the server draws",
 }
 
 

@@ -29,7 +29,6 @@ def with_alarm(**alarm):
         ({"false_alarms": "9 per P1D"}, "/alarm/false_alarms", "run_length"),
         ({"bucket": "PT90M"}, "/alarm/bucket", "whole_panes"),
         ({"bucket": "a day"}, "/alarm/bucket", "iso_8601"),
-        ({"against": "hope"}, "/alarm/against", "unknown_value"),
         ({"bets": ["never"]}, "/alarm/bets", "unknown_class"),
         ({"bets": [3]}, "/alarm/bets", "unknown_class"),
         ({"bets": ["no", 0]}, "/alarm/bets", "repeated"),
@@ -159,7 +158,7 @@ async def test_a_late_foretelling_holds_up_no_settings(client, inbox):
 
 def episode(name="al_000_00000000000000000001", **changes):
     plain = Episode(
-        name, "default", "digits", "", "score", "", OPEN, 1, 86_400, 86_400, 0, 2.5, 4.0, 3650.0,
+        name, "default", "digits", "", "score", "", OPEN, 1, 86_400, 86_400, 0, 4.0, 3.5,
         {}, {"action": "temperature", "reason": "...", "evidence": {}}, None, 1e9, 1e9,
     )  # fmt: skip
     return replace(plain, **changes)
@@ -227,6 +226,6 @@ async def test_the_verdict_names_a_class_by_its_index(client, inbox):
     await client.put(URL, json=with_alarm(bets=["yes"]))
     for path in ("drift", "drift/history"):
         assert (await client.get(f"{URL}/{path}?scope=class:yes")).status_code == 200
-        assert inbox.asked[-1][2] == {"scope": "class:2"}
+        assert inbox.asked[-1][2]["scope"] == "class:2"
         answer = await client.get(f"{URL}/{path}?scope=class:never")
         problem(answer, 422, "invalid-query")

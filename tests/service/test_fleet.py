@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import replace
 
@@ -106,14 +105,15 @@ async def test_a_status_that_failed_is_computed_again_after_a_minute(client, inb
     assert {row["status"] for row in await page(client, limit=10)} == {"ok"}
 
 
-def naive(evidence: dict[tuple[str, str], float], share: float) -> set[tuple[str, str]]:
-    """e-BH from its definition: the largest k for which k e-values are at least m / (k share)."""
-    m = len(evidence)
+def naive(p: dict[tuple[str, str], float], share: float) -> set[tuple[str, str]]:
+    """Benjamini and Yekutieli: the largest k of which k p-values are at most k share / (m Σ 1/i)."""
+    m = len(p)
+    harmonic = sum(1 / i for i in range(1, m + 1))
     best: set[tuple[str, str]] = set()
     for k in range(1, m + 1):
-        enough = {name for name, log_e in evidence.items() if math.exp(log_e) >= m / (k * share)}
+        enough = {name for name, value in p.items() if value <= k * share / (m * harmonic)}
         if len(enough) >= k:
-            best = set(sorted(enough, key=lambda name: (-evidence[name], name))[:k])
+            best = set(sorted(enough, key=lambda name: (p[name], name))[:k])
     return best
 
 
@@ -130,14 +130,14 @@ def test_flags_of_the_fleet_equal_the_definition(seed, share):
     summaries = {
         each.key: {
             "generation": "g",
-            "log_evidence": {name: rng.gauss(2.0, 4.0) for name in rng.sample(names, 2)},
+            "p": {name: 10 ** -rng.uniform(0, 6) for name in rng.sample(names, 2)},
         }
         for each in configs
     }
     evidence = {
         (key, name): value
         for key, summary in summaries.items()
-        for name, value in summary["log_evidence"].items()  # type: ignore[attr-defined]
+        for name, value in summary["p"].items()  # type: ignore[attr-defined]
     }
     found = fleet_flags(summaries, configs, share)
     pairs = {
@@ -148,9 +148,9 @@ def test_flags_of_the_fleet_equal_the_definition(seed, share):
 
 
 def test_the_fleet_needs_more_evidence_than_one_model():
-    """One of 1,000 models with evidence of 100: alone it is flagged, in the fleet it is not."""
-    strong = {"generation": "g", "log_evidence": {"score|": math.log(100.0)}}
-    weak = {"generation": "g", "log_evidence": {"score|": 0.0}}
+    """One of 1,000 models with a p-value of .001: alone it is flagged, in the fleet it is not."""
+    strong = {"generation": "g", "p": {"score|": 0.001}}
+    weak = {"generation": "g", "p": {"score|": 1.0}}
     fleet_of_many = [config(f"m{number}") for number in range(1000)]
     summaries = {each.key: weak for each in fleet_of_many} | {"t/m0": strong}
     assert fleet_flags(summaries, fleet_of_many[:1], 0.05)["t/m0"]
@@ -160,7 +160,7 @@ def test_the_fleet_needs_more_evidence_than_one_model():
 
 
 def test_evidence_of_another_generation_does_not_count():
-    summaries = {"t/m": {"generation": "old", "log_evidence": {"score|": 50.0}}}
+    summaries = {"t/m": {"generation": "old", "p": {"score|": 1e-9}}}
     assert fleet_flags(summaries, [config("m")], 0.05) == {}
 
 
@@ -170,15 +170,13 @@ async def test_a_key_of_few_models_sees_the_flags_of_the_complete_fleet(client, 
         each.key: {
             "generation": each.generation,
             "n_alarms": 0,
-            "log_evidence": {"score|": 9.0 if each.model == "m003" else 0.0},
+            "p": {"score|": 1e-6 if each.model == "m003" else 1.0},
         }
         for each in configs
     }
     rows = await page(client, limit=10)
     assert [row["model"] for row in rows if row["flagged"]] == ["m003"]
-    assert rows[3]["flagged"] == [
-        {"scope": None, "slice": None, "evidence_log10": pytest.approx(9.0 / math.log(10))}
-    ]
-    rows = await page(client, limit=10, false_flags=0.001)
+    assert rows[3]["flagged"] == [{"scope": None, "slice": None, "p": 1e-6}]
+    rows = await page(client, limit=10, false_flags=0.00001)
     assert not any(row["flagged"] for row in rows)
     assert (await client.get("/v1/models?view=status&false_flags=0")).status_code == 422

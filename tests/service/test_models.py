@@ -48,6 +48,7 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
     assert found.pop("as_of")
     assert found == plain | {
         "flagged": [],
+        **dict.fromkeys(("calibration", "change", "scores")),
         "status": None,
         "error": {"value": 0.5, "n": 3},
         "temperature": None,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrant_server.service.pages.verdict import before_map, restart, verdict, why_watch
+from calibrant_server.service.pages.verdict import before_map, restart, verdict
 
 RELIABILITY = {"scope": "top_label", "mean_confidence": 0.745, "accuracy": 0.676}
 ERROR = {"value": 0.0692, "interval": [0.05, 0.09], "null_mean": 0.016, "null_q95": 0.023}
@@ -67,28 +67,20 @@ PROMOTIONS = [
     ],
 )
 def test_evidence_that_restarted_with_a_map_says_so(version, expected):
-    found = restart({"scores": "mapped", "map_version": version}, PROMOTIONS)
+    found = restart({"detector": {"scores": "mapped"}, "map_version": version}, PROMOTIONS)
     assert found.startswith(f"The evidence restarted when {expected}")
     assert found.count(".") == 1
 
 
 @pytest.mark.parametrize(
-    "drift", [{}, {"scores": "mapped", "map_version": None}, {"scores": "raw", "map_version": "1"}]
+    "drift", [{}, {"map_version": None}, {"detector": {"scores": "raw"}, "map_version": "1"}]
 )
 def test_evidence_that_did_not_restart_has_no_such_sentence(drift):
     assert restart(drift, PROMOTIONS) == ""
 
 
-def test_the_reason_of_watch_is_given_where_no_detector_gives_it():
-    drift = {"status": "watch", "reason": "calibration differs between the windows"}
-    assert "calibration differs between the windows. This is one comparison" in why_watch(drift)
-    # The summary of a detector has it already, and other statuses have none.
-    assert why_watch(drift | {"detector": {"scope": "score"}}) == ""
-    assert why_watch({"status": "ok", "reason": "no difference beyond chance"}) == ""
-
-
 def test_errors_are_said_to_be_those_before_the_map():
     assert "as the model sent them, before map version 3 is applied" in before_map(3, {})
-    assert "uses the scores after it" in before_map(3, {"scores": "mapped"})
-    assert "after it" not in before_map(3, {"scores": "raw"})
+    assert "use the scores after it" in before_map(3, {"detector": {"scores": "mapped"}})
+    assert "after it" not in before_map(3, {"detector": {"scores": "raw"}})
     assert before_map(None, {}) == ""

@@ -31,10 +31,9 @@ TALLIES = {
 
 def summary(**changes):
     bins = [[1.0] * 15, [0.5] * 15, [0.0] * 15]
-    evidence = {"threshold": 10950.0, "evidence_log10": 1.5, "sr_log10": 0.25}
     counts = {"generation": "g", "n_detectors": 3, "n_alarms": 1}
     cohorts = {"first_cohort": 0, "cohort": 86_400, "scope": "score", "bins": bins}
-    return counts | evidence | cohorts | changes
+    return counts | cohorts | changes
 
 
 @pytest.fixture
@@ -43,7 +42,12 @@ async def watched(client, inbox):
     await client.put("/v1/models/m", json={"classes": 3, "label_horizon": "P7D"})
     inbox.alarms.result = {"default/m": summary()}
     inbox.tallies_by_model = {"default/m": TALLIES}
-    inbox.answers["drift"] = {"status": "ok"}
+    inbox.answers["drift"] = {
+        "status": "watch",
+        "calibration": {"word": "off", "sentence": "Off.", "value": 0.1},
+        "change": {"word": "none_seen", "sentence": "None."},
+        "scores": {"word": "shifted", "sentence": "Shifted.", "value": 0.25},
+    }
     estimate = {"value": 0.5, "null_mean": 0.2, "null_q95": 0.3, "n": 3}
     inbox.answers["model_status"] = {
         "error": estimate, "label_coverage": 0.75, "temperature": 1.5,
@@ -69,11 +73,18 @@ async def test_a_model_has_its_status_and_the_sums_of_its_cohorts(watched):
         "calibrant_model_label_horizon_seconds": 7 * 86_400,
         "calibrant_model_last_sealed_cohort_end_timestamp_seconds": 2 * 86_400,
         "calibrant_drift_alarms": 1.0,
-        "calibrant_drift_sr_log10": 0.25,
+        "calibrant_model_score_shift": 0.25,
         "calibrant_records_bytes": 700,
         "calibrant_records_conflicts_total": 4,
     }
     assert {name: found[name + model] for name in expected} == expected
+    for name, word, value in (
+        ("calibration", "off", 1),
+        ("calibration", "good", 0),
+        ("change", "none_seen", 1),
+        ("scores", "shifted", 1),
+    ):
+        assert found[f'calibrant_model_{name}{{model="m",tenant="default",word="{word}"}}'] == value
     labels = '{bin="0.06667",model="m",scope="score",tenant="default"}'
     assert found["calibrant_drift_bin_confidence_total" + labels] == 0.5
     # What is not known has no sample: a zero would be believed.
@@ -108,12 +119,12 @@ async def test_series_have_a_bound_and_report_what_is_beyond_it(client, inbox, a
     app.state.settings = app.state.settings.model_copy(update={"metrics_models": 2})
     for name in "abc":
         await client.put(f"/v1/models/{name}", json={"classes": 3})
-    inbox.alarms.result = {f"default/{name}": summary(sr_log10=None) for name in "abc"}
+    inbox.alarms.result = {f"default/{name}": summary(first_cohort=None) for name in "abc"}
     found = await samples(client, "/metrics/models")
     alarms = [name for name in found if name.startswith("calibrant_drift_alarms{")]
     assert [name.split('"')[1] for name in alarms] == ["a", "b"]
     assert found["calibrant_models_left_out"] == 1.0
-    assert not any(name.startswith("calibrant_drift_sr_log10") for name in found)
+    assert not any(name.startswith("calibrant_drift_first_cohort") for name in found)
 
 
 async def test_a_key_sees_the_models_of_its_tenant_only(app, watched, inbox):

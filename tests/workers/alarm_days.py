@@ -101,9 +101,15 @@ class Played:
         return {int(start): RaterResult.from_json(text) for start, text in found.items()}
 
     def result(self, **params):
-        window = (0, START_S + 1000 * DAY_S)
+        last = max((each.last or 0 for each in self.held.detectors.values()), default=START_S)
+        window = (0, last + 2 * DAY_S)
         pane_query = QueryRequest(
-            "d", "drift", params, Side(self.config.key, "", window), "r", 1e12
+            "d",
+            "drift",
+            {"include": "evidence", **params},
+            Side(self.config.key, "", window),
+            "r",
+            1e12,
         )
         reply = Compute(Store(self.bench.settings), self.bench.numerics).reply(pane_query)
         assert reply.status == "ok", reply.body

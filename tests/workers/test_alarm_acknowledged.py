@@ -1,4 +1,4 @@
-"""What is reported of an alarm after its acknowledgement."""
+"""What is reported of an alarm after its acknowledgement, and without cohorts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_snapshot import read_snapshot
 from calibrant_server.workers.alarm.commands import acknowledgement
-from calibrant_server.workers.alarm.drift_report import report_of
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.drift import DriftQuery, compute
 from calibrant_server.workers.store.windows import DatedPane, Window
@@ -20,17 +18,17 @@ from tests.workers.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 pytestmark = pytest.mark.one_server
 
 
-def result(sealing):
+def result(sealing, panes=(), to_s=None):
     """The verdict of all rows."""
-    view = read_snapshot(
-        sealing.node, sealing.keys, sealing.config, ALL_ROWS, Window(0, 10**6 * DAY_S)
-    )
-    assert view.detector is not None
-    return report_of(view.detector, AlarmSettings.of(sealing.config), view, 0)
+    config = sealing.config
+    last_s = sealing.detector().last if to_s is None else to_s - 2 * DAY_S
+    window = Window(0, last_s + 2 * DAY_S)
+    view = read_snapshot(sealing.node, sealing.keys, config, ALL_ROWS, window)
+    inputs = Inputs(config, window, panes=list(panes), of_alarm=view)
+    return compute(DriftQuery(include="evidence"), inputs)
 
 
-def test_an_acknowledged_alarm_keeps_its_start_and_effect(bench):
-    """Not the days before the change, and not what watching anew has seen so far."""
+def test_after_an_acknowledgement_the_change_is_the_past(bench):
     sealing, rng = Sealing(bench), np.random.default_rng(4)
     for day in range(60):
         sealing.seal(day, {"": pane_of(rng)})
@@ -38,51 +36,70 @@ def test_an_acknowledged_alarm_keeps_its_start_and_effect(bench):
     for later in range(day + 1, day + 20):
         sealing.seal(later, {"": pane_of(rng, slope=0.4)})
     alarmed = result(sealing)
-    assert alarmed["effect"]["slope"]["value"] == pytest.approx(0.4, abs=0.08)
+    assert (alarmed["status"], alarmed["change"]["word"]) == ("alarm", "changed")
+    assert alarmed["change"]["sentence"].startswith("Changed about 2 Mar 1970")
+    assert alarmed["effect"]["after"]["temperature"] == pytest.approx(2.5, abs=0.5)
+    assert alarmed["effect"]["before"]["temperature"] == pytest.approx(1.0, abs=0.1)
+    assert alarmed["effect"]["after"]["n"] == 200 * (day + 20 - raised.start_of_change // DAY_S)
     sealing.order(acknowledgement(raised.id, "ann", "seen"))
     noted = result(sealing)
-    assert (alarmed["status"], noted["status"]) == ("alarm", "alarm")
-    assert alarmed["acknowledged_at"] is None and noted["acknowledged_at"] is not None
-    assert noted["alarmed_at"] == alarmed["alarmed_at"]
-    assert (
-        noted["start_of_change"] == alarmed["start_of_change"]
-        and noted["title"] == alarmed["title"]
-    )
-    for name in ("effect", "effect_since", "bins_since_change", "recommendation"):
-        assert noted[name] == alarmed[name]
-    sealing.seal(day + 20, {"": pane_of(rng)})
-    assert result(sealing)["effect"]["n_units"] == noted["effect"]["n_units"] + 200
+    assert (noted["status"], noted["change"]["word"]) == ("watch", "not_armed")
+    assert noted["change"]["acknowledged_at"] is not None and noted["effect"] is None
+    assert noted["calibration"]["word"] == "off" and noted["title"] == alarmed["title"]
 
 
-def test_without_an_alarm_there_is_no_start_of_change(bench):
+def test_without_a_change_there_is_no_start(bench):
     sealing, rng = Sealing(bench), np.random.default_rng(4)
     for day in range(5):
         sealing.seal(day, {"": pane_of(rng)})
     found = result(sealing)
-    assert (
-        found["start_of_change"] is None
-        and found["bins_since_change"] is None
-        and found["title"] is None
-    )
+    assert found["change"]["word"] == "not_armed" and found["change"]["start"] is None
+    assert found["bins_since_change"] is None and found["title"] is None
 
 
-def test_an_alarm_that_has_not_judged_is_not_ok(bench):
-    """Two windows are alike, and nobody knows whether both are off."""
+def test_missing_data_have_words_of_their_own(bench):
+    """After two label horizons without predictions, or two more without labels."""
+    sealing, rng = Sealing(bench), np.random.default_rng(4)
+    for day in range(40):
+        sealing.seal(day, {"": pane_of(rng)})
+    last = DatedPane(39 * DAY_S, DAY_S, pane_of(rng))
+    late = DatedPane(50 * DAY_S, DAY_S, pane_of(rng, labelled=False))
+
+    def word(day, *panes):
+        found = result(sealing, panes, day * DAY_S)
+        return found["change"]["word"], found["status"]
+
+    # The tolerance of 0 leaves calibration unknown.
+    assert word(42, last) == ("none_seen", "insufficient_data")
+    assert word(43, last) == ("no_recent_predictions", "insufficient_data")
+    assert word(51, last, late) == ("no_recent_labels", "insufficient_data")
+
+
+def test_a_model_without_sealed_cohorts_is_judged_by_its_panes(bench):
+    """It is never `ok`: no change would be seen."""
     rng = np.random.default_rng(4)
-    panes = [DatedPane(day * DAY_S, DAY_S, pane_of(rng)) for day in range(20)]
+    good = [DatedPane(day * DAY_S, DAY_S, pane_of(rng, 4000)) for day in range(20)]
+    off = [DatedPane(day * DAY_S, DAY_S, pane_of(rng, slope=0.4)) for day in range(20)]
 
-    def status(config):
-        sealing = Sealing(bench, config)
-        view = read_snapshot(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 10**6 * DAY_S))
-        found = compute(
-            DriftQuery(), Inputs(config, Window(0, 10**6 * DAY_S), panes=panes, of_alarm=view)
+    def words(config, panes):
+        view = read_snapshot(
+            (sealing := Sealing(bench, config)).node,
+            sealing.keys,
+            config,
+            ALL_ROWS,
+            Window(0, DAY_S),
         )
-        assert found["comparison"]["status"] == "ok" and found["detector"] is None
+        inputs = Inputs(config, Window(0, 21 * DAY_S), panes=panes, of_alarm=view)
+        found = compute(DriftQuery(), inputs)
+        assert "comparison" not in found
         return (
             found["status"],
-            found["reason"] == found["detector_reason"],
+            found["calibration"]["word"],
+            found["change"]["word"],
             found["recommendation"]["action"],
         )
 
-    assert status(CONFIG) == ("insufficient_data", True, "collect_more")
-    assert status(replace(CONFIG, model="plain", label_horizon_s=None)) == ("ok", False, "none")
+    plain = replace(CONFIG, model="plain", label_horizon_s=None, alarm={})
+    assert words(plain, good) == ("insufficient_data", "good", "not_armed", "collect_more")
+    assert words(plain, off) == ("watch", "off", "not_armed", "temperature")
+    assert words(replace(CONFIG, alarm={}), off)[:3] == ("watch", "off", "not_armed")

@@ -22,7 +22,7 @@ def posted(rng, n_units, n=200, slope=0.4):
     )
 
 
-def test_histograms_that_weigh_units_as_one_alarm(bench):
+def test_histograms_that_weigh_units_as_one_count(bench):
     sealing, rng = Sealing(bench), np.random.default_rng(5)
     raised = []
     for day in range(1, 31):
@@ -30,8 +30,8 @@ def test_histograms_that_weigh_units_as_one_alarm(bench):
         pane.fill_histogram(posted(rng, 200))
         raised += sealing.seal(day, {"": pane})
     detector = sealing.detector()
-    assert len(raised) == 1 and detector.in_alarm and detector.baseline.n_units == 30 * 200
-    assert detector.coverage[1].sum() == 30 * 200 and detector.n_passed == 0
+    assert raised == [] and detector.words.calibration == "off"
+    assert detector.total.n_units == 30 * 200 and detector.n_passed == 0
 
 
 def test_histograms_of_pixels_are_passed_over_and_counted(bench):
@@ -44,9 +44,9 @@ def test_histograms_of_pixels_are_passed_over_and_counted(bench):
     assert (detector.n_passed, detector.why_passed) == (
         3,
         "histograms",
-    ) and detector.baseline.n_units == 0
+    ) and detector.total.n_units == 0
     # Predictions beside them are evidence all the same.
     both = pane_of(rng)
     both.fill_histogram(posted(rng, 10))
     sealing.seal(4, {"": both})
-    assert sealing.detector().baseline.n_units == 200
+    assert sealing.detector().total.n_units == 200

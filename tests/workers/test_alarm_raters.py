@@ -59,8 +59,8 @@ def test_one_rater_who_changes_is_distinguished_from_the_model(bench):
     assert (
         cohort_result.alpha == pytest.approx(krippendorff_alpha(counts)) and cohort_result.n == 150
     )
-    for day in range(1, 30):
-        rated(simulated, rng, day, slope={"bob": 0.2})
+    for day in range(1, 60):
+        rated(simulated, rng, day, slope={"bob": 0.2} if day >= 15 else None)
         simulated.seal(day)
         if simulated.detector("rater:bob|").in_alarm:
             break
@@ -71,7 +71,9 @@ def test_one_rater_who_changes_is_distinguished_from_the_model(bench):
     shown = {row["rater"]: row["in_alarm"] for row in result["labels"]["raters"]}
     assert shown == {"ann": False, "bob": True, "cas": False}
     assert result["labels"]["agreement"]["alpha"] is not None
-    assert result["detector"]["n_detectors"] == 4 and result["threshold"] == 4 * 3650
+    assert result["detector"]["n_detectors"] == 4 and result["level"] == pytest.approx(
+        1 / (4 * 3650)
+    )
     mine = simulated.result(scope="rater:bob")
     assert (mine["status"], mine["title"]) == ("alarm", "rater shift: bob")
     episodes = {
@@ -93,7 +95,7 @@ def test_names_of_raters_may_have_the_separator_of_detectors(bench):
     assert {row["rater"] for row in simulated.result()["labels"]["raters"]} == set(names)
     for name in names:
         mine = simulated.result(scope=f"rater:{name}")
-        assert mine["detector"]["scope"] == f"rater:{name}" and mine["n_units"] == 30
+        assert mine["detector"]["scope"] == f"rater:{name}" and mine["calibration"]["n"] == 30
         assert "slice" not in mine["detector"] or not mine["detector"]["slice"]
 
 
@@ -120,9 +122,7 @@ def test_the_labels_of_one_rater_can_be_what_counts(bench):
     rated(simulated, rng, 0, 30)
     simulated.label(START_S + 9000, [LabelRow("d0.0", {}, [("bob", -1, None)])])
     simulated.seal(0)
-    assert (
-        list(simulated.held.detectors) == ["score|"] and simulated.detector().baseline.n_units == 29
-    )
+    assert list(simulated.held.detectors) == ["score|"] and simulated.detector().total.n_units == 29
     simulated.predict(START_S + DAY_S, confidences=[0.2], labels=[0])
     simulated.seal(1)
     assert simulated.detector().why_passed == "one_rater"

@@ -9,10 +9,8 @@ import pytest
 
 from calibrant import Batch
 from calibrant.core.pane import Pane
-from calibrant.drift.detector import advance, fresh
 from calibrant.drift.row_tables import row_table
-from calibrant.drift.tolerance import Tolerance
-from calibrant.drift.unit_tables import UnitTable, unit_table
+from calibrant.drift.unit_tables import unit_table
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.seen_units import FirstContacts, SeenUnits
 from tests.workers.alarm_days import BINARY, DAY_S, HOUR_S, START_S, Played
@@ -47,14 +45,13 @@ def test_a_unit_in_several_panes_of_a_day_counts_once_where_rows_have_ids(bench,
     simulated.seal(0)
     detector = simulated.detector()
     assert detector.last == START_S and simulated.listed() == []
-    assert detector.baseline.n_units == pytest.approx(20 if with_ids else 80)
-    assert detector.coverage.sum(axis=1).tolist() == [80, 80]
-    assert simulated.detector("score|site:A").baseline.n_units == pytest.approx(
-        detector.baseline.n_units
-    )
+    assert detector.total.n_units == pytest.approx(20 if with_ids else 80)
+    [look] = simulated.held.cohort_results("score|")
+    assert look.coverage.sum(axis=1).tolist() == [80, 80]
+    assert simulated.detector("score|site:A").total.n_units == pytest.approx(detector.total.n_units)
     if with_ids:
         expected, _ = row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean")
-        np.testing.assert_allclose(detector.baseline.columns, expected.columns, atol=1e-12)
+        np.testing.assert_allclose(detector.total.columns, expected.columns, atol=1e-12)
 
 
 def test_rows_without_ids_among_others_leave_the_cohort_to_its_panes(bench):
@@ -63,7 +60,7 @@ def test_rows_without_ids_among_others_leave_the_cohort_to_its_panes(bench):
         named = {"ids": [f"{hour}.{u}" for u in units]} if hour != 5 else {}
         simulated.predict(START_S + hour * HOUR_S, confidences=p, labels=y, units=units, **named)
     simulated.seal(0)
-    assert simulated.detector().baseline.n_units == pytest.approx(80)
+    assert simulated.detector().total.n_units == pytest.approx(80)
 
 
 def test_where_nothing_is_shared_rows_and_panes_are_the_same_cohort(bench):
@@ -82,7 +79,7 @@ def test_where_nothing_is_shared_rows_and_panes_are_the_same_cohort(bench):
         )
     simulated.seal(0)
     np.testing.assert_allclose(
-        simulated.detector().baseline.columns[:3],
+        simulated.detector().total.columns[:3],
         unit_table(complete, "mean").columns[:3],
         atol=1e-9,
     )
@@ -112,7 +109,7 @@ def test_settings_that_change_while_a_cohort_is_gathered(bench, with_ids, n_unit
     predict(5, 30)
     simulated.seal(0)
     assert simulated.held.partial_cohort is None
-    assert simulated.detector().baseline.n_units == pytest.approx(n_units)
+    assert simulated.detector().total.n_units == pytest.approx(n_units)
 
 
 def test_listed_classes_are_watched_where_rows_share_units(bench):
@@ -127,7 +124,7 @@ def test_listed_classes_are_watched_where_rows_share_units(bench):
     for index in (0, 2):
         table, _ = row_table(batch, f"class:{index}", "mean")
         np.testing.assert_allclose(
-            simulated.detector(f"class:{index}|").baseline.columns, table.columns, atol=1e-12
+            simulated.detector(f"class:{index}|").total.columns, table.columns, atol=1e-12
         )
         assert table.n_units == pytest.approx(12)
     simulated.predict(START_S + DAY_S, **columns)
@@ -151,8 +148,8 @@ def test_a_unit_bets_once_in_its_first_cohort(bench):
         simulated.predict(at_s, confidences=p, labels=labels, units=units, ids=ids, slices=slices)
         simulated.seal(day)
     detector, result = simulated.detector(), simulated.result()
-    assert detector.baseline.n_units == pytest.approx(40 + 25 + 25)
-    assert simulated.detector("score|site:A").baseline.n_units == pytest.approx(20 + 5 + 5)
+    assert detector.total.n_units == pytest.approx(40 + 25 + 25)
+    assert simulated.detector("score|site:A").total.n_units == pytest.approx(20 + 5 + 5)
     assert result["units"] | {"detail": None} == {
         "rule": "first_contacts_only", "n_left_out": 30, "claim": "1 per P10Y", "detail": None,
     }  # fmt: skip
@@ -179,23 +176,3 @@ def test_the_oldest_units_are_forgotten_beyond_the_bound(monkeypatch):
     seen = SeenUnits({day: np.arange(4, dtype=np.uint64) for day in (1, 2)})
     assert seen.forgotten(2) == [] and seen.forgotten(3) == [1] and seen.forgotten(10) == [1, 2]
     assert len(FirstContacts(np.arange(40, dtype=np.uint64), 0).pack()) == 80
-
-
-def test_recurring_patients_do_not_alarm(bench):
-    """The defect: patients whose outcome is fixed alarm in most years if each day counts them again."""
-    config = replace(BINARY, pane_s=DAY_S)
-    simulated, rng = Played(bench, config), np.random.default_rng(25)
-    p, again = rng.beta(0.7, 2.2, 60), fresh(Tolerance.within(0.0))
-    y = (rng.random(60) < p).astype(int)
-    for day in range(40):
-        ids = [f"{day}.{i}" for i in range(60)]
-        units = [f"u{i}" for i in range(60)]
-        at_s = START_S + day * DAY_S
-        simulated.predict(at_s, confidences=p, labels=y, units=units, ids=ids)
-        simulated.seal(day)
-        table = UnitTable.at_scores(p, np.ones(60), y.astype(float))
-        again = advance(again, day, table, 3650.0)
-    assert again.alarmed_at is not None
-    detector = simulated.detector()
-    assert not detector.in_alarm and detector.n_left_out == 39 * 60
-    assert detector.state.log_plain_sr < np.log(3650.0)

@@ -9,17 +9,9 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.expected_delay import PREDICTED_CHANGES, expected_delay
-from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.power import PREDICTED_CHANGES, Monitor
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_snapshot import read_snapshot
-from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.alarm.typical_cohort import (
-    band_of,
-    scaled,
-    sealed_rate,
-    typical_table,
-)
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery, compute
 from calibrant_server.workers.store.windows import DatedPane, Window
@@ -38,46 +30,21 @@ def asked(sealing, panes, config=None):
     return compute(ExpectedDelayQuery(), inputs)["changes"], view
 
 
-def medians(changes):
-    return [np.inf if each["median"] is None else each["median"] for each in changes]
-
-
 def test_before_a_cohort_is_sealed_the_panes_tell(bench):
     sealing, rng = Sealing(bench), np.random.default_rng(1)
-    changes, view = asked(sealing, [pane_of(rng) for _ in range(10)])
-    assert sealed_rate(view, AlarmSettings.of(CONFIG)) is None
+    changes, _ = asked(sealing, [pane_of(rng) for _ in range(10)])
     assert [each["units_per_cohort"] for each in changes] == pytest.approx([200.0] * 2)
     assert all("scope" not in each for each in changes)
 
 
 def test_units_are_counted_as_sealed_cohorts_count_them(bench):
-    """Panes count a unit once each; the alarm saw half as many, and a third of the days without any."""
+    """Panes count a unit once each; the alarm saw half as many."""
     sealing, rng = Sealing(bench), np.random.default_rng(1)
     panes = [pane_of(rng) for _ in range(12)]
     for day in (0, 1, 3, 4, 6, 7, 9, 10, 11):
         sealing.seal(day, {"": pane_of(rng, n=100)})
     changes, _ = asked(sealing, panes)
-    assert [each["units_per_cohort"] for each in changes] == pytest.approx([100.0 * 9 / 12] * 2)
-
-
-def test_against_a_reference_its_band_is_what_is_to_be_left(bench):
-    """Wider than the tolerance, and the one that the detector has once its reference is gathered."""
-    rng, reference = np.random.default_rng(1), {"against": "reference", "reference": "P4D"}
-    panes = [pane_of(rng, n=1500) for _ in range(6)]
-    within, _ = asked(Sealing(bench), panes)
-    sealing = Sealing(bench, replace(CONFIG, model="other", alarm={**CONFIG.alarm, **reference}))
-    foretold, view = asked(sealing, panes)
-    assert all(far > 2 * near for near, far in zip(medians(within), medians(foretold), strict=True))
-    settings = AlarmSettings.of(sealing.config)
-    a_day = scaled(typical_table(panes, "score", "mean", "binary", None), 1 / 6)
-    awaited = band_of(view, settings, "score", a_day)
-    for day, pane in enumerate(panes):
-        sealing.seal(day, {"": pane})
-    known = band_of(asked(sealing, panes)[1], settings, "score", a_day)
-    np.testing.assert_array_equal(known.lower, sealing.detector().state.tolerance.lower)
-    # The reference's own labels move the band, its width is as awaited.
-    widths = [np.asarray(band.upper - band.lower) for band in (known, awaited)]
-    np.testing.assert_allclose(*widths, rtol=0.2)
+    assert [each["units_per_cohort"] for each in changes] == pytest.approx([100.0] * 2)
 
 
 def test_each_class_that_is_bet_on_has_its_own(bench):
@@ -106,12 +73,12 @@ def test_each_class_that_is_bet_on_has_its_own(bench):
     assert [each["scope"] for each in changes] == ["class:0", "class:0", "class:2", "class:2"]
     for class_index, result in ((0, changes[:2]), (2, changes[2:])):
         score = np.concatenate(rows)[:, class_index]
-        place = np.maximum(np.ceil(score * 60).astype(int) - 1, 0)
-        weight, sums = (np.bincount(place, w, 60) for w in (np.ones(1000), score))
+        place = np.maximum(np.ceil(score * 15).astype(int) - 1, 0)
+        weight, sums = (np.bincount(place, w, 15) for w in (np.ones(1000), score))
         naive = UnitTable(weight, sums, 0 * sums, weight, weight)
         for each, change in zip(result, PREDICTED_CHANGES, strict=True):
-            wanted = expected_delay(naive, 10, change, Tolerance.within(0.0), 3650.0)
-            assert each["median"] == pytest.approx(wanted["median"], rel=0.2)
+            typical = UnitTable(*(naive.columns / 10))
+            assert each["median"] == Monitor.steady(typical, 1 / 3650, 28).delay(change)
             assert each["units_per_cohort"] == pytest.approx(100.0)
 
 

@@ -23,9 +23,6 @@ SUMMARY = {
         "generation": "g",
         "n_detectors": 1,
         "n_alarms": 0,
-        "threshold": 1.5,
-        "evidence_log10": None,
-        "sr_log10": 0.5,
     },
     **{"cohort": None, "scope": "score", "bins": [[1.0], [0.5], [1.0]]},
 }

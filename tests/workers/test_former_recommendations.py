@@ -9,7 +9,7 @@ from calibrant_server.workers.store.frozen_maps import PromotedMap
 STORED = {
     "id": "al_000_00000000000000000001", "tenant": "t", "model": "m", "generation": "g", "scope": "score", "slice": "",
     "status": "acknowledged", "number": 3, "cohort": 86400, "bucket_s": 86400, "start_of_change": 0,
-    "evidence_log10": 2.5, "sr_log10": 4.0, "threshold": 3650.0, "effect": {}, "map_version": None, "raised_s": 1e9,
+    "evidence_log10": 4.0, "threshold_log10": 3.5, "effect": {}, "map_version": None, "raised_s": 1e9,
     "changed_s": 1e9 + 60, "acknowledged_by": "ann", "note": None, "closed_because": None, "title": None,
     "recommended_action": {"action": "slope", "text": "Fit.", "parameters": {"slope": 0.5}, "holds_later": None, "tried": []},
 }  # fmt: skip

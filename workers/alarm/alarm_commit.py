@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_cohort_results
+from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_cohorts
 from calibrant_server.workers.alarm.cohorts import detector_name, rater_in
 from calibrant_server.workers.alarm.deliveries import RAISED, WAS_CLOSED, delivery_of
 from calibrant_server.workers.alarm.detectors import Detector, n_requested, requested
@@ -18,7 +18,6 @@ from calibrant_server.workers.alarm.episodes import (
     LAST_NUMBER,
     Episode,
     at,
-    log10_of,
     shown,
 )
 from calibrant_server.workers.alarm.events import event_id, events_of, notification
@@ -27,25 +26,20 @@ from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE
 from calibrant_server.workers.store.model_config import ModelConfig
 
-MAX_LOG = 1e6
-
 
 class AlarmSummary(TypedDict):
     """The gauges of a model, as stored: those of the main detector, of which some are None before its first cohort.
 
-    `n_alarms` counts detectors in alarm, `log_evidence` is by detector, `cohort` is the start of the last one, and `bins` are
+    `n_alarms` counts open changes, `p` is by detector of a slice or class, `cohort` is the start of the last one, and `bins` are
     sums by bin of the scope.
     """
 
     generation: str
     n_detectors: int
     n_alarms: int
-    threshold: float
-    evidence_log10: float | None
-    sr_log10: float | None
     first_cohort: int | None
     cohort: int | None
-    log_evidence: dict[str, float]
+    p: dict[str, float]
     scope: str
     bins: list[list[float]]
 
@@ -121,22 +115,15 @@ class AlarmCommit:
             number = self.alarm_state.next_number()
             self.episode(episode.closed(because, self.now_s, number), WAS_CLOSED)
 
-    def cohort_result(self, name: str, last: int | None, cohort_result: CohortResult) -> None:
-        """Write the result of a cohort for a detector whose last cohort was `last`; drop expired results."""
+    def cohort_result(
+        self, name: str, result: CohortResult, cohorts: Sequence[int], detector: Detector
+    ) -> None:
+        """Write the result of the last of a detector's cohorts; drop those that are no longer needed."""
         key = self.commit.keys.cohort_results(self.config.key, self.config.generation, name)
-        self.commit.set_fields(key, {str(cohort_result.cohort): cohort_result.pack()})
-        self.alarm_state.note(name, cohort_result)
-        self.drop_cohort_results(name, last, cohort_result.cohort)
-
-    def drop_cohort_results(self, name: str, last: int | None, cohort: int | None) -> None:
-        """Drop the results that expire when a detector's last cohort advances."""
-        lost = (
-            []
-            if cohort is None
-            else lost_cohort_results(name, last, cohort, self.settings.bucket_s)
-        )
+        self.commit.set_fields(key, {str(result.cohort): result.pack()})
+        self.alarm_state.note(name, result)
+        lost = lost_cohorts(name, cohorts, detector.begun)
         if lost:
-            key = self.commit.keys.cohort_results(self.config.key, self.config.generation, name)
             self.commit.drop_fields(key, [str(start) for start in lost])
 
     def set_active_map(self, promoted: ActiveMap) -> None:
@@ -151,22 +138,16 @@ def summary_of(
 ) -> bytes:
     """Write the gauges of a model, so that reading them needs no detector."""
     main = detectors.get(detector_name(settings.scopes[0], ""))
-    state = None if main is None else main.state
-    n = n_requested(detectors, settings)
     stored: AlarmSummary = {
         "generation": config.generation,
-        "n_detectors": n if detectors else 0,
+        "n_detectors": n_requested(detectors, settings) if detectors else 0,
         "n_alarms": sum(detectors[name].in_alarm for name in requested(detectors, settings)),
-        "threshold": settings.threshold(n),
-        "evidence_log10": None if state is None else log10_of(state.log_mixed_evidence),
-        "sr_log10": None if state is None else log10_of(state.log_mixed_sr),
         "first_cohort": None if main is None else main.begun,
         "cohort": None if main is None else main.last,
-        # Bounded, because JSON has no infinity.
-        "log_evidence": {
-            name: min(max(detectors[name].log_evidence, -MAX_LOG), MAX_LOG)
+        "p": {
+            name: detectors[name].p
             for name in requested(detectors, settings)
-            if detectors[name].state is not None and rater_in(name) is None
+            if detectors[name].begun is not None and rater_in(name) is None
         },
         "scope": settings.scopes[0],
         "bins": [] if main is None else main.total.columns[:3].tolist(),

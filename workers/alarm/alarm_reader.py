@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
+from calibrant_server.workers.alarm.cohort_history import N_FIRST
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detectors import Detector
@@ -87,7 +88,7 @@ class AlarmReader:
         return {name.decode(): json.loads(text) for hash_ in found for name, text in hash_.items()}
 
     async def reference(self, model: ModelConfig, slice_: str) -> Window | None:
-        """The cohorts that the alarm of a slice holds as its reference, None where there are none yet."""
+        """The first 28 cohorts since the map or the last change of a slice; None if there are none yet."""
         settings, keys = AlarmSettings.of(model), self._keys.of(model)
         name = detector_name(settings.scopes[0], slice_)
         hash_ = keys.detectors(model.key, model.generation)
@@ -96,7 +97,7 @@ class AlarmReader:
         if detector is None or detector.begun is None or detector.last is None:
             return None
         end = detector.last + settings.bucket_s
-        return Window(detector.begun, min(end, detector.begun + settings.reference_s))
+        return Window(detector.begun, min(end, detector.begun + N_FIRST * settings.bucket_s))
 
     async def deliveries(self, model: ModelConfig) -> list[WebhookDelivery]:
         """Return the deliveries of a model, newest first."""

@@ -6,13 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calibrant.core.pane import Pane
+from calibrant.drift.calibration import OFF
 from calibrant_server.workers.alarm.active_map import ActiveMap, read_active_map
-from calibrant_server.workers.alarm.alarm_state import read_cohort_results, read_detectors
+from calibrant_server.workers.alarm.alarm_state import (
+    AlarmState,
+    read_cohort_results,
+    read_detectors,
+)
 from calibrant_server.workers.alarm.cohort_evidence import RaterResult
-from calibrant_server.workers.alarm.cohort_history import CohortResult, end_of_selected
+from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import detector_name
-from calibrant_server.workers.alarm.detectors import Detector
+from calibrant_server.workers.alarm.detectors import Detector, OpenChange
 from calibrant_server.workers.alarm.episodes import Episode
+from calibrant_server.workers.alarm.reference import Reference
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -38,7 +44,8 @@ class AlarmSnapshot:
     n_duplicates : repeated predictions and labels that were dropped
     episode : the requested detector's open alarm, or None
     sealed : the merged sealed panes since the baseline, if the query needs them
-    changed : of an alarm, the merged sealed panes since the change, and those of the cohorts after the alarm
+    changed : the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
+    reference : of the model
     """
 
     version: bytes
@@ -52,6 +59,7 @@ class AlarmSnapshot:
     episode: Episode | None = None
     sealed: Pane | None = None
     changed: tuple[Pane, Pane] | None = None
+    reference: Reference = field(default_factory=Reference)
 
     def since_baseline(self, config: ModelConfig) -> Window | None:
         """The cohorts processed by the requested detector since its baseline."""
@@ -61,30 +69,21 @@ class AlarmSnapshot:
         return Window(each.begun, each.last + AlarmSettings.of(config).bucket_s)
 
     @property
-    def change(self) -> tuple[int | None, int | None]:
-        """Start of change and cohort of the open or acknowledged alarm, or None.
+    def change(self) -> OpenChange | None:
+        """The open change of the requested detector."""
+        return None if self.detector is None else self.detector.change
 
-        Only alarms have a start of change: without one, it is the place with the most unlikely data.
-        """
-        state = None if self.detector is None else self.detector.state
-        if state is not None and state.alarmed_at is not None:
-            return state.start_of_change, state.alarmed_at
-        if state is not None and state.acknowledged_at is not None and self.episode is not None:
-            return self.episode.start_of_change, self.episode.cohort
-        return None, None
-
-    def since_change(self, config: ModelConfig) -> tuple[Window, Window] | None:
-        """The cohorts since the change whose results are stored, and those of them after the alarm."""
-        (start, alarmed_at), each = self.change, self.detector
-        if start is None or alarmed_at is None or each is None or each.last is None:
+    def corrected(self, config: ModelConfig) -> tuple[Window, Window] | None:
+        """The cohorts that an update corrects, and those of them after the alarm: since an open change, or the recent ones if off."""
+        each, length_s = self.detector, AlarmSettings.of(config).bucket_s
+        if each is None or each.last is None or not (each.change or each.words.calibration == OFF):
             return None
-        length_s = AlarmSettings.of(config).bucket_s
-        end_s, kept_from = (
-            each.last + length_s,
-            self.cohort_results[0].cohort if self.cohort_results else start,
-        )
-        later = end_of_selected(self.cohort_results, start, alarmed_at) + length_s
-        return Window(max(start, kept_from), end_s), Window(later, end_s)
+        recent = each.recent(each.counted(self.cohort_results))
+        if not recent:
+            return None
+        end_s = each.last + length_s
+        later = end_s if each.change is None else min(each.change.alarmed_at + length_s, end_s)
+        return Window(recent[0].cohort, end_s), Window(later, end_s)
 
     @property
     def detector(self) -> Detector | None:
@@ -118,6 +117,7 @@ def read_snapshot(
         {int(start): RaterResult.from_json(text) for start, text in raters.items()},
         int(duplicates or 0),
         _episode(node, keys, detectors.get(name)),
+        reference=AlarmState(node, keys, config).reference,
     )
 
 

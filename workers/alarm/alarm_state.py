@@ -7,13 +7,17 @@ from functools import cached_property
 from typing import Any
 
 from calibrant.core.packing import PackingError
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.active_map import ActiveMap, read_active_map
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
+from calibrant_server.workers.alarm.reference import Reference, read_reference
 from calibrant_server.workers.alarm.rows import CohortRows, read_rows
 from calibrant_server.workers.alarm.seen_units import SeenUnits, read_units
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import RATED
@@ -30,7 +34,8 @@ class AlarmState:
     def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
         self._node, self._keys, self.config = node, keys, config
         self._number: int | None = None
-        self._noted: dict[str, list[CohortResult]] = {}
+        self._noted: dict[str, dict[int, CohortResult]] = {}
+        self._read: dict[str, list[CohortResult]] = {}
 
     @cached_property
     def detectors(self) -> dict[str, Detector]:
@@ -66,14 +71,34 @@ class AlarmState:
         """The named units of earlier cohorts."""
         return read_units(self._node, self._keys, self.config)
 
+    @cached_property
+    def rated_cohorts(self) -> list[int]:
+        """Cohorts of which the raters are stored, in order."""
+        key = self._keys.rater_results(self.config.key, self.config.generation)
+        return sorted(int(start) for start in self._node.hkeys(key))
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The table of the model's reference by detector."""
+        found = read_reference(self._node, self._keys, self.config)
+        if found is None:
+            return Reference()
+        pane, window = found
+        cohorts = tables_of(AlarmSettings.of(self.config), 0, {ALL_ROWS: pane}, self.active_map)
+        return Reference({name: each.table for name, each in cohorts.items()}, window)
+
     def note(self, name: str, cohort_result: CohortResult) -> None:
         """Add a cohort result that is written into the current commit."""
-        self._noted.setdefault(name, []).append(cohort_result)
+        self._noted.setdefault(name, {})[cohort_result.cohort] = cohort_result
 
     def cohort_results(self, name: str) -> list[CohortResult]:
         """Return the stored cohort results of a detector, oldest first."""
-        key = self._keys.cohort_results(self.config.key, self.config.generation, name)
-        return [*read_cohort_results(self._node.hgetall(key)), *self._noted.get(name, [])]
+        if name not in self._read:
+            key = self._keys.cohort_results(self.config.key, self.config.generation, name)
+            self._read[name] = read_cohort_results(self._node.hgetall(key))
+        noted = self._noted.get(name, {})
+        stored = [each for each in self._read[name] if each.cohort not in noted]
+        return [*stored, *noted.values()]
 
     def episode(self, alarm_id: str) -> Episode | None:
         """Return an episode, or None."""

@@ -15,11 +15,15 @@ from typing import Any
 
 from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.cohort_evidence import RaterResult
-from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import PartialCohort
-from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
+from calibrant_server.workers.alarm.former_alarm import (
+    current_detector,
+    current_result,
+    current_summary,
+)
 from calibrant_server.workers.alarm.seen_units import MAX_UNITS, UNIT_BYTES, units_key
+from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys, model_key
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -123,17 +127,16 @@ class AlarmLines:
                 keys.detectors(*self._name), {LAST_CHANGE: str(line["version"]).encode()}
             )
         elif kind == DETECTOR:
-            detector = Detector.unpack(b64decode(line["packed"], validate=True))
+            packed = b64decode(line["packed"], validate=True)
+            detector = current_detector(packed, AlarmSettings.of(self._config))
             if detector.episode is not None:
                 detector = replace(detector, episode=self._id(detector.episode, line["of"]))
             commit.set_fields(keys.detectors(*self._name), {str(line["name"]): detector.pack()})
         elif kind == COHORT_RESULTS:
             cohort_results = {
-                str(int(at)): b64decode(packed, validate=True)
+                str(int(at)): current_result(int(at), b64decode(packed, validate=True)).pack()
                 for at, packed in line["looks"].items()
             }
-            for at, packed in cohort_results.items():
-                CohortResult.unpack(int(at), packed)
             commit.set_fields(
                 keys.cohort_results(*self._name, str(line["detector"])), cohort_results
             )
@@ -159,7 +162,8 @@ class AlarmLines:
             self._episode(line["holds"], commit)
         elif kind == SUMMARY:
             commit.set_fields(
-                keys.summaries, {self._config.key: json.dumps(line["holds"]).encode()}
+                keys.summaries,
+                {self._config.key: json.dumps(current_summary(line["holds"])).encode()},
             )
 
     def _episode(self, holds: Mapping[str, Any], commit: Commit) -> None:

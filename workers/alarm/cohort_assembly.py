@@ -6,29 +6,23 @@ over without any. Each step is part of the commit that seals the pane.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
-from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import evidence_of
-from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort, detector_name
+from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
 from calibrant_server.workers.alarm.detector_advance import advance_cohort
-from calibrant_server.workers.alarm.label_run_in import read_labels
 from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.ingest.unsealed import forget
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-
-log = logging.getLogger(__name__)
 
 
 def take_sealed(
@@ -47,7 +41,7 @@ def take_sealed(
     bucket = start_s // length_s * length_s
     partial_cohort = alarm_state.partial_cohort
     if partial_cohort is not None and partial_cohort.start_s != bucket:
-        _advance(writing, node, partial_cohort)
+        _advance(writing, partial_cohort)
         partial_cohort = None
     found = tables_of(settings, bucket, panes, alarm_state.active_map)
     contents = CohortContents.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
@@ -55,7 +49,7 @@ def take_sealed(
     begun = partial_cohort or PartialCohort(bucket, bucket + length_s, {}, made_of)
     cohort = begun.joined(found, contents, made_of)
     if end_s >= cohort.end_s:
-        _advance(writing, node, cohort)
+        _advance(writing, cohort)
     else:
         commit.set_fields(
             keys.partial_cohorts, {f"{config.key}|{config.generation}": cohort.pack()}
@@ -73,37 +67,17 @@ def close_partial_cohort(
     partial_cohort = writing.alarm_state.partial_cohort
     if partial_cohort is None or partial_cohort.end_s > sealed_until_s:
         return None
-    _advance(writing, node, partial_cohort)
+    _advance(writing, partial_cohort)
     return commit
 
 
-def _advance(writing: AlarmCommit, node: Any, cohort: PartialCohort) -> None:
+def _advance(writing: AlarmCommit, cohort: PartialCohort) -> None:
     """Advance detectors by a cohort and drop its collected parts."""
     config, commit = writing.config, writing.commit
     evidence = evidence_of(writing.alarm_state, writing.settings, cohort)
     advance_cohort(writing, cohort.start_s, evidence)
-    if any(each.pending is not None for each in evidence.cohorts.values()):
-        _compare_labels(writing, node, cohort.start_s)
     commit.drop_fields(commit.keys.partial_cohorts, [f"{config.key}|{config.generation}"])
     forget(commit, commit.keys, config, cohort.contents.starts)
-
-
-def _compare_labels(writing: AlarmCommit, node: Any, start_s: int) -> None:
-    """Compare the labels at sealing of the cohort one label horizon earlier with those that it has now."""
-    config, settings = writing.config, writing.settings
-    name = detector_name(settings.scopes[0], ALL_ROWS)
-    main, length_s = writing.alarm_state.detectors.get(name), settings.bucket_s
-    earlier = int(start_s - max(config.label_horizon_s or 0, 1)) // length_s * length_s
-    if main is None or (main.label_run_in.last or 0) >= earlier:
-        return
-    raters = settings.policy
-    try:
-        tables = read_labels(node, writing.commit.keys, config, earlier, earlier + length_s, raters)
-    except PackingError:
-        log.exception("labels_not_compared model=%s cohort=%d", config.key, earlier)
-        return
-    compared = main.label_run_in.compared(earlier, *tables)
-    writing.detectors({name: replace(main, label_run_in=compared)})
 
 
 def _writing(commit: Commit, keys: PartitionKeys, node: Any, config: ModelConfig) -> AlarmCommit:

@@ -32,8 +32,8 @@ WHY_PASSED = {
     MAP_LOST: "the active calibration map cannot be read",
     ONE_RATER: "labels of one rater are known of predictions with ids only",
     COMPLETE_ROWS: "the active calibration map requires complete rows, which are stored for predictions with ids only",
-    SHARED_UNITS: "several predictions share a unit: classes, and scores under a map that decreases somewhere, are then "
-    "evaluated only for predictions with ids (up to 200,000 per cohort)",
+    SHARED_UNITS: "several predictions share a unit: classes are then evaluated "
+    " only for predictions with ids (up to 200,000 per cohort)",
     HISTOGRAMS: "plain histograms are evidence only if they describe the score of the bets and give every unit weight one: the sum of "
     "count must be at most n_units (divide each unit's weight by its contributions, or send predictions or panes)",
 }
@@ -112,8 +112,6 @@ def evidence_of(
                 shown = {name: counted[name] for name in own if name in counted}
                 raters = RaterResult(shown, len(counted), len(counted) - len(shown), **reported)
     contents = partial_cohort.contents
-    if rows is not None and rows.may_gain and not _labels_complete(alarm_state, settings):
-        cohorts = {name: each.waiting() for name, each in cohorts.items()}
     missing = [] if not contents.n and not contents.has_histograms else [
         name for scope in settings.scopes if (name := detector_name(scope, ALL_ROWS)) not in cohorts
     ]  # fmt: skip
@@ -136,14 +134,7 @@ def _takes_rows(
         or contents.has_units
         or contents.has_ratings
         or alarm_state.is_rated
-        or any(each.waiting().pending is not None for each in partial_cohort.cohorts.values())
     )
-
-
-def _labels_complete(alarm_state: AlarmState, settings: AlarmSettings) -> bool:
-    """Return whether the run-in showed that cohorts are sealed with nearly all labels of each class."""
-    main = alarm_state.detectors.get(detector_name(settings.scopes[0], ALL_ROWS))
-    return main is not None and main.label_run_in.is_complete
 
 
 def _why(settings: AlarmSettings, active_map: ActiveMap, contents: CohortContents) -> str:

@@ -1,9 +1,10 @@
-"""Results of each cohort for each detector, stored for the history and for effects since a change."""
+"""Results of each cohort for each detector: the tables are the state of the rule of change."""
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,93 +13,91 @@ from numpy.typing import NDArray
 from calibrant.core.packing import PackingError
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
-from calibrant_server.workers.alarm.cohorts import DetectorCohort, parts_of, rater_in
-from calibrant_server.workers.alarm.detectors import Detector
+from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 
 Ints = NDArray[np.int64]
 MAX_COHORTS = 400
 MAX_COHORTS_OF_SLICE = 100
-_LOST_AT_ONCE = 2000
-_COHORT_RESULT = struct.Struct("<Bdddd")
-COHORT_RESULT_FORMAT = 1
+# The first cohorts of Before are never dropped, so that a slow drift is not absorbed.
+N_FIRST = 28
+_COHORT_RESULT = struct.Struct("<Bdd")
+COHORT_RESULT_FORMAT = 2
 
 
 @dataclass(frozen=True)
 class CohortResult:
-    """Result of one cohort for one detector: the history, and the tables for effects.
+    """Result of one cohort for one detector.
 
     Attributes
     ----------
     cohort : its start in seconds
-    log_evidence, log_sr : values after the cohort; nan if no detector ran yet
-    log_threshold : value at the cohort
+    p : of a change for the worse, by the cohorts until this one
+    level : at which a change is shown
     table : UnitTable, to the nearest float32
-    coverage : int64 (2, n_bins)
+    coverage : int64 (2, n_bins), predictions and labelled predictions
     """
 
     cohort: int
-    log_evidence: float
-    log_sr: float
-    log_threshold: float
+    p: float
+    level: float
     table: UnitTable
     coverage: Ints
 
     def pack(self) -> bytes:
         """Return the stored form."""
-        head = _COHORT_RESULT.pack(
-            COHORT_RESULT_FORMAT, self.log_evidence, self.log_sr, self.log_threshold, 0.0
-        )
         sums = self.table.columns.astype("<f4").tobytes()
-        return head + zlib.compress(sums + self.coverage.astype("<u4").tobytes(), 1)
+        return self.head() + zlib.compress(sums + self.coverage.astype("<u4").tobytes(), 1)
+
+    def head(self) -> bytes:
+        """Return what the stored form has before its compressed tables."""
+        return _COHORT_RESULT.pack(COHORT_RESULT_FORMAT, self.p, self.level)
 
     @classmethod
     def unpack(cls, cohort: int, data: bytes) -> CohortResult:
         """Read what `pack` wrote; raises PackingError."""
-        number, evidence, sr, threshold, _ = _COHORT_RESULT.unpack_from(data)
-        if number != COHORT_RESULT_FORMAT:
-            raise PackingError(f"this version does not read a cohort result of format {number}")
+        if not data or data[0] != COHORT_RESULT_FORMAT:
+            raise PackingError(f"this is not a cohort result of format {COHORT_RESULT_FORMAT}")
+        _, p, level = _COHORT_RESULT.unpack_from(data)
         body = zlib.decompress(data[_COHORT_RESULT.size :])
         sums = np.frombuffer(body, "<f4", 5 * DRIFT_BINS).reshape(5, -1).astype(np.float64)
         counts = np.frombuffer(body, "<u4", 2 * DRIFT_BINS, sums.size * 4).reshape(2, -1)
-        return cls(cohort, evidence, sr, threshold, UnitTable(*sums), counts.astype(np.int64))
+        return cls(cohort, p, level, UnitTable(*sums), counts.astype(np.int64))
 
+    @property
+    def is_labelled(self) -> bool:
+        """Whether it has labelled units."""
+        return self.table.n_units > 0
 
-def cohort_result_of(detector: Detector, cohort: DetectorCohort, threshold: float) -> CohortResult:
-    """Return the result of a cohort for a detector that has just processed it."""
-    state = detector.evidence
-    return CohortResult(
-        cohort.start_s,
-        float("nan") if state is None else state.log_mixed_evidence,
-        float("nan") if state is None else state.log_mixed_sr,
-        float(np.log(threshold)),
-        cohort.table,
-        cohort.coverage,
-    )
+    def stored(self) -> CohortResult:
+        """Return the result as it is read again, so that a detector sees the same sums in every evaluation."""
+        return CohortResult.unpack(self.cohort, self.pack())
 
 
 def kept_cohorts(name: str) -> int:
-    """Return how many results of a detector are stored; fewer for a slice or a rater."""
+    """Return how many of the latest results of a detector are stored; fewer for a slice or a rater."""
     of_all = parts_of(name)[1] == ALL_ROWS and rater_in(name) is None
     return MAX_COHORTS if of_all else MAX_COHORTS_OF_SLICE
 
 
-def lost_cohort_results(name: str, last: int | None, cohort: int, bucket_s: int) -> list[int]:
-    """Return the cohorts whose results are dropped when `cohort` follows `last`."""
-    reach = kept_cohorts(name) * bucket_s
-    if last is None:
-        return []
-    first = max(last - reach + bucket_s, cohort - reach - (_LOST_AT_ONCE - 1) * bucket_s)
-    return list(range(first, cohort - reach + bucket_s, bucket_s))
+def lost_cohorts(name: str, cohorts: Sequence[int], begun: int | None) -> list[int]:
+    """Return the cohorts whose results are dropped: all but the latest, and the first 28 since the start of Before.
 
+    Parameters
+    ----------
+    name : of the detector
+    cohorts : starts of its stored results, in order
+    begun : start of Before
 
-def end_of_selected(cohort_results: list[CohortResult], start: int | None, alarmed_at: int) -> int:
-    """Return the last cohort that chose the start of a change: the one that raised the alarm.
-
-    If the change began after the alarm, which is still unacknowledged, it is the middle of the cohorts since then.
+    Examples
+    --------
+    >>> lost_cohorts("score|site:A", range(200), 50) == [*range(50), *range(78, 100)]
+    True
     """
-    if start is None or start <= alarmed_at:
-        return alarmed_at
-    begun = [
-        cohort_result.cohort for cohort_result in cohort_results if cohort_result.cohort >= start
-    ]
-    return begun[(len(begun) - 1) // 2] if begun else alarmed_at
+    first = {each for each in cohorts if begun is not None and each >= begun}
+    protected = set(sorted(first)[:N_FIRST])
+    return [each for each in cohorts[: -kept_cohorts(name)] if each not in protected]
+
+
+def lost_rater_results(cohorts: Sequence[int]) -> list[int]:
+    """Return the cohorts of which the raters are no longer stored."""
+    return list(cohorts[:-MAX_COHORTS_OF_SLICE])

@@ -1,13 +1,13 @@
 """Cohorts as values: the table of one detector, what all rows contain, the packed part of one longer than a pane; names of detectors.
 
-A detector is named `scope|slice`. The scope names the subject of its bets: `score`, `class:INDEX`, or `rater:NAME` for the
+A detector is named `scope|slice`. The scope names its subject: `score`, `class:INDEX`, or `rater:NAME` for the
 labels of one rater alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.pane import Pane
 from calibrant.drift.histogram_tables import has_histograms
-from calibrant.drift.unit_tables import SUM_TOLERANCE, UnitTable, merged
+from calibrant.drift.unit_tables import UnitTable, merged
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FORMAT = 1
 RATER = "rater:"
@@ -34,29 +33,16 @@ class DetectorCohort:
     start_s : seconds since the epoch
     table : UnitTable
     coverage : int64 (2, n_bins), predictions and labelled predictions
-    slack : float64 (2, n_bins), as in `calibrant.drift.score_bounds`; None if the table is exact
-    pending : float64 (n_bins,), units whose labels may still arrive; None if there are none
     """
 
     start_s: int
     table: UnitTable
     coverage: Ints
-    slack: Floats | None = None
-    pending: Floats | None = None
-
-    def waiting(self) -> DetectorCohort:
-        """Return the cohort with its unlabelled units as pending."""
-        pending = np.maximum(self.table.occupancy - self.table.weight, 0.0)
-        # Sums that were added and subtracted again leave rounding.
-        pending[pending < SUM_TOLERANCE * np.maximum(self.table.occupancy, 1.0)] = 0.0
-        return replace(self, pending=pending if pending.any() else None)
 
     def joined(self, more: DetectorCohort) -> DetectorCohort:
         """With another pane's."""
-        parts = [each.slack for each in (self, more) if each.slack is not None]
-        slack = np.sum(parts, axis=0) if parts else None
         return DetectorCohort(
-            self.start_s, merged([self.table, more.table]), self.coverage + more.coverage, slack
+            self.start_s, merged([self.table, more.table]), self.coverage + more.coverage
         )
 
 
@@ -140,8 +126,6 @@ class PartialCohort:
         for number, each in enumerate(self.cohorts.values()):
             arrays[f"{number}.table"] = each.table.columns
             arrays[f"{number}.coverage"] = each.coverage
-            if each.slack is not None:
-                arrays[f"{number}.slack"] = each.slack
         about = {
             "gathered": FORMAT,
             "start": self.start_s,
@@ -166,7 +150,6 @@ class PartialCohort:
                 about["start"],
                 UnitTable(*arrays[f"{i}.table"]),
                 arrays[f"{i}.coverage"],
-                arrays.get(f"{i}.slack"),
             )
             for i, name in enumerate(about["names"])
         }

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from calibrant.drift.detector import acknowledge
 from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.cohorts import detector_name
@@ -16,7 +14,7 @@ from calibrant_server.workers.alarm.deliveries import (
     WAS_ACKNOWLEDGED,
     WebhookDelivery,
 )
-from calibrant_server.workers.alarm.detectors import promoted
+from calibrant_server.workers.alarm.detectors import acknowledged, promoted
 from calibrant_server.workers.alarm.episodes import OPEN, Episode
 
 MAX_DELIVERIES = 200
@@ -29,17 +27,17 @@ def acknowledge_alarm(
     note: str | None,
     role: str | None = None,
 ) -> None:
-    """Acknowledge an alarm: its detector's change statistic is reset. An alarm that is not open does not change."""
+    """Acknowledge an alarm: Before starts again at the start of the change. An alarm that is not open does not change."""
     episode = _open_episode(writing, alarm_id)
     if episode is None:
         return
     name = detector_name(episode.scope, episode.slice)
     detector = writing.alarm_state.detectors.get(name)
-    if detector is not None and detector.state is not None and detector.episode == alarm_id:
-        writing.detectors({name: replace(detector, state=acknowledge(detector.state))})
+    if detector is not None and detector.episode == alarm_id:
+        writing.detectors({name: acknowledged(detector)})
     number = writing.alarm_state.next_number()
-    acknowledged = episode.acknowledged(by, note, writing.now_s, number, role)
-    writing.episode(acknowledged, WAS_ACKNOWLEDGED)
+    noted = episode.acknowledged(by, note, writing.now_s, number, role)
+    writing.episode(noted, WAS_ACKNOWLEDGED)
 
 
 def _open_episode(writing: AlarmCommit, alarm_id: str) -> Episode | None:
@@ -58,7 +56,6 @@ def promote_detectors(writing: AlarmCommit, active_map: ActiveMap) -> None:
         if detector.episode is not None:
             writing.close(detector.episode, "another calibration map is active")
         changed[name] = promoted(detector, settings, active_map)
-        writing.drop_cohort_results(name, detector.last, changed[name].last)
     writing.detectors(changed)
 
 

@@ -12,21 +12,19 @@ from dataclasses import replace
 from calibrant.core.actions import Advice, next_request
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
+from calibrant.drift.calibration import MIN_UNITS
 from calibrant.drift.effect import effect, worst_bins
-from calibrant.drift.recommendation import MIN_UNITS, at_alarm, of_raters
+from calibrant.drift.evaluation import leans_towards
+from calibrant.drift.rater_shift import rater_or_model
+from calibrant.drift.recommendation import at_rows, of_raters, recommended_action
 from calibrant.drift.unit_tables import UnitTable, merged
-from calibrant.drift.verdict import rater_or_model, tends_towards
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, RaterResult, evidence_of
-from calibrant_server.workers.alarm.cohort_history import (
-    CohortResult,
-    cohort_result_of,
-    end_of_selected,
-    lost_cohort_results,
-)
+from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_rater_results
 from calibrant_server.workers.alarm.cohorts import (
     CohortContents,
+    DetectorCohort,
     PartialCohort,
     detector_name,
     parts_of,
@@ -35,11 +33,12 @@ from calibrant_server.workers.alarm.cohorts import (
 from calibrant_server.workers.alarm.detectors import (
     Detector,
     advanced,
+    n_judged,
     renewed,
     skipped,
     watched,
 )
-from calibrant_server.workers.alarm.episodes import OPEN, Episode, episode_id, log10_of
+from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_id, log10_of_p
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN, units_key
 from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.store.commit import Commit
@@ -86,42 +85,42 @@ def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence)
     """Like `advance_detectors`, from the evidence of each detector."""
     settings, alarm_state = writing.settings, writing.alarm_state
     names = watched(alarm_state.detectors, [*evidence.cohorts, *evidence.passed], settings)
-    threshold = settings.threshold(max(1, len(names)))
     before = {
         name: alarm_state.detectors.get(name) or Detector.begin(settings, alarm_state.active_map)
         for name in names
     }
     after: dict[str, Detector] = {}
-    cohort_results: dict[str, CohortResult] = {}
     for name, each in before.items():
-        if not each.is_open(start_s):
+        again = renewed(each, settings, alarm_state.active_map)
+        if not again.is_open(start_s):
             continue
         if name in evidence.cohorts:
-            after[name] = advanced(
-                each, evidence.cohorts[name], settings, threshold, alarm_state.active_map
-            )
-            if after[name].last == start_s:
-                cohort_results[name] = cohort_result_of(
-                    after[name], evidence.cohorts[name], threshold
-                )
+            after[name] = _advanced(writing, name, again, evidence.cohorts[name], names)
         elif name in evidence.passed:
-            again = renewed(each, settings, alarm_state.active_map)
             after[name] = skipped(again, start_s, evidence.passed[name])
     if not after:
         return []
-    raised = _episodes(writing, start_s, before, after, cohort_results, threshold)
-    for name, cohort_result in cohort_results.items():
-        writing.cohort_result(name, before[name].last, cohort_result)
+    raised = _episodes(writing, start_s, before, after)
     if evidence.raters is not None:
-        _write_raters(
-            writing,
-            start_s,
-            max((each.last or 0 for each in before.values()), default=0),
-            evidence.raters,
-        )
+        _write_raters(writing, start_s, evidence.raters)
     _note_units(writing, start_s, evidence, after)
     writing.detectors(after)
     return raised
+
+
+def _advanced(
+    writing: AlarmCommit, name: str, detector: Detector, cohort: DetectorCohort, names: list[str]
+) -> Detector:
+    """Return a detector after one more cohort, whose result is written."""
+    settings, level = writing.settings, writing.settings.level(max(1, len(names)))
+    new = CohortResult(cohort.start_s, 1.0, level, cohort.table, cohort.coverage).stored()
+    results = [*writing.alarm_state.cohort_results(name), new]
+    reference = writing.alarm_state.reference
+    found = advanced(
+        detector, results, settings, level, n_judged(names, settings), reference.of(name)
+    )
+    writing.cohort_result(name, replace(new, p=found.p), [each.cohort for each in results], found)
+    return found
 
 
 def _episodes(
@@ -129,21 +128,18 @@ def _episodes(
     start_s: int,
     before: Mapping[str, Detector],
     after: dict[str, Detector],
-    cohort_results: Mapping[str, CohortResult],
-    threshold: float,
 ) -> list[Episode]:
-    """Close the episodes that ended and open those of alarms raised at this cohort."""
+    """Close the episodes that ended and open those of changes shown at this cohort."""
     raised: list[Episode] = []
     reported = who_alarms({**before, **after})  # of the watched detectors only
     for name, each in after.items():
         if before[name].episode is not None and each.episode is None:
             writing.close(str(before[name].episode), "the settings of the alarm changed")
-        if each.state is None or each.state.alarmed_at != start_s:
+        if each.change is None or each.change.alarmed_at != start_s:
             continue
         if each.episode is not None:
             writing.close(each.episode, "the detector raised another alarm")
-        history = [*writing.alarm_state.cohort_results(name), cohort_results[name]]
-        episode = _raised(writing, name, each, history, threshold, reported)
+        episode = _raised(writing, name, each, reported)
         after[name] = replace(each, episode=episode.id)
         raised.append(episode)
     return writing.raise_events(raised)
@@ -152,16 +148,14 @@ def _episodes(
 def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
     """Attribute an alarm to model or rater from the raters' own detectors; None if there are none."""
     own = {rater: each for name, each in detectors.items() if (rater := rater_in(name)) is not None}
-    alarmed = [each for each in own.values() if each.in_alarm]
-    states = [each.state for each in alarmed if each.state is not None]
+    changes = [each.change for each in own.values() if each.change is not None]
     # A rater with few cases raises no alarm whatever they rate.
-    least = max(
-        MIN_UNITS, _COMPARABLE * min((each.baseline.n_units for each in alarmed), default=0.0)
-    )
+    n_alarmed = [each.total.n_units for each in own.values() if each.in_alarm]
+    least = max(MIN_UNITS, _COMPARABLE * min(n_alarmed, default=0.0))
     found = {
         rater: {
             "status": _status(each, least),
-            "leans": each.state is not None and tends_towards(each.state, states),
+            "leans": any(leans_towards(each.leaning, one.direction, one.sign) for one in changes),
         }
         for rater, each in own.items()
     }
@@ -192,7 +186,7 @@ def advised(advice: Advice, reported: Mapping[str, object] | None) -> Advice:
 def _status(detector: Detector, least: float) -> str:
     if detector.in_alarm:
         return "alarm"
-    return "ok" if detector.baseline.n_units >= least else "insufficient_data"
+    return "ok" if detector.total.n_units >= least else "insufficient_data"
 
 
 def _note_units(
@@ -217,13 +211,11 @@ def _note_units(
         writing.commit.drop_fields(key, [str(start) for start in lost])
 
 
-def _write_raters(
-    writing: AlarmCommit, start_s: int, last: int, cohort_result: RaterResult
-) -> None:
+def _write_raters(writing: AlarmCommit, start_s: int, cohort_result: RaterResult) -> None:
     config = writing.config
     key = writing.commit.keys.rater_results(config.key, config.generation)
     writing.commit.set_fields(key, {str(start_s): cohort_result.to_json()})
-    lost = lost_cohort_results("|", last or None, start_s, writing.settings.bucket_s)
+    lost = lost_rater_results([*writing.alarm_state.rated_cohorts, start_s])
     if lost:
         writing.commit.drop_fields(key, [str(start) for start in lost])
 
@@ -232,17 +224,17 @@ def _raised(
     writing: AlarmCommit,
     name: str,
     detector: Detector,
-    cohort_results: list[CohortResult],
-    threshold: float,
     reported: Mapping[str, object] | None,
 ) -> Episode:
-    state, config, settings = detector.state, writing.config, writing.settings
-    assert state is not None
+    config, settings, change = writing.config, writing.settings, detector.change
+    assert change is not None
     scope, slice_ = parts_of(name)
-    cohort, start = int(state.alarmed_at or 0), state.start_of_change
-    since = since_change(cohort_results, start, cohort)[0]
+    results = writing.alarm_state.cohort_results(name)
+    since, _ = since_change(results, change.start, None)
     return Episode(
-        id=episode_id(writing.commit.keys.partition, config.key, config.generation, name, cohort),
+        id=episode_id(
+            writing.commit.keys.partition, config.key, config.generation, name, change.alarmed_at
+        ),
         tenant=config.tenant,
         model=config.model,
         generation=config.generation,
@@ -251,45 +243,40 @@ def _raised(
         status=OPEN,
         title=title_of(name, reported),
         number=writing.alarm_state.next_number(),
-        cohort=cohort,
+        cohort=change.alarmed_at,
         bucket_s=settings.bucket_s,
-        start_of_change=start,
-        evidence_log10=log10_of(state.log_mixed_evidence),
-        sr_log10=log10_of(state.log_mixed_sr),
-        threshold=threshold,
+        start_of_change=change.start,
+        evidence_log10=log10_of_p(change.p),
+        threshold_log10=log10_of_p(results[-1].level),
         effect=effect(since) | {"worst_bins": worst_bins(since), "selected": True},
-        recommendation=_recommendation(reported, config),
+        recommendation=_recommendation(since, change.start, reported, config, settings.tolerance),
         map_version=detector.map_version,
         raised_s=writing.now_s,
         changed_s=writing.now_s,
     )
 
 
-def _recommendation(reported: Mapping[str, object] | None, config: ModelConfig) -> Advice:
-    """Return what to do about an alarm that was just raised, with the request that does it."""
-    advice = advised(at_alarm(), reported)
-    return {**advice, "next": next_request(advice["action"], config.model, config.task == "binary")}
+def _recommendation(
+    since: UnitTable,
+    start_s: int,
+    reported: Mapping[str, object] | None,
+    config: ModelConfig,
+    tolerance: float,
+) -> Advice:
+    """Return what to do about a change that was just shown, with the request that does it."""
+    is_binary = config.task == "binary"
+    # The table of a top label gives another temperature than its rows do.
+    advice = recommended_action(since, None, tolerance) if is_binary else at_rows()
+    advice = advised(advice, reported)
+    window = {"from": at(start_s), "clock": "sealed"}
+    return {**advice, "next": next_request(advice["action"], config.model, is_binary, window)}
 
 
 def since_change(
-    cohort_results: list[CohortResult], start: int | None, until: int | None
+    results: list[CohortResult], start: int, until: int | None
 ) -> tuple[UnitTable, UnitTable]:
-    """Return the cohorts from the start of a change until the alarm, and those after it (`end_of_selected`)."""
-    begun = [
-        cohort_result
-        for cohort_result in cohort_results
-        if start is None or cohort_result.cohort >= start
-    ]
-    if until is not None:
-        until = end_of_selected(cohort_results, start, until)
-    first = [
-        cohort_result.table
-        for cohort_result in begun
-        if until is None or cohort_result.cohort <= until
-    ]
-    later = [
-        cohort_result.table
-        for cohort_result in begun
-        if until is not None and cohort_result.cohort > until
-    ]
+    """Return the cohorts from the start of a change until the alarm, and those after it."""
+    begun = [each for each in results if each.cohort >= start]
+    first = [each.table for each in begun if until is None or each.cohort <= until]
+    later = [each.table for each in begun if until is not None and each.cohort > until]
     return merged(first), merged(later)

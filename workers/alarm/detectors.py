@@ -1,44 +1,99 @@
 """Detectors of a model: one per slice and scope, advanced by each sealed cohort in the commit that seals it.
 
-Cohorts are numbered by their start in seconds, which keeps their order for any length of a cohort. The last processed
-cohort is a watermark: a repeated cohort changes nothing. A cohort without labelled units of a slice is not an evaluation
-of that slice: its detector is paused.
+A detector is the start of Before, the words that it shows and an open change. The rule of change reads the tables of its cohorts
+(`cohort_history`). Cohorts are numbered by their start in seconds, which keeps their order for any length of a cohort. The last
+processed cohort is a watermark: a repeated cohort changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError, pack, unpack
-from calibrant.drift.detector import DetectorState, advance, fresh
-from calibrant.drift.multiple_testing import flagged
-from calibrant.drift.packed_state import pack_state, unpack_state
-from calibrant.drift.score_shift import (
-    MIN_REFERENCE,
-    ScoreShiftState,
-    advance_watch,
-    begin_watch,
-    pack_watch,
-    unpack_watch,
+from calibrant.drift.calibration import (
+    GOOD,
+    N_RECENT,
+    UNKNOWN,
+    Judgement,
+    Word,
+    held_word,
+    judge,
+    phi_of,
 )
-from calibrant.drift.tolerance import Tolerance
-from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
+from calibrant.drift.change import DIRECTIONS, Change, Effects
+from calibrant.drift.evaluation import effects_of, evaluate
+from calibrant.drift.multiple_testing import flagged
+from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant_server.workers.alarm.active_map import NO_MAP, ActiveMap
-from calibrant_server.workers.alarm.cohorts import DetectorCohort, parts_of, rater_in
-from calibrant_server.workers.alarm.label_run_in import LabelRunIn
-from calibrant_server.workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
-from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
+from calibrant_server.workers.alarm.reference import Before
+from calibrant_server.workers.alarm.settings import AlarmSettings
 
-Ints = NDArray[np.int64]
-FORMAT = 1
+Floats = NDArray[np.float64]
+FORMAT = 2
 # Further slices of a model are not watched, and the verdict reports it: each reduces the sensitivity of all others.
 MAX_DETECTORS = 256
-_MAX_BYTES = 1 << 19
+MAX_BYTES = 1 << 19
+
+
+@dataclass(frozen=True)
+class OpenChange:
+    """A change that was shown and is not acknowledged; cohorts by their start in seconds.
+
+    Attributes
+    ----------
+    alarmed_at : the cohort that showed it
+    start, earliest, latest : its first cohort, with the range of starts
+    direction : index into `DIRECTIONS`
+    sign : of the change of the effect
+    p : of its test
+    of_reference : whether the first live cohort differs from the reference already
+    """
+
+    alarmed_at: int
+    start: int
+    earliest: int
+    latest: int
+    direction: int
+    sign: int
+    p: float
+    of_reference: bool = False
+
+
+@dataclass(frozen=True)
+class Words:
+    """The word of calibration as shown.
+
+    Attributes
+    ----------
+    calibration : as shown
+    last : of the last cohort
+    since : the cohort at which it turned
+    was_good : whether `good` held, or a change was shown, at some cohort since the map
+    tolerance : that it was judged with
+    limit : of the error that decided at the last cohort
+    """
+
+    calibration: Word = UNKNOWN
+    last: Word = UNKNOWN
+    since: int | None = None
+    was_good: bool = False
+    tolerance: float | None = None
+    limit: float | None = None
+
+    def turned(self, now: Judgement, cohort: int, tolerance: float) -> Words:
+        """Return the words after one more cohort."""
+        word = held_word(self.calibration, self.last, now)
+        if tolerance != self.tolerance:
+            word = now.word
+        since = self.since if word == self.calibration else cohort
+        was_good = self.was_good or word == GOOD
+        return Words(word, now.word, since, was_good, tolerance, now.limit)
 
 
 @dataclass(frozen=True)
@@ -47,36 +102,36 @@ class Detector:
 
     Attributes
     ----------
-    made_of : name of the settings that its evidence depends on
-    begun : first cohort since the baseline, None before it
-    state : None while its reference is being collected
-    baseline : all cohorts since the baseline
-    coverage : int64 (2, n_bins), their predictions and labelled predictions
-    reference : the first cohorts, for comparison
-    watch : over the scores, None until there is a reference
+    made_of : name of the settings that its tables depend on
+    begun : first cohort of Before: since the map, or the last acknowledged change; None before it
+    words : of calibration
+    change : the open change
+    acknowledged_at : the last cohort when a change was acknowledged, None if none was
+    improved_at : the first cohort of the last improvement
+    p : of a change for the worse, by the cohorts since `begun`
+    leaning : float64 (7,), as in `Evaluation`
     total : all cohorts ever, for counters that only increase
     last : the last processed or closed cohort
     episode : the open alarm
     map_version : the active calibration map
-    label_run_in : labels at sealing and later; of the first scope of all rows only
-    units, n_left_out : what is known of the units of the last cohort, and how many returning units were left out; as `label_run_in`
-    n_passed, why_passed : number of cohorts skipped since the baseline, and the reason for the last
+    n_passed, why_passed : number of cohorts skipped, and the reason for the last
+    units, n_left_out : what is known of the units of the last cohort, and how many returning units were left out; of all rows only
     """
 
     made_of: str
     begun: int | None = None
-    state: DetectorState | None = None
-    baseline: UnitTable = field(default_factory=UnitTable.empty)
-    coverage: Ints = field(default_factory=lambda: np.zeros((2, DRIFT_BINS), np.int64))
-    reference: UnitTable = field(default_factory=UnitTable.empty)
-    watch: ScoreShiftState | None = None
+    words: Words = field(default_factory=Words)
+    change: OpenChange | None = None
+    acknowledged_at: int | None = None
+    improved_at: int | None = None
+    p: float = 1.0
+    leaning: Floats = field(default_factory=lambda: np.zeros(len(DIRECTIONS)))
     total: UnitTable = field(default_factory=UnitTable.empty)
     last: int | None = None
     episode: str | None = None
     map_version: str | None = None
     n_passed: int = 0
     why_passed: str | None = None
-    label_run_in: LabelRunIn = field(default_factory=LabelRunIn)
     units: str | None = None
     n_left_out: int = 0
 
@@ -84,85 +139,66 @@ class Detector:
     def begin(
         cls, settings: AlarmSettings, active_map: ActiveMap = NO_MAP, last: int | None = None
     ) -> Detector:
-        """Create a detector without evidence; cohorts up to `last`, and those the map was fitted to, are closed to it."""
+        """Create a detector without cohorts; those up to `last`, and those the map was fitted to, are closed to it."""
         if settings.is_mapped:
             last = active_map.closed_to(settings.bucket_s, last)
-        version, state = active_map.version if settings.is_mapped else None, None
-        if settings.against != AGAINST_REFERENCE:
-            state = fresh(Tolerance.within(settings.tolerance), version, last)
-        return cls(settings.made_of, state=state, last=last, map_version=version)
+        version = active_map.version if settings.is_mapped else None
+        return cls(settings.made_of, last=last, map_version=version)
 
     def is_open(self, start_s: int) -> bool:
-        """Whether a cohort is at or before the last processed or closed one."""
+        """Whether a cohort is after the last processed or closed one."""
         return self.last is None or start_s > self.last
 
     @property
-    def evidence(self) -> DetectorState | None:
-        """The state once a cohort has been processed; None before."""
-        return self.state if self.state is not None and self.state.n_cohorts > 0 else None
-
-    @property
     def in_alarm(self) -> bool:
-        """Whether its alarm is raised and not acknowledged."""
-        return self.state is not None and self.state.alarmed_at is not None
+        """Whether a change is open."""
+        return self.change is not None
 
-    @property
-    def log_evidence(self) -> float:
-        """Log evidence since the baseline, 0 if there is none."""
-        return 0.0 if self.state is None else self.state.log_mixed_evidence
+    def counted(self, results: Iterable[CohortResult]) -> list[CohortResult]:
+        """Return the results of the cohorts since `begun`."""
+        return [each for each in results if self.begun is not None and each.cohort >= self.begun]
+
+    def compared(self, results: Iterable[CohortResult], before: Before) -> list[CohortResult]:
+        """Return the results that the rule of change compares: labelled, and not part of the reference."""
+        counted = self.counted(results)
+        return [each for each in counted if each.is_labelled and each.cohort not in before.window]
+
+    def recent(self, results: Sequence[CohortResult]) -> list[CohortResult]:
+        """Return the last 28 cohorts with labels, of an open change those since its start."""
+        start = None if self.change is None else self.change.start
+        found = [each for each in results if each.is_labelled]
+        return [each for each in found if start is None or each.cohort >= start][-N_RECENT:]
 
     def pack(self) -> bytes:
         """Return the stored form."""
-        arrays: dict[str, Any] = {
-            "baseline": self.baseline.columns,
-            "reference": self.reference.columns,
-            "total": self.total.columns,
-            "coverage": self.coverage,
-        }
-        if self.state is not None:
-            arrays["state"] = np.frombuffer(pack_state(self.state), np.uint8)
-        if self.watch is not None:
-            arrays["watch"] = np.frombuffer(pack_watch(self.watch), np.uint8)
-        about = {
+        about = {name: getattr(self, name) for name in _PLAIN}
+        about |= {
             "alarm": FORMAT,
-            "made_of": self.made_of,
-            "begun": self.begun,
-            "last": self.last,
-            "episode": self.episode,
-            "map_version": self.map_version,
-            "n_passed": self.n_passed,
-            "why_passed": self.why_passed,
-            "units": self.units,
-            "n_left_out": self.n_left_out,
-            "label_run_in": self.label_run_in.to_dict(),
+            "words": asdict(self.words),
+            "change": None if self.change is None else asdict(self.change),
         }
-        return pack(arrays, about)
+        return pack({"total": self.total.columns, "leaning": self.leaning}, about)
 
     @classmethod
     def unpack(cls, data: bytes) -> Detector:
         """Read what `pack` wrote; raises PackingError."""
-        arrays, about = unpack(data, largest=_MAX_BYTES)
+        arrays, about = unpack(data, largest=MAX_BYTES)
         if about.get("alarm") != FORMAT:
             raise PackingError(f"this is not a model's detector in format {FORMAT}")
-        state, watching = arrays.get("state"), arrays.get("watch")
+        change = about["change"]
         return cls(
-            made_of=about["made_of"],
-            begun=about["begun"],
-            state=None if state is None else unpack_state(state.tobytes()),
-            baseline=UnitTable(*arrays["baseline"]),
-            coverage=arrays["coverage"],
-            reference=UnitTable(*arrays["reference"]),
-            watch=None if watching is None else unpack_watch(watching.tobytes()),
+            **{name: about[name] for name in _PLAIN},
+            words=Words(**about["words"]),
+            change=None if change is None else OpenChange(**change),
             total=UnitTable(*arrays["total"]),
-            last=about["last"],
-            episode=about["episode"],
-            map_version=about["map_version"],
-            n_passed=about.get("n_passed", 0),
-            why_passed=about.get("why_passed"),
-            units=about.get("units"),
-            n_left_out=int(about.get("n_left_out", 0)),
-            label_run_in=LabelRunIn.of(about.get("label_run_in")),
+            leaning=arrays["leaning"],
         )
+
+
+_PLAIN = (
+    "made_of", "begun", "acknowledged_at", "improved_at", "p", "last", "episode", "map_version", "n_passed", "why_passed",
+    "units", "n_left_out",
+)  # fmt: skip
 
 
 def watched(
@@ -207,109 +243,136 @@ def skipped(detector: Detector, start_s: int, why: str) -> Detector:
     """Return a detector after a skipped cohort; one at or below its last changes nothing."""
     if not detector.is_open(start_s):
         return detector
-    state = detector.state
-    return replace(
-        detector,
-        last=start_s,
-        state=None if state is None else replace(state, last=start_s),
-        n_passed=detector.n_passed + 1,
-        why_passed=why,
-    )
+    return replace(detector, last=start_s, n_passed=detector.n_passed + 1, why_passed=why)
 
 
 def advanced(
     detector: Detector,
-    cohort: DetectorCohort,
+    results: Sequence[CohortResult],
     settings: AlarmSettings,
-    threshold: float,
-    active_map: ActiveMap = NO_MAP,
+    level: float,
+    n_words: int = 1,
+    before: Before = Before(),  # noqa: B008
 ) -> Detector:
-    """Return a detector after one more cohort; one at or below its last changes nothing."""
-    if not detector.is_open(cohort.start_s):
-        return detector
-    detector = renewed(detector, settings, active_map)
-    if not detector.is_open(cohort.start_s):
-        return detector
-    table = cohort.table
+    """Return a detector after one more cohort, the last of its results.
+
+    Parameters
+    ----------
+    detector : open to the cohort, and of the present settings
+    results : of its cohorts, in order, the new one included
+    settings : of the alarm
+    level : of this cohort's tests
+    n_words : slices and classes that share the level of `off`
+    before : the model's reference
+    """
+    cohort = results[-1]
     begun = detector.begun
-    if begun is None and table.occupancy.sum() > 0:
-        begun = cohort.start_s
+    if begun is None and cohort.table.occupancy.sum() > 0:
+        begun = cohort.cohort
     ahead = replace(
-        detector, begun=begun, last=cohort.start_s, coverage=detector.coverage + cohort.coverage
+        detector,
+        begun=begun,
+        last=cohort.cohort,
+        total=merged([detector.total, cohort.table]),
     )
-    is_reference = begun is None or cohort.start_s < begun + settings.reference_s
-    ahead = _over_scores(ahead, cohort, is_reference)
-    if settings.against == AGAINST_REFERENCE:
-        if is_reference:
-            return replace(ahead, total=merged([ahead.total, table]))
-        ahead = _against_reference(ahead, settings)
-    state = ahead.state
-    if state is not None and table.n_units > 0:
-        state = advance(state, cohort.start_s, table, threshold, cohort.slack, cohort.pending)
-    elif state is not None:
-        state = replace(state, last=cohort.start_s)
+    if not cohort.is_labelled:
+        return ahead
+    return _judged(_compared(ahead, results, level, before), results, settings, n_words)
+
+
+def _compared(
+    detector: Detector, results: Sequence[CohortResult], level: float, before: Before
+) -> Detector:
+    """Apply the rule of change to the cohorts since `begun`."""
+    labelled = detector.compared(results, before)
+    if not labelled:
+        return detector
+    effects = effects_of([each.table for each in labelled])
+    found = evaluate(effects, level, before.block)
+    ahead = replace(detector, p=found.p, leaning=found.leaning)
+    if found.change is None or detector.change is not None:
+        return ahead
+    if not found.change.is_worse:
+        return replace(ahead, improved_at=labelled[found.change.start].cohort)
+    change = _opened(found.change, [each.cohort for each in labelled], found.leaning, before.block)
+    return replace(ahead, change=change, words=replace(ahead.words, was_good=True))
+
+
+def _opened(
+    found: Change, cohorts: Sequence[int], leaning: Floats, block: Effects | None
+) -> OpenChange:
+    return OpenChange(
+        cohorts[-1],
+        cohorts[found.start],
+        cohorts[found.earliest],
+        cohorts[found.latest],
+        found.direction,
+        int(np.sign(leaning[found.direction])),
+        found.p,
+        block is not None and found.start == 0,
+    )
+
+
+def _judged(
+    detector: Detector, results: Sequence[CohortResult], settings: AlarmSettings, n_words: int
+) -> Detector:
+    """Compare the recent cohorts with the tolerance."""
+    recent = detector.recent(detector.counted(results))
+    now = judgement_of(recent, settings.tolerance, n_words)
     return replace(
-        ahead,
-        state=state,
-        baseline=merged([ahead.baseline, table]),
-        total=merged([ahead.total, table]),
+        detector, words=detector.words.turned(now, results[-1].cohort, settings.tolerance)
+    )
+
+
+def judgement_of(recent: Sequence[CohortResult], tolerance: float, n_words: int = 1) -> Judgement:
+    """Return the word of calibration of some cohorts alone."""
+    tables = [each.table for each in recent]
+    if not tables:
+        return judge(UnitTable.empty(), tolerance=tolerance)
+    level = effects_of(tables).along(0)
+    phi = phi_of(level.errors[..., 0], level.variance[..., 0])
+    return judge(merged(tables), float(phi), tolerance, n_words)
+
+
+def acknowledged(detector: Detector) -> Detector:
+    """Return a detector whose change was acknowledged: Before starts again at the start of the change."""
+    if detector.change is None:
+        return detector
+    return replace(
+        detector,
+        begun=detector.change.start,
+        change=None,
+        acknowledged_at=detector.last,
+        p=1.0,
+        leaning=np.zeros(len(DIRECTIONS)),
     )
 
 
 def renewed(
     detector: Detector, settings: AlarmSettings, active_map: ActiveMap = NO_MAP
 ) -> Detector:
-    """Return the detector, or a reset one if its evidence depends on other settings."""
-    return (
-        detector
-        if detector.made_of == settings.made_of
-        else promoted(detector, settings, active_map)
-    )
-
-
-def _over_scores(detector: Detector, cohort: DetectorCohort, is_reference: bool) -> Detector:
-    """Extend the reference, or pass the cohort's scores to the watch."""
-    if detector.watch is not None:
-        return replace(
-            detector, watch=advance_watch(detector.watch, cohort.start_s, cohort.table.occupancy)
-        )
-    reference = detector.reference
-    if is_reference or reference.occupancy.sum() < MIN_REFERENCE:
-        return replace(detector, reference=merged([reference, cohort.table]))
-    begun = begin_watch(reference.occupancy)
-    return replace(detector, watch=advance_watch(begun, cohort.start_s, cohort.table.occupancy))
-
-
-def _against_reference(detector: Detector, settings: AlarmSettings) -> Detector:
-    if detector.state is not None:
+    """Return the detector, or a reset one if its tables depend on other settings."""
+    if detector.made_of == settings.made_of:
         return detector
-    band = Tolerance.of_reference(detector.reference, settings.tolerance)
-    return replace(detector, state=fresh(band, detector.map_version))
+    return promoted(detector, settings, active_map)
 
 
 def flagged_names(detectors: Mapping[str, Detector], settings: AlarmSettings) -> list[str]:
-    """Return slices with enough evidence that at most the given share of flagged ones is due to chance."""
-    evidence = {
-        name: detectors[name].log_evidence
+    """Return slices that changed, so that at most the given share of flagged ones is due to chance."""
+    p = {
+        name: detectors[name].p
         for name in requested(detectors, settings)
-        if detectors[name].state is not None and parts_of(name)[1]
+        if detectors[name].begun is not None and parts_of(name)[1]
     }
-    return flagged(evidence, settings.false_flags) if evidence else []
+    return flagged(p, settings.false_flags) if p else []
 
 
 def promoted(detector: Detector, settings: AlarmSettings, active_map: ActiveMap) -> Detector:
     """Return a reset detector; processed cohorts stay closed."""
-    begun = replace(
-        Detector.begin(settings, active_map, detector.last),
-        total=detector.total,
-        label_run_in=detector.label_run_in,
-    )
-    if detector.state is None or begun.state is None or detector.made_of != begun.made_of:
-        return begun
-    # Days differ as much under another map.
-    return replace(begun, state=replace(begun.state, dispersion=detector.state.dispersion))
+    begun = Detector.begin(settings, active_map, detector.last)
+    return replace(begun, total=detector.total)
 
 
-def known(config: ModelConfig) -> bool:
-    """Whether a model has an alarm: its cohorts are sealed."""
-    return config.label_horizon_s is not None
+def n_judged(detectors: Iterable[str], settings: AlarmSettings) -> int:
+    """Return how many slices and classes share the level of `off`, at least one."""
+    return max(1, sum(rater_in(name) is None for name in requested(detectors, settings)))

@@ -1,102 +1,148 @@
-"""The drift report: a detector's verdict with labels, raters, agreement and the other detectors."""
+"""The drift report: the words of a detector as JSON values, and on request the evidence behind them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from calibrant.core.documents import Result, Row
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.description import description
-from calibrant.drift.effect import bin_rows
+from calibrant.drift.effect import bin_rows, effect, temperature_of, worst_bins
 from calibrant.drift.mapped_scores import OWN_SCORE
-from calibrant.drift.summary import summary
-from calibrant.drift.unit_tables import merged
-from calibrant.drift.verdict import verdict
+from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
 from calibrant.raters.label_coverage import coverage, coverage_of
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import detector_name, parts_of, rater_in
-from calibrant_server.workers.alarm.detector_advance import (
-    advised,
-    since_change,
-    title_of,
-    who_alarms,
-)
+from calibrant_server.workers.alarm.detector_advance import title_of, who_alarms
 from calibrant_server.workers.alarm.detectors import Detector, flagged_names, n_requested, requested
-from calibrant_server.workers.alarm.episodes import at, interval, log10_of
+from calibrant_server.workers.alarm.episodes import at, interval, log10_of_p
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN
 from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.words_of import ModelWords, is_of_all, sides_of
 
+ASSUMPTIONS = (
+    "units are independent of each other, or calibrated given what came before",
+    "each unit is in one cohort, with all its contributions",
+    "labels of a sealed cohort are missing independently of the outcome given the score",
+    "no record was sent twice under different ids",
+    "raters judge as they did before",
+    "outcomes are not altered by acting on the prediction",
+)
 _SHOWN_AGREEMENT = 30
-_SHOWN_COHORTS = 120
+SHOWN_COHORTS = 120
 NO_CLAIM = (
     "No false-alarm rate is claimed: a unit that is in several cohorts counts in each. To count it once, send predictions with ids "
     "that name their units (at most 200,000 per cohort)."
 )
-_LN10 = math.log(10.0)
 
 
-def report_of(
-    detector: Detector,
-    settings: AlarmSettings,
-    alarm: AlarmSnapshot,
-    seed: int,
-    recommendation: Mapping[str, Any] | None = None,
-) -> Result:
-    """Return the verdict of a detector that has a state, as JSON values; `recommendation` is that of an alarm."""
-    state = detector.state
-    assert state is not None
-    start, alarmed_at = alarm.change
-    since, later = detector.baseline, None
-    if alarmed_at is not None:
-        since, later = since_change(alarm.cohort_results, start, alarmed_at)
-    found = verdict(
-        state,
-        settings.threshold(n_requested(alarm.detectors, settings)),
-        settings.run_length,
-        detector.baseline,
-        since,
-        later=later,
-        shift=detector.watch,
-        coverage=_coverage(detector, alarm),
-        description=description(detector.baseline, seed),
-        recommendation=recommendation,
-    )
-    kept_from = alarm.cohort_results[0].cohort if alarm.cohort_results else None
-    found["dispersion"]["run_in_days"] = found["dispersion"]["run_in"] * settings.bucket_s / 86400
-    found["start_of_change"] = None if start is None else at(start)
-    found["effect_since"] = found["start_of_change"]
-    if start is not None and kept_from is not None and start < kept_from:
-        found["effect_since"] = at(kept_from)
-    found["alarmed_at"] = alarmed_at
-    for name in ("alarmed_at", "acknowledged_at", "last_cohort"):
-        found[name] = interval_of(found[name], settings)
-    passed = skipped_cohorts(detector)
-    if found["status"] == "insufficient_data":
-        if passed["n"]:
-            found["reason"] += f"; {passed['n']} were skipped: {passed['detail']}"
-        found["reason"] += closed_by_map(alarm, settings)
-    who = who_alarms({name: alarm.detectors[name] for name in requested(alarm.detectors, settings)})
+def words_document(words: ModelWords, detector: Detector | None) -> Result:
+    """Return the words, each with its sentence, its deciding number and n."""
+    since = None if detector is None else detector.words.since
+    return {
+        "status": words.status,
+        "calibration": _calibration(words.calibration, since, words.coverage_fell),
+        "change": _change(words.change),
+        "scores": _scores(words.scores),
+    }
+
+
+def _calibration(state: CalibrationState, since: int | None, fell: bool) -> Result:
+    found, bounds = state.judgement, state.selection.bounds
+    return {
+        "word": "off" if state.is_off else state.word,
+        "sentence": state.sentence,
+        "value": found.limit,
+        "allowed": state.tolerance,
+        "error": found.error,
+        "expected_at_most": found.null,
+        "n": found.n_units,
+        "n_more": found.n_more,
+        "coverage": state.selection.coverage,
+        "coverage_fell": fell,
+        "bounds": None if bounds is None else list(bounds),
+        "since": None if since is None else at(since),
+    }
+
+
+def _change(state: ChangeState) -> Result:
+    names = ("start", "earliest", "latest", "armed_at", "acknowledged_at")
+    times = {name: getattr(state, name) for name in names}
+    return {
+        "word": state.word,
+        "sentence": state.sentence,
+        "n": state.n_units,
+        "smallest_change": state.smallest_points,
+        **{name: None if value is None else at(value) for name, value in times.items()},
+    }
+
+
+def _scores(state: ScoresState) -> Result:
+    return {
+        "word": state.word,
+        "sentence": state.sentence,
+        "value": state.psi,
+        "limit": state.limit,
+    }
+
+
+def effect_of(detector: Detector, alarm: AlarmSnapshot) -> Result | None:
+    """Return the size of an open change, in the rate of correct or positive labels and in temperature; None without one."""
+    if detector.change is None:
+        return None
+    labelled = detector.compared(alarm.cohort_results, alarm.reference.of(alarm.name))
+    before, after = sides_of(detector, labelled, alarm)
+    return {"before": _side(before), "after": _side(after)}
+
+
+def _side(table: UnitTable) -> Result:
+    n, fitted = table.n_units, temperature_of(table)
+    return {
+        "n": n,
+        "accuracy": float(table.correct.sum()) / n if n else None,
+        "mean_confidence": float(table.confidence.sum()) / n if n else None,
+        "temperature": None if fitted is None else fitted["value"],
+    }
+
+
+def title(detector: Detector, alarm: AlarmSnapshot, who: Mapping[str, object] | None) -> str | None:
+    """Return the current subject of the alarm or, once it is acknowledged, its former subject."""
     if detector.in_alarm:
-        found["recommendation"] = advised(found["recommendation"], who)
-    return found | {
-        "recent": [
-            _recent(cohort_result) for cohort_result in alarm.cohort_results[-_SHOWN_COHORTS:]
-        ],
-        "bins_since_change": None
-        if later is None
-        else [_since(row) for row in bin_rows(merged([since, later]))],
-        "title": _title(detector, alarm, who),
-        "summary": summary(found),
-        "scores": settings.scores,
-        "map_version": alarm.active_map.version,
-        "cohorts_passed_over": passed,
+        return title_of(alarm.name, who)
+    return None if alarm.episode is None else alarm.episode.title
+
+
+def raters_or_model(alarm: AlarmSnapshot, settings: AlarmSettings) -> dict[str, object] | None:
+    """Attribute an alarm to the model or to its raters; None without named raters."""
+    return who_alarms(
+        {name: alarm.detectors[name] for name in requested(alarm.detectors, settings)}
+    )
+
+
+def evidence_of_words(detector: Detector, settings: AlarmSettings, alarm: AlarmSnapshot) -> Result:
+    """Return what the words of a detector depend on."""
+    results = detector.counted(alarm.cohort_results)
+    recent = merged(each.table for each in detector.recent(results))
+    before = [each.table for each in results if not detector.change or each.cohort < detector.change.start]  # fmt: skip
+    slices = {"slices": others_of(alarm, settings)} if is_of_all(alarm.name) else {}
+    counted = sum((each.coverage for each in results), start=results[0].coverage * 0) if results else None  # fmt: skip
+    return {
+        "recent": recent_rows(alarm.cohort_results),
+        "bins": bin_rows(merged(before)),
+        "bins_since_change": bin_rows(recent) if detector.change else None,
+        "effect_since": effect(recent) | {"worst_bins": worst_bins(recent)},
+        "p": detector.p,
+        "level": settings.level(n_requested(alarm.detectors, settings)),
+        "improved_at": None if detector.improved_at is None else at(detector.improved_at),
+        "coverage": None if counted is None else _coverage(counted, alarm),
+        "cohorts_passed_over": skipped_cohorts(detector),
         "labels": _labels(settings, alarm),
         "units": _units(settings, alarm),
-        "rater_or_model": who,
+        "assumptions": list(ASSUMPTIONS),
+        **slices,
     }
 
 
@@ -112,31 +158,16 @@ def closed_by_map(alarm: AlarmSnapshot, settings: AlarmSettings) -> str:
     )
 
 
-def _title(
-    detector: Detector, alarm: AlarmSnapshot, who: Mapping[str, object] | None
-) -> str | None:
-    """Return the current subject of the alarm or, once it is acknowledged, its former subject."""
-    if detector.in_alarm:
-        return title_of(alarm.name, who)
-    return None if alarm.episode is None else alarm.episode.title
-
-
-def _recent(cohort_result: CohortResult) -> Result:
-    """Return a recent cohort as a point of the curve."""
-    return {
-        "from": at(cohort_result.cohort),
-        "evidence_log10": log10_of(cohort_result.log_evidence),
-        "sr_log10": log10_of(cohort_result.log_sr),
-        "threshold_log10": cohort_result.log_threshold / _LN10,
-    }
-
-
-def _since(row: Row) -> Result:
-    """Return a bin since the change. Its start was chosen from the same data, so no confidence sequence holds."""
-    return {
-        name: row[name]
-        for name in ("lower", "upper", "n_units", "mean_confidence", "accuracy", "gap")
-    }
+def recent_rows(results: list[CohortResult]) -> list[Row]:
+    """Return recent cohorts as points of a curve: −log10 of the p-value of a change, with that of its level."""
+    return [
+        {
+            "from": at(each.cohort),
+            "evidence_log10": log10_of_p(each.p),
+            "threshold_log10": log10_of_p(each.level),
+        }
+        for each in results[-SHOWN_COHORTS:]
+    ]
 
 
 def interval_of(cohort: int | None, settings: AlarmSettings) -> dict[str, str] | None:
@@ -168,27 +199,24 @@ def others_of(alarm: AlarmSnapshot, settings: AlarmSettings) -> list[Row]:
     for name in order:
         scope, slice_ = parts_of(name)
         shown = {"scope": None if scope == OWN_SCORE else scope, "slice": slice_ or None}
-        rows.append(
-            shown | {"flagged": name in marked} | _line(alarm.detectors[name], alarm, settings)
-        )
+        rows.append(shown | {"flagged": name in marked} | _line(alarm.detectors[name]))
     return rows
 
 
-def _line(detector: Detector, alarm: AlarmSnapshot, settings: AlarmSettings) -> Result:
-    state = detector.evidence
+def _line(detector: Detector) -> Result:
     return {
         "in_alarm": detector.in_alarm,
-        "n_units": detector.baseline.n_units,
-        "evidence_log10": None if state is None else log10_of(state.log_mixed_evidence),
-        "sr_log10": None if state is None else log10_of(state.log_mixed_sr),
-        "threshold": settings.threshold(n_requested(alarm.detectors, settings)),
+        "calibration": detector.words.calibration,
+        "value": detector.words.limit,
+        "n_units": detector.total.n_units,
+        "p": detector.p,
         "alarm": detector.episode,
     }
 
 
-def _coverage(detector: Detector, alarm: AlarmSnapshot) -> Result:
+def _coverage(counted: Any, alarm: AlarmSnapshot) -> Result:
     """Return label coverage and delays as sealed."""
-    reported = coverage_of(detector.coverage)
+    reported = coverage_of(counted)
     if alarm.sealed is None or rater_in(alarm.name) is not None:
         return reported | {"gradient": None, "delay": None}
     reported_coverage = coverage(alarm.sealed)
@@ -216,7 +244,7 @@ def _labels(settings: AlarmSettings, alarm: AlarmSnapshot) -> Result:
     last = max(alarm.rater_results, default=None)
     cohort_result = None if last is None else alarm.rater_results[last]
     rows = [
-        {"rater": rater} | _line(alarm.detectors[name], alarm, settings)
+        {"rater": rater} | _line(alarm.detectors[name])
         for name in sorted(requested(alarm.detectors, settings))
         if (rater := rater_in(name)) is not None
     ]

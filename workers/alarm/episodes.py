@@ -22,7 +22,6 @@ from calibrant_server.workers.store.windows import rfc3339
 OPEN, ACKNOWLEDGED, CLOSED = "open", "acknowledged", "closed"
 LAST_NUMBER = "*"
 _ID = re.compile(r"al_(\d{3,4})_[0-9a-f]{20}")
-_LN10 = math.log(10.0)
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Episode:
     number : number of its last change, counted by the partition
     title : its subject in a few words
     cohort, start_of_change : starts in seconds
-    evidence_log10, sr_log10, threshold : values when it was raised
+    evidence_log10, threshold_log10 : −log10 of the p-value of the change when it was raised, and of the level
     effect, recommendation : values at that time
     changed_s : time of its last change, seconds since the epoch
     acknowledged_s : time of its acknowledgement; None if there is none, or if it was not stored
@@ -53,8 +52,7 @@ class Episode:
     bucket_s: int
     start_of_change: int | None
     evidence_log10: float | None
-    sr_log10: float | None
-    threshold: float
+    threshold_log10: float | None
     effect: dict[str, Any]
     recommendation: Advice
     map_version: str | None
@@ -139,8 +137,7 @@ def shown(episode: Episode) -> dict[str, Any]:
         "cohort": interval(episode.cohort, episode.bucket_s),
         "start_of_change": None if start is None else at(start),
         "evidence_log10": episode.evidence_log10,
-        "sr_log10": episode.sr_log10,
-        "threshold": episode.threshold,
+        "threshold_log10": episode.threshold_log10,
         "effect": episode.effect,
         "recommendation": episode.recommendation,
         "map_version": episode.map_version,
@@ -180,6 +177,6 @@ def read_episodes(found: Mapping[bytes, bytes]) -> list[Episode]:
     return [Episode.from_json(text) for name, text in found.items() if name != LAST_NUMBER.encode()]
 
 
-def log10_of(log_value: float) -> float | None:
-    """Convert a natural logarithm to decades; None if there is no number."""
-    return log_value / _LN10 if math.isfinite(log_value) else None
+def log10_of_p(p: float) -> float:
+    """Return how unlikely a p-value is, in decades; 0 for 1."""
+    return -math.log10(p) + 0.0

@@ -25,7 +25,9 @@ def events_of(raised: Iterable[Episode]) -> list[list[Episode]]:
     An alarm joins the first event whose leading alarm does not differ from it.
     """
     events: list[list[Episode]] = []
-    for each in sorted(raised, key=lambda one: (one.slice != "", -(one.sr_log10 or 0.0), one.id)):
+    for each in sorted(
+        raised, key=lambda one: (one.slice != "", -(one.evidence_log10 or 0.0), one.id)
+    ):
         place = next((event for event in events if not differs(event[0], each)), None)
         if place is None:
             events.append([each])
@@ -61,8 +63,8 @@ def _scope(episode: Episode) -> dict[str, Any]:
         "id": episode.id,
         "scope": episode.scope,
         "slice": episode.slice or None,
-        "sr_log10": episode.sr_log10,
-        "threshold": episode.threshold,
+        "evidence_log10": episode.evidence_log10,
+        "threshold_log10": episode.threshold_log10,
         "effect": effect,
     }
 

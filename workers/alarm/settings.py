@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calibrant.core.durations import parse_duration
+from calibrant.drift.calibration import TOLERANCE
 from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.mapped_scores import OWN_SCORE
-from calibrant.drift.multiple_testing import threshold_of
-from calibrant.drift.tolerance import DEFAULT_TOLERANCE
+from calibrant.drift.multiple_testing import level_of
 from calibrant_server.workers.store.model_config import OBSERVE
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.model_config import ModelConfig
 
 DEFAULT_BUCKET = "P1D"
-DEFAULT_REFERENCE = "P30D"
-WITHIN_TOLERANCE, AGAINST_REFERENCE = "tolerance", "reference"
 RAW, MAPPED = "raw", "mapped"
 ONE_RATER = "rater:"
 DEFAULT_RATERS = 8
@@ -38,11 +36,9 @@ class AlarmSettings:
 
     Attributes
     ----------
-    tolerance : largest gap that is not drift
+    tolerance : allowed calibration error
     false_alarms : how often an alarm may be false, over all detectors of the model
     bucket : length of a cohort
-    against : `tolerance` (is the model calibrated?) or `reference` (did calibration change?)
-    reference : length of the first cohorts, the reference of later ones
     bets : `score` (top label, or positive class of a binary model), or indices of classes
     scores : `mapped` (by the active calibration map; as sent if there is none) or `raw`; in observe mode always `raw`
     raters : label policy, or `rater:NAME` for the labels of one rater
@@ -51,11 +47,9 @@ class AlarmSettings:
     webhooks : the receivers
     """
 
-    tolerance: float = DEFAULT_TOLERANCE
+    tolerance: float = TOLERANCE
     false_alarms: str = DEFAULT_FALSE_ALARMS
     bucket: str = DEFAULT_BUCKET
-    against: str = WITHIN_TOLERANCE
-    reference: str = DEFAULT_REFERENCE
     bets: str | tuple[int, ...] = OWN_SCORE
     scores: str = MAPPED
     raters: str = "mean"
@@ -84,18 +78,13 @@ class AlarmSettings:
         return int(parse_duration(self.bucket))
 
     @property
-    def reference_s(self) -> int:
-        """Length of the reference in seconds."""
-        return int(parse_duration(self.reference))
-
-    @property
     def run_length(self) -> float:
         """Mean number of cohorts until a false alarm of any detector."""
         return FalseAlarms.parse(self.false_alarms).run_length(self.bucket_s)
 
-    def threshold(self, n_detectors: int) -> float:
-        """Return the threshold of each of `n` detectors."""
-        return threshold_of(self.run_length, n_detectors)
+    def level(self, n_detectors: int) -> float:
+        """Return the level of a cohort's tests of each of `n` detectors."""
+        return level_of(self.run_length, n_detectors)
 
     @property
     def is_mapped(self) -> bool:
@@ -122,6 +111,5 @@ class AlarmSettings:
     @property
     def made_of(self) -> str:
         """Name of what evidence depends on. Evidence under other settings is not added to it."""
-        judged: list[Any] = [self.tolerance, self.bucket_s, self.against, self.reference_s]
-        parts = [*judged, self.raters, self.scores]
+        parts = [self.bucket_s, self.raters, self.scores]
         return blake2b(repr(parts).encode(), digest_size=6).hexdigest()

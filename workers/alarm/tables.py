@@ -2,7 +2,7 @@
 
 A pane stores sums by unit of the model's own score, as sent. For a class, or under a map, there are cells without units.
 They form a unit-weighted table only if each prediction is its own unit and has weight one. Otherwise the sums by unit are
-mapped, between the bounds of the mapped scores. A pane does not contain classes whose predictions share units, a map that
+mapped at the mean score of each of 60 bins. A pane does not contain classes whose predictions share units, a map that
 needs complete rows, or the labels of one rater. Plain histograms count in addition to predictions if they give each unit
 weight one.
 """
@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-
-import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.units import UNIT_BINS
 from calibrant.core.cells import Cells
@@ -24,15 +21,12 @@ from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.drift.histogram_tables import has_histograms, posted_table
-from calibrant.drift.mapped_scores import OWN_SCORE, scalar
-from calibrant.drift.score_bounds import bounded_table
+from calibrant.drift.mapped_scores import OWN_SCORE, scalar, table_at
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, unit_table
 from calibrant.raters.label_coverage import label_counts
 from calibrant_server.workers.alarm.active_map import NO_MAP, ActiveMap
 from calibrant_server.workers.alarm.cohorts import DetectorCohort, detector_name
 from calibrant_server.workers.alarm.settings import AlarmSettings
-
-Floats = NDArray[np.float64]
 
 
 def tables_of(
@@ -61,33 +55,22 @@ def _cohort_of(
         reported = _table_of(pane, scope, raters, fitted)
         if reported is None:
             return None
-        parts.append(DetectorCohort(start_s, reported[0], label_counts(pane), reported[1]))
+        parts.append(DetectorCohort(start_s, reported, label_counts(pane)))
     if posted is not None:
         parts.append(DetectorCohort(start_s, *posted))
     return reduce(DetectorCohort.joined, parts) if parts else None
 
 
-def _table_of(
-    pane: Pane, scope: str, raters: str, fitted: FittedMap | None
-) -> tuple[UnitTable, Floats | None] | None:
-    """Return a table, and the error bound of its scores if the pane has only sums of several units."""
+def _table_of(pane: Pane, scope: str, raters: str, fitted: FittedMap | None) -> UnitTable | None:
+    """Return a table; of sums of several units under a map, with each bin's units at its mapped mean score."""
     if scope == OWN_SCORE and fitted is None:
-        return unit_table(pane, raters), None
+        return unit_table(pane, raters)
     table = cell_table(pane, scope, raters, fitted)
-    if table is not None:
-        return table, None
-    if scope != OWN_SCORE or fitted is None or fitted["scope"] == "full":
-        return None
-    task = pane.spec.task
-    return bounded_table(
-        unit_table(pane, raters, UNIT_BINS), lambda score: _mapped(fitted, task, score)
-    )
-
-
-def _mapped(fitted: FittedMap, task: str, score: Floats) -> Floats:
-    mapped = scalar(fitted, OWN_SCORE, task, score)
-    assert mapped is not None
-    return mapped
+    if table is not None or scope != OWN_SCORE or fitted is None:
+        return table
+    fine = unit_table(pane, raters, UNIT_BINS)
+    mapped = scalar(fitted, OWN_SCORE, pane.spec.task, fine.mean_confidence)
+    return None if mapped is None else table_at(fine, mapped, DRIFT_BINS)
 
 
 def cell_table(

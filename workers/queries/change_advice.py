@@ -1,7 +1,7 @@
-"""The recommendation of an open alarm, with the numbers of the calls that fit its update.
+"""The recommendation of a model that changed or is off, with the numbers of the calls that fit its update.
 
 Temperature and map come from the same queries as `GET temperature` and `GET calibration-map` with `clock=sealed` and
-`weights=unit` over the cohorts since the change. They are of scores as sent, whatever map is active: `next` replaces it.
+`weights=unit` over the cohorts concerned: since the change, or the recent ones. They are of scores as sent, whatever map is active: `next` replaces it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from calibrant.drift.recommendation import (
     softmax_update,
 )
 from calibrant.drift.row_tables import row_table
-from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, unit_table
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
@@ -43,29 +42,30 @@ NEEDS = (
     "classes", "counts", "histograms", "positive", "replicates", "sample", "temperature", "top_label", "units",
 )  # fmt: skip
 ONE_RATER = (
-    "The alarm is about the labels of one rater, and a map is fitted to the labels of all: ask the rater, and compare with the "
+    "This is about the labels of one rater, and a map is fitted to the labels of all: ask the rater, and compare with the "
     "alarm of all labels."
 )
 
 
 def change_advice(inputs: Inputs) -> Advice | None:
-    """Return the recommendation of the requested detector; None if it has no alarm."""
+    """Return the recommendation of the requested detector; None if it neither changed nor is off."""
     alarm, config = inputs.alarm, inputs.config
-    windows, state = alarm.since_change(config), alarm.detector and alarm.detector.state
-    if windows is None or alarm.changed is None or not state:
+    windows = alarm.corrected(config)
+    if windows is None or alarm.changed is None:
         return None
     settings = AlarmSettings.of(config)
-    first, later = since_change(alarm.cohort_results, *alarm.change)
+    until = windows[1].from_s - settings.bucket_s
+    first, later = since_change(alarm.cohort_results, windows[0].from_s, until)
     if settings.rater is not None or rater_in(alarm.name) is not None:
         return recommendation("collect_more", ONE_RATER, {"update": None, "tried": []})
     calls = _Calls(config, settings, windows[0], alarm)
     try:
-        updates = calls.updates(first, later, state.tolerance)
+        updates = calls.updates(first, later, settings.tolerance)
     except CalibrationInputError as error:
         return recommendation("collect_more", error.violations[0].detail, {"tried": []})
     if isinstance(updates, str):
         return recommendation("collect_more", updates, {"update": None, "tried": []})
-    advice = recommended_action(first, later, state.tolerance, updates)
+    advice = recommended_action(first, later, settings.tolerance, updates)
     return calls.named(advice)
 
 
@@ -81,19 +81,19 @@ class _Calls:
         self._since_change, self._later = alarm.changed
 
     def updates(
-        self, first: UnitTable, later: UnitTable, band: Tolerance
+        self, first: UnitTable, later: UnitTable, tolerance: float
     ) -> list[ModelUpdate] | str:
         """Return the candidates of the model's task, or the reason why there are none."""
         if self._config.task == "binary":
-            return self._of_two_classes(first, later, band)
+            return self._of_two_classes(first, later, tolerance)
         fitted = self._temperature()
         if fitted["temperature"] is None:
-            return f"Collect more labels: no temperature can be fitted to the cohorts since the change. {fitted['detail']}"
+            return f"No temperature can be fitted to these cohorts: {fitted['detail']}"
         changed, after = (
             self._at_temperature(pane, fitted["temperature"])
             for pane in (self._since_change, self._later)
         )
-        return [softmax_update(fitted["temperature"], changed, after, band)]
+        return [softmax_update(fitted["temperature"], changed, after, tolerance)]
 
     def named(self, advice: Advice) -> Advice:
         """Return the recommendation with the call that returns its numbers, and with the request that makes the map."""
@@ -131,7 +131,7 @@ class _Calls:
         return {"method": "GET", "path": path, "body": None}
 
     def _of_two_classes(
-        self, first: UnitTable, later: UnitTable, band: Tolerance
+        self, first: UnitTable, later: UnitTable, tolerance: float
     ) -> list[ModelUpdate] | str:
         """Return updates of the score as sent, each with the parameters of its call."""
         changed = _as_many(
@@ -146,7 +146,7 @@ class _Calls:
         }
         return [
             replace(each, n_parameters=named[each.action][0], parameters=named[each.action][1])
-            for each in cox_updates(_less(changed, after), after, band)
+            for each in cox_updates(_less(changed, after), after, tolerance)
             if named[each.action][1] is not None
         ]
 

@@ -238,14 +238,14 @@ class Compute:
         slice_ = sealed_slice(plain_slice(side.slice))
         wanted = tuple(sorted(sealed))
         view = replace(view, sealed=self._panes.merged(config, slice_, since, wanted).merged)
-        windows = view.since_change(config)
+        windows = view.corrected(config)
         if windows is None or not query.needs.changed:
             return view
         wanted = tuple(sorted(query.needs.changed))
-        since_change, later = (
+        corrected, later = (
             self._panes.merged(config, slice_, each, wanted).merged for each in windows
         )
-        return replace(view, changed=(since_change, later))
+        return replace(view, changed=(corrected, later))
 
 
 class _Other(NamedTuple):

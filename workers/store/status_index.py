@@ -27,10 +27,13 @@ _TOGETHER = 500
 class StatusFields(TypedDict):
     """The status of a model in an overview; what is not known is None, with the `reason` of the first part that is missing.
 
-    `error` is the estimate of the calibration error, `evidence` the change statistic of the last cohorts.
+    The words have their sentences. `error` is the estimate of the calibration error, `evidence` that of a change at the last cohorts.
     """
 
     status: str | None
+    calibration: Result | None
+    change: Result | None
+    scores: Result | None
     error: Result | None
     temperature: float | None
     map_version: int | None
@@ -42,6 +45,9 @@ class StatusFields(TypedDict):
 
 UNKNOWN_STATUS: StatusFields = {
     "status": None,
+    "calibration": None,
+    "change": None,
+    "scores": None,
     "error": None,
     "temperature": None,
     "map_version": None,

@@ -42,6 +42,7 @@ async def _sealed(client: Client, path: str) -> None:
 
 async def _reads(client: Client, path: str) -> None:
     await client.get(f"{path}/drift")
+    await client.get(f"{path}/drift", include="evidence")
     await client.get(f"{path}/drift/history", window="P10D")
     await client.get(f"{path}/metrics", metrics="ece,brier", clock="sealed")
     await client.get(path)
@@ -78,8 +79,6 @@ async def drifting(client: Client) -> None:
 async def from_a_reference(client: Client) -> None:
     settings = {
         "alarm": {
-            "against": "reference",
-            "reference": "P10D",
             "tolerance": 0.01,
             "scores": "raw",
             "raters": "pooled",

@@ -1,26 +1,50 @@
-"""The verdict of the sequential alarm, with the current part of a window compared with its earlier part."""
+"""The two words of a model with the shift of its scores; on request the evidence, and the comparison of two windows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
 
+from calibrant.core.actions import Advice
 from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
+from calibrant.drift.calibration import Selection, judge, merged_counts, selection_of
 from calibrant.drift.comparison import compare as compare_sides
-from calibrant.drift.recommendation import reported
+from calibrant.drift.comparison import window_shift
+from calibrant.drift.occupancy_shift import Shift
+from calibrant.drift.recommendation import (
+    collect_more,
+    no_action,
+    of_raters,
+    recommended_action,
+)
+from calibrant.drift.unit_tables import UnitTable, merged, unit_table
+from calibrant.drift.words import (
+    NONE_SEEN,
+    NOT_ARMED,
+    CalibrationState,
+    ChangeState,
+    ScoresState,
+)
+from calibrant.raters.label_coverage import label_counts
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
-from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
-from calibrant_server.workers.alarm.detectors import n_requested
+from calibrant_server.workers.alarm.cohorts import parts_of
+from calibrant_server.workers.alarm.detector_advance import RATER_SHIFT
+from calibrant_server.workers.alarm.detectors import Detector, n_requested
 from calibrant_server.workers.alarm.drift_report import (
     closed_by_map,
+    effect_of,
+    evidence_of_words,
     interval_of,
-    others_of,
-    report_of,
+    raters_or_model,
+    recent_rows,
     skipped_cohorts,
+    title,
+    words_document,
 )
 from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.words_of import ModelWords, Present, words_of
 from calibrant_server.workers.queries import change_advice
 from calibrant_server.workers.queries.kind import (
     Against,
@@ -29,7 +53,13 @@ from calibrant_server.workers.queries.kind import (
     reject_other_classes,
     side_name,
 )
-from calibrant_server.workers.queries.query import DetectorQuery, Needs
+from calibrant_server.workers.queries.query import (
+    DetectorQuery,
+    Including,
+    Needs,
+    Query,
+    include_field,
+)
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import DAY_S
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
@@ -38,8 +68,12 @@ CURRENT_S = 7 * DAY_S
 _ALIKE = "data that both sides share are treated as independent, so intervals of a change are too wide for them"
 
 
-class DriftQuery(DetectorQuery):
-    """Which detector."""
+EVIDENCE, RECENT = "evidence", "recent"
+PARTS = (EVIDENCE, RECENT)
+
+
+class DriftQuery(DetectorQuery, Including):
+    """Which detector, and which parts of the response."""
 
     kind: ClassVar[str] = "drift"
     needs: ClassVar[Needs] = Needs(
@@ -49,6 +83,14 @@ class DriftQuery(DetectorQuery):
         sealed=("counts", "delays", "unit_sample", "units"),
         changed=change_advice.NEEDS,
     )
+    parts: ClassVar[tuple[str, ...]] = PARTS
+
+    include: str | None = include_field(PARTS)
+
+    def resolved(self, config: ModelConfig) -> Query:
+        found = super().resolved(config)
+        assert isinstance(found, DriftQuery)
+        return found.own(include=self.canonical_include())
 
 
 def accumulators(query: DriftQuery) -> Iterable[str]:
@@ -57,75 +99,136 @@ def accumulators(query: DriftQuery) -> Iterable[str]:
 
 
 def compute(query: DriftQuery, inputs: Inputs) -> Result:
-    """The verdict of the slice's detector, with the last days of the window compared with the rest."""
-    return _verdict(inputs, None)
+    """The words of the slice's detector."""
+    return _verdict(query, inputs)
 
 
 def compare(query: DriftQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
-    """The same, compared with the other side: all of it, or of another model the same days."""
+    """The same, and the last days compared with the other side: all of it, or of another model the same days."""
     reject_other_classes(inputs.config, other.config)
     others = other.panes
     if against.by == "model":
         cut = start_of_current(inputs.panes)
         others = [each for each in others if each.start_s >= cut]
-    found = _verdict(inputs, others)
-    compared = found["comparison"]
-    assert isinstance(compared, dict)
+    compared = _comparison(inputs.panes, inputs.config, others)
     if against.by == "model":
         compared["assumptions"] = [*compared["assumptions"], _ALIKE]
     if against.by == "baseline":
         # A baseline is one pane without a time.
         compared["reference"]["window"] = None
+    found = _verdict(query, inputs) | {"comparison": compared}
     return found | {"against": side_name(against, other)}
 
 
-def _verdict(inputs: Inputs, against: list[DatedPane] | None) -> Result:
-    """Return the status of the comparison if there is no detector: at most a watch, and insufficient data instead of ok
-    if the model has an alarm."""
+def _verdict(query: DriftQuery, inputs: Inputs) -> Result:
+    """Return the words with their recommendation, and the parts that the query includes."""
     config, alarm = inputs.config, inputs.alarm
-    comparison = _comparison(inputs.panes, config, against)
-    settings = AlarmSettings.of(config)
-    detector = alarm.detector
+    settings, detector = AlarmSettings.of(config), inputs.alarm.detector
     why_not = _why_not(config, alarm, settings)
-    if why_not is not None or detector is None:
-        status, reason = comparison["status"], comparison["reason"]
-        if status == "ok" and config.label_horizon_s is not None:
-            # Equal windows do not replace an alarm without a verdict: both windows may be miscalibrated.
-            status, reason = "insufficient_data", why_not
-        return {
-            "status": status,
-            "reason": reason,
-            "evidence_log10": None,
-            "sr": None,
-            "threshold": None,
-            "arl_target": None,
-            "recommendation": reported("none" if status == "ok" else "collect_more"),
-            "assumptions": comparison["assumptions"],
-            "detector": None,
-            "detector_reason": why_not,
-            "cohorts_passed_over": None if detector is None else skipped_cohorts(detector),
-            "comparison": comparison,
-        }
-    advice = change_advice.change_advice(inputs)
-    found = report_of(detector, settings, alarm, inputs.seed, advice)
-    head = {
-        "detector": {
-            "scope": parts_of(alarm.name)[0],
-            "slice": parts_of(alarm.name)[1] or None,
-            "raters": settings.raters,
-            "scores": settings.scores,
-            "against": settings.against,
-            "bucket": settings.bucket,
-            "label_horizon_s": config.label_horizon_s,
-            "n_detectors": n_requested(alarm.detectors, settings),
-            "last_cohort": interval_of(detector.last, settings),
-            "alarm": detector.episode,
-        },
-        "detector_reason": None,
+    watched = None if why_not is not None else detector
+    words = _words(inputs, watched, why_not)
+    who = None if watched is None else raters_or_model(alarm, settings)
+    found = words_document(words, watched) | {
+        "effect": None if watched is None else effect_of(watched, alarm),
+        "title": None if watched is None else title(watched, alarm, who),
+        "alarm": None if watched is None else watched.episode,
+        "map_version": alarm.active_map.version,
+        "recommendation": _advice(inputs, words, watched, who),
     }
-    is_of_all_rows = not parts_of(alarm.name)[1] and rater_in(alarm.name) is None
-    slices = {"slices": others_of(alarm, settings)} if is_of_all_rows else {}
-    return found | head | slices | {"comparison": comparison}
+    if RECENT in query.included:
+        found["recent"] = recent_rows(alarm.cohort_results)
+    if EVIDENCE not in query.included:
+        found["recommendation"]["evidence"].pop("tried", None)
+        return found
+    if watched is not None:
+        found |= evidence_of_words(watched, settings, alarm)
+    return found | {
+        "rater_or_model": who,
+        "detector": _detector(detector, inputs, settings),
+        "detector_reason": why_not,
+        "comparison": _comparison(inputs.panes, config, None),
+    }
+
+
+def _words(inputs: Inputs, watched: Detector | None, why_not: str | None) -> ModelWords:
+    """Return the words of the detector, or of the panes of the window without one."""
+    current, earlier = _tables(inputs)
+    live = window_shift(current.occupancy, earlier.occupancy)
+    ends = [each.start_s + each.length_s for each in inputs.panes]
+    if watched is not None:
+        present = Present(inputs.window.to_s, max(ends, default=watched.last))
+        return words_of(watched, inputs.alarm, inputs.config, present, live)
+    return _without_cohorts(inputs, [current, earlier], why_not or "", live)
+
+
+def _without_cohorts(
+    inputs: Inputs, sides: Sequence[UnitTable], why_not: str, live: Shift | None
+) -> ModelWords:
+    """Return the words of panes: of the last days, or of all if these have few labels."""
+    settings, version = AlarmSettings.of(inputs.config), inputs.alarm.active_map.version
+    change = ChangeState(NOT_ARMED, why_not=why_not)
+    if settings.is_mapped and version is not None:
+        # The data that a map was fitted to are no evidence about it.
+        why = f"map version {version} is in use, and no cohort after its data is sealed"
+        nothing = judge(UnitTable.empty(), tolerance=settings.tolerance)
+        state = CalibrationState(nothing.word, nothing, settings.tolerance, why_not=why)
+        return ModelWords(state, change, ScoresState.of(live, False))
+    found = judge(sides[0], tolerance=settings.tolerance)
+    if found.limit is None:
+        found = judge(merged(sides), tolerance=settings.tolerance)
+    selection = Selection(None)
+    if inputs.config.label_horizon_s is None and inputs.panes:
+        counts = merged_counts([label_counts(each.pane) for each in inputs.panes])
+        selection = selection_of(merged(sides), counts)
+    state = CalibrationState(found.word, found, settings.tolerance, selection)
+    return ModelWords(state, change, ScoresState.of(live, found.word != "unknown"))
+
+
+def _advice(
+    inputs: Inputs,
+    words: ModelWords,
+    watched: Detector | None,
+    who: dict[str, object] | None,
+) -> Advice:
+    """Return what to do: correct what changed or is off, else wait, or nothing."""
+    found = None if watched is None else change_advice.change_advice(inputs)
+    if found is None and watched is None and words.calibration.word == "off":
+        found = recommended_action(merged(_tables(inputs)), None, words.calibration.tolerance)
+    if found is None:
+        is_fine = (words.calibration.word, words.change.word) == ("good", NONE_SEEN)
+        found = no_action() if is_fine else collect_more(words.calibration.judgement.n_more)
+    if watched is not None and watched.in_alarm and who is not None and who["title"] == RATER_SHIFT:
+        raters = who["raters"]
+        assert isinstance(raters, list)
+        return of_raters(found, raters)
+    return found
+
+
+def _detector(detector: Detector | None, inputs: Inputs, settings: AlarmSettings) -> Result | None:
+    alarm, config = inputs.alarm, inputs.config
+    if detector is None:
+        return None
+    scope, slice_ = parts_of(alarm.name)
+    return {
+        "scope": scope,
+        "slice": slice_ or None,
+        "raters": settings.raters,
+        "scores": settings.scores,
+        "bucket": settings.bucket,
+        "label_horizon_s": config.label_horizon_s,
+        "n_detectors": n_requested(alarm.detectors, settings),
+        "n_cohorts": len(detector.counted(alarm.cohort_results)),
+        "last_cohort": interval_of(detector.last, settings),
+    }
+
+
+def _tables(inputs: Inputs) -> tuple[UnitTable, UnitTable]:
+    """Return the units of the last days and of the days before."""
+    cut, policy = start_of_current(inputs.panes), AlarmSettings.of(inputs.config).policy
+    tables: dict[bool, list[UnitTable]] = {True: [], False: []}
+    for each in inputs.panes:
+        tables[each.start_s >= cut].append(unit_table(each.pane, policy))
+    return merged(tables[True]), merged(tables[False])
 
 
 def _why_not(config: ModelConfig, alarm: AlarmSnapshot, settings: AlarmSettings) -> str | None:
@@ -138,8 +241,10 @@ def _why_not(config: ModelConfig, alarm: AlarmSnapshot, settings: AlarmSettings)
         return f"no cohort has been sealed yet{or_else}{closed_by_map(alarm, settings)}"
     if detector.made_of != settings.made_of:
         return "the settings of the alarm changed: it restarts with the next cohort"
-    if detector.state is None:
-        return f"the reference is being collected: the first {settings.reference} of cohorts"
+    if detector.begun is None:
+        passed = skipped_cohorts(detector)
+        skipped = f": {passed['n']} were skipped: {passed['detail']}" if passed["n"] else ""
+        return f"no cohort counts yet{skipped}{closed_by_map(alarm, settings)}"
     return None
 
 

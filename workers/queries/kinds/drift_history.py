@@ -1,14 +1,13 @@
-"""The result of each sealed cohort: evidence and change statistic, cohort by cohort."""
+"""The result of each sealed cohort: evidence of a change, cohort by cohort."""
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 from calibrant.core.documents import Result
 from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohort_history import CohortResult, kept_cohorts
-from calibrant_server.workers.alarm.episodes import interval, log10_of
+from calibrant_server.workers.alarm.episodes import interval, log10_of_p
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import DetectorQuery, Needs
@@ -41,10 +40,9 @@ def _row(look: CohortResult, bucket_s: int, raters: RaterResult | None) -> Resul
     predictions, labelled = look.coverage.sum(axis=1).tolist()
     return {
         "cohort": interval(look.cohort, bucket_s),
-        "evidence_log10": log10_of(look.log_evidence),
-        "sr_log10": log10_of(look.log_sr),
-        "threshold_log10": log10_of(look.log_threshold),
-        "over_threshold": math.isfinite(look.log_sr) and look.log_sr >= look.log_threshold,
+        "evidence_log10": log10_of_p(look.p),
+        "threshold_log10": log10_of_p(look.level),
+        "over_threshold": look.p < look.level,
         "n_units": n,
         "mean_confidence": float(table.confidence.sum()) / n if n else None,
         "accuracy": float(table.correct.sum()) / n if n else None,

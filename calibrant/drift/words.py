@@ -1,0 +1,283 @@
+"""The two words of a model and the shift of its scores, each with one sentence and the number that decides; and the derived status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from calibrant.drift.calibration import GOOD, MIN_UNITS, OFF, Judgement, Selection, Word
+from calibrant.drift.occupancy_shift import Shift
+
+ChangeWord = Literal[
+    "changed", "none_seen", "not_armed", "no_recent_predictions", "no_recent_labels"
+]
+CHANGED: ChangeWord = "changed"
+NONE_SEEN: ChangeWord = "none_seen"
+NOT_ARMED: ChangeWord = "not_armed"
+NO_PREDICTIONS: ChangeWord = "no_recent_predictions"
+NO_LABELS: ChangeWord = "no_recent_labels"
+ScoresWord = Literal["shifted", "none_seen", "unknown"]
+Status = Literal["alarm", "watch", "ok", "insufficient_data"]
+_NAMED = 3  # slices that a sentence names
+
+
+@dataclass(frozen=True)
+class CalibrationState:
+    """What the word of calibration depends on.
+
+    Attributes
+    ----------
+    word : as shown, after it has held on two cohorts
+    judgement : of the recent cohorts
+    tolerance : allowed error
+    selection : of the labels
+    slices_off : limit of the error of each slice that is off
+    n_slices : slices judged
+    is_since_start : whether no earlier cohort was good and no change was shown
+    why_not : why nothing is known
+    """
+
+    word: Word
+    judgement: Judgement
+    tolerance: float
+    selection: Selection = Selection(None)  # noqa: RUF009
+    slices_off: Mapping[str, float] | None = None
+    n_slices: int = 0
+    is_since_start: bool = False
+    why_not: str | None = None
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the model or one of its slices is off."""
+        return self.word == OFF or bool(self.slices_off)
+
+    @property
+    def sentence(self) -> str:
+        """The word in one sentence, with the slices that are off and the selection of the labels."""
+        return " ".join([f"{self._own()}{self._slices()}.", *self._selected()])
+
+    def _own(self) -> str:
+        found, allowed = self.judgement, f"(allowed {_size(self.tolerance)})"
+        if self.why_not is not None:
+            return f"Calibration is not known: {self.why_not}"
+        if found.limit is None:
+            return f"Calibration is not known: {found.n_units:,.0f} recent labelled units, at least {MIN_UNITS:.0f} are needed"
+        n = f"by {found.n_units:,.0f} labelled units"
+        if self.word == OFF:
+            start = "Off since the start, by" if self.is_since_start else "Off by"
+            least = "at least " if found.word == OFF else "up to "
+            return f"{start} {least}{_size(found.limit)} {allowed}, {n}"
+        if self.word == GOOD:
+            among = f" among the labelled {_percent(self.selection.coverage)}" if self.selection.is_partial else ""  # fmt: skip
+            return f"Good{among}: the error is {'at most' if found.word == GOOD else 'up to'} {_size(found.limit)} {allowed}, {n}"
+        if found.word != "unknown":
+            least = "at least" if found.word == OFF else "at most"
+            return f"Calibration is not known yet: an error of {least} {_size(found.limit)} {allowed} has to hold for one more cohort"
+        more = (
+            ""
+            if found.n_more is None
+            else f"; about {found.n_more:,} more labelled units would decide"
+        )
+        return f"Calibration is not known: the error may be up to {_size(found.limit)} {allowed}, {n}{more}"
+
+    def _slices(self) -> str:
+        if not self.slices_off:
+            return ""
+        worst = sorted(self.slices_off.items(), key=lambda each: -each[1])
+        named = ", ".join(f"{name} off by {_size(limit)}" for name, limit in worst[:_NAMED])
+        return f"; {named} ({len(worst)} of {self.n_slices} slices)"
+
+    def _selected(self) -> list[str]:
+        bounds, coverage = self.selection.bounds, self.selection.coverage
+        if bounds is None or coverage is None:
+            return []
+        low, high = (_size(each) for each in bounds)
+        return [
+            f"Labels are known for {_percent(coverage)}: with the others, the error is between {low} and {high}."
+        ]
+
+
+@dataclass(frozen=True)
+class ChangeState:
+    """What the word of change depends on; times in seconds since the epoch.
+
+    Attributes
+    ----------
+    word : see `ChangeWord`
+    n_units : labelled units since the change, or of all cohorts compared
+    start, earliest, latest : DATE with its range
+    before, after : rates of correct or positive labels
+    of_reference : whether the live data differ from the reference from their first day
+    smallest_points : change of the rate that would show within 7 cohorts; None if none would
+    armed_at : when the change is armed; None if it is, or will not be
+    last_at : end of the last predictions or labels, of the words about missing data
+    acknowledged_at : of the last change
+    is_by_day : whether a cohort is at least a day
+    why_not : why no change can be seen at all
+    """
+
+    word: ChangeWord
+    n_units: float = 0.0
+    start: int | None = None
+    earliest: int | None = None
+    latest: int | None = None
+    before: float | None = None
+    after: float | None = None
+    of_reference: bool = False
+    smallest_points: float | None = None
+    armed_at: int | None = None
+    last_at: int | None = None
+    acknowledged_at: int | None = None
+    is_by_day: bool = True
+    why_not: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The word in one sentence."""
+        if self.word == CHANGED:
+            return self._changed()
+        if self.word in (NO_PREDICTIONS, NO_LABELS):
+            what = "prediction" if self.word == NO_PREDICTIONS else "label"
+            since = "ever" if self.last_at is None else f"since {self._day(self.last_at)}"
+            return f"No {what} {since}: a change would not be seen."
+        if self.word == NOT_ARMED:
+            return self._not_armed()
+        after = "" if self.acknowledged_at is None else f" since {self._day(self.acknowledged_at)}, when the last one was acknowledged"  # fmt: skip
+        would = (
+            ""
+            if self.smallest_points is None
+            else f"; {_points(self.smallest_points)} would show within 7 cohorts"
+        )
+        return f"No change is seen{after}, by {self.n_units:,.0f} labelled units{would}."
+
+    def _changed(self) -> str:
+        rates = ""
+        if self.before is not None and self.after is not None:
+            verb = "fell" if self.after < self.before else "rose"
+            rates = f": the rate of correct or positive labels {verb} from {_percent(self.before)} to {_percent(self.after)}"
+        n = f" ({self.n_units:,.0f} labelled units since)"
+        if self.of_reference or self.start is None:
+            return f"Live data differ from the reference{rates}{n}."
+        date = self._day(self.start)
+        if (self.earliest, self.latest) != (self.start, self.start):
+            date += f" ({self._day(self.earliest or self.start)} to {self._day(self.latest or self.start)})"
+        return f"Changed about {date}{rates}{n}."
+
+    def _not_armed(self) -> str:
+        if self.why_not is not None:
+            return f"A change cannot be seen: {self.why_not}."
+        if self.smallest_points is None:
+            now = "no change would show yet"
+        else:
+            now = f"today only {_points(self.smallest_points)} or more would show"
+        when = (
+            "not with this volume" if self.armed_at is None else f"from {self._day(self.armed_at)}"
+        )
+        return f"No change is seen; {now}. Smaller ones: {when}."
+
+    def _day(self, at_s: int) -> str:
+        return (
+            day_of(at_s)
+            if self.is_by_day
+            else f"{day_of(at_s)} {datetime.fromtimestamp(at_s, UTC):%H:%M}"
+        )
+
+
+@dataclass(frozen=True)
+class ScoresState:
+    """The distribution of the scores, labelled or not: `shifted`, `none_seen` or `unknown`."""
+
+    word: ScoresWord = "unknown"
+    psi: float | None = None
+    limit: float | None = None
+    is_known: bool = False
+    start: int | None = None
+
+    @classmethod
+    def of(cls, shift: Shift | None, is_known: bool, start: int | None = None) -> ScoresState:
+        """Return the state of a shift; `is_known` if calibration after it is known."""
+        if shift is None:
+            return cls()
+        word: ScoresWord = "shifted" if shift.is_shifted else "none_seen"
+        return cls(word, shift.psi, shift.limit, is_known, start)
+
+    @property
+    def sentence(self) -> str:
+        """The word in one sentence."""
+        if self.word == "unknown":
+            return "Too few predictions to compare the scores of days."
+        size = (
+            f"population stability index {_size(self.psi or 0.0)}, limit {_size(self.limit or 0.0)}"
+        )
+        if self.word == "none_seen":
+            return f"The distribution of the scores has not shifted ({size})."
+        since = "" if self.start is None else f" about {day_of(self.start)}"
+        known = (
+            "labels that decide on calibration are known"
+            if self.is_known
+            else "calibration not known"
+        )
+        return f"Scores shifted{since} ({size}); {known}."
+
+
+def status_of(
+    calibration: CalibrationState, change: ChangeState, scores: ScoresState, coverage_fell: bool
+) -> Status:
+    """Return the status derived from the words.
+
+    Examples
+    --------
+    >>> good = CalibrationState("good", Judgement("good", 0.01, 0.01, 0.01, 900.0), 0.02)
+    >>> status_of(good, ChangeState("none_seen"), ScoresState(), False)
+    'ok'
+    >>> status_of(good, ChangeState("no_recent_labels"), ScoresState(), False)
+    'insufficient_data'
+    """
+    if change.word == CHANGED:
+        return "alarm"
+    if calibration.is_off or scores.word == "shifted" or coverage_fell:
+        return "watch"
+    return "ok" if (calibration.word, change.word) == (GOOD, NONE_SEEN) else "insufficient_data"
+
+
+FALL = 0.2  # of the labelled share
+_LAST, _EARLIER = 3, 7  # cohorts
+
+
+def coverage_fell(shares: Sequence[float]) -> bool:
+    """Return whether the labelled share of the last 3 cohorts is 20 points below that of the earlier ones, at least 7.
+
+    Examples
+    --------
+    >>> coverage_fell([0.9] * 10), coverage_fell([0.9] * 10 + [0.6] * 3)
+    (False, True)
+    """
+    earlier, last = shares[:-_LAST], shares[-_LAST:]
+    if len(earlier) < _EARLIER:
+        return False
+    return sum(earlier) / len(earlier) - sum(last) / len(last) >= FALL
+
+
+def day_of(at_s: int) -> str:
+    """Return a day, for sentences.
+
+    >>> day_of(1794000000)
+    '6 Nov 2026'
+    """
+    at = datetime.fromtimestamp(at_s, UTC)
+    return f"{at.day} {at:%b %Y}"
+
+
+def _size(value: float) -> str:
+    """Write an error or distance with two decimals, three below .1."""
+    return f"{value:.2f}" if value >= 0.0995 else f"{value:.3f}".rstrip("0").rstrip(".") or "0"
+
+
+def _points(share: float) -> str:
+    return f"a change of {100.0 * share:.1f} points"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100.0 * share:.0f} %"
