@@ -20,7 +20,7 @@ from types import TracebackType
 import numpy as np
 
 from benchmarks.fleet import N_CLASSES
-from benchmarks.hot_model import payloads
+from benchmarks.one_model import payloads
 from calibrant import Batch, Pane, PaneSpec
 from calibrant_server.workers.segments.rows import Rows
 

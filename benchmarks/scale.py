@@ -1,8 +1,8 @@
-"""`make bench-scale`: throughput with 1, 2 and 4 workers, of 16 models and of one model in 1 and 4 partitions, and how even the work is.
+"""`make bench-scale`: throughput with 1, 2 and 4 workers, of 16 models and of one model, and how even the work is.
 
 Batches are sent while the workers run; the first half lets the workers share the partitions by bytes merged and is not measured.
 No row is sent twice: equal rows would stay in the stored sample, whatever its threshold. The store is a server of its own. One worker
-serves a model in one partition, whatever the number of workers. `python -m benchmarks.hot_model` has the CPU of each partition.
+serves a model, whatever the number of workers. `python -m benchmarks.one_model` has what it fills at most.
 
 More processes on the same cores make the same instructions dearer. Two columns show by how much, in the same run: the CPU of the service,
 which does the same for each prediction whatever the number of workers, and the `control`, which is the same work every time
@@ -26,8 +26,7 @@ from benchmarks.requests import ARROW, Service, arrow_body, per_request_s, reque
 from calibrant_server.workers.store.embedded import EmbeddedServer
 
 WORKERS = (1, 2, 4)
-# Models, and the partitions that fill each.
-MODELS = ((16, 1), (1, 1), (1, 4))
+MODELS = (16, 1)
 
 
 @dataclass(frozen=True)
@@ -72,15 +71,13 @@ class Measured:
         ]  # fmt: skip
 
 
-def measured(
-    n_workers: int, n_models: int, n_partitions: int, n_rows: int, n_batches: int
-) -> Measured:
+def measured(n_workers: int, n_models: int, n_rows: int, n_batches: int) -> Measured:
     """Send batches, and as many again; return what the second half took."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         url = stack.enter_context(EmbeddedServer(Path(folder, "store")))
         service = stack.enter_context(served(str(Path(folder, "data")), CALIBRANT_REDIS_URL=url))
         workers = [stack.enter_context(working(service, url)) for _ in range(n_workers)]
-        declare(service, n_models, n_partitions)
+        declare(service, n_models)
         store = redis.Redis.from_url(url)
         meter = Meter(service, workers[0], store)
         per_request_s(service, batches(n_models, n_batches, n_rows, 0), N_CLIENTS)
@@ -120,9 +117,9 @@ def batches(n_models: int, n_batches: int, n_rows: int, first_seed: int) -> list
     ]
 
 
-def declare(service: Service, n_models: int, n_partitions: int) -> None:
-    """Create models that so many partitions fill."""
-    settings = {"task": "multiclass", "classes": N_CLASSES, "fill_partitions": n_partitions}
+def declare(service: Service, n_models: int) -> None:
+    """Create models."""
+    settings = {"task": "multiclass", "classes": N_CLASSES}
     for model in range(n_models):
         service.client.put(f"/v1/models/m{model:05d}", json=settings).raise_for_status()
 
@@ -138,16 +135,16 @@ def main() -> None:
         f"The control takes {alone_us():.2f} µs of CPU per row before the processes of the benchmark start."
     )
     print(
-        "| models | partitions of each | workers | predictions/s | batches per commit | µs of worker CPU per prediction"
+        "| models | workers | predictions/s | batches per commit | µs of worker CPU per prediction"
         " | of the busiest worker | from even, at most | µs of service CPU | control, µs | worker CPU over control, relative |"
     )
-    print(f"|{11 * '---|'}")
-    for n_models, n_partitions in MODELS:
+    print(f"|{10 * '---|'}")
+    for n_models in MODELS:
         first = None
         for n_workers in given.workers:
-            found = measured(n_workers, n_models, n_partitions, given.rows, given.batches)
+            found = measured(n_workers, n_models, given.rows, given.batches)
             first = first or found
-            cells = [str(n_models), str(n_partitions), *found.cells(first)]
+            cells = [str(n_models), *found.cells(first)]
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

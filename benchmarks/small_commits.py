@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from benchmarks.fleet import N_CLASSES
-from benchmarks.hot_model import measured, payloads
+from benchmarks.one_model import measured, payloads
 from calibrant import Batch, Pane, PaneSpec
 
 ROWS_FILLED = 8000
@@ -42,7 +42,7 @@ def main() -> None:
     filling = np.empty(given.rounds)
     for number in range(given.rounds):
         for place, per_commit in enumerate(given.per_commit):
-            [found[number, place]] = measured(1, per_commit, given.batches, given.rows)
+            found[number, place], _ = measured(per_commit, given.batches, given.rows)
         filling[number] = filling_us()
     over_last = np.median(found / found[:, -1:], axis=0)
     over_filling = np.median(found / filling[:, None], axis=0)

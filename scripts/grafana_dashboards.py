@@ -85,7 +85,6 @@ OPERATIONS = (
             "parked batches": "max(calibrant_parked_entries)",
             "unsealed models": "max(calibrant_unsealed_models)",
             "stalled partitions": "max(calibrant_stalled_partitions)",
-            "interrupted moves": "max(calibrant_interrupted_moves)",
         },
         "Each of these is 0 in normal operation.",
     ),

@@ -1,8 +1,8 @@
 """`python -m workers.health`: state of this machine's workers and of the backlog.
 
 Print one line of JSON. Exit with 0 if a worker of this machine (this container) reached the store lately, each backlog
-advances, the store takes batches, no entry is parked, no damaged pane keeps a cohort from being sealed, the files of old days can be
-read, and no model waits for a move that was interrupted; else with 1.
+advances, the store takes batches, no entry is parked, no damaged pane keeps a cohort from being sealed, and the files of old
+days can be read; else with 1.
 It is the health check of a container and a report for operators.
 
 `python -m workers.health --here` exits with 0 if a worker of this machine reached the store lately, whatever else the report says: the
@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from redis.exceptions import OutOfMemoryError, RedisError
 
@@ -31,7 +31,6 @@ from calibrant_server.workers.store.store_of_settings import (
     running_store_of,
     with_partitions_of_store,
 )
-from calibrant_server.workers.store.unfinished_moves import MOVE_S, moving_since
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,6 @@ class Health:
     stalled_partitions : partitions with a backlog whose cursor does not advance
     store_full : whether the store's memory is full, so that batches are rejected
     files : why the files of old days cannot be read or written; None if they can, or if there are none
-    moving_models : models that accept nothing at the moment, because they are being moved to another partition
-    interrupted_moves : those of them whose move began more than five minutes ago: it has to be continued
     """
 
     workers: int
@@ -59,14 +56,11 @@ class Health:
     stalled_partitions: int = 0
     store_full: bool = False
     files: str | None = None
-    moving_models: list[str] = field(default_factory=list)
-    interrupted_moves: list[str] = field(default_factory=list)
 
     @property
     def is_red(self) -> bool:
         """Whether no worker is alive here, work does not advance, or data wait for an operator."""
         waiting = self.parked_entries + self.unsealed_models + self.stalled_partitions
-        waiting += len(self.interrupted_moves)
         return not self.workers_here or waiting > 0 or self.store_full or self.files is not None
 
 
@@ -82,8 +76,6 @@ def read_health(store: Store, host: str) -> Health:
     here = [name for name in names if name.startswith(f"{host}:")]
     states = [_state(store, number) for number in range(store.settings.partitions)]
     lease_s = store.settings.lease_s
-    moves = _moving_since(store)
-    began_before = store.client.time()[0] - MOVE_S
     return Health(
         workers=len(names),
         workers_here=len(here),
@@ -95,8 +87,6 @@ def read_health(store: Store, host: str) -> Health:
         stalled_partitions=sum(each.is_stalled(lease_s) for each in states),
         store_full=_is_full(store),
         files=FileOwner(store.client, store.keys).problem(),
-        moving_models=sorted(moves),
-        interrupted_moves=sorted(name for name, at_s in moves.items() if at_s < began_before),
     )
 
 
@@ -105,13 +95,6 @@ def live_workers(store: Store) -> list[str]:
     now, lease_s = store.client.time()[0], store.settings.lease_s
     found = store.client.zrangebyscore(store.keys.workers, now - 2 * lease_s, now + lease_s)
     return [name.decode() for name in found]
-
-
-def _moving_since(store: Store) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for number in range(store.settings.partitions):
-        found |= moving_since(store.node(number), store.keys.partition(number))
-    return found
 
 
 def _state(store: Store, number: int) -> PartitionState:

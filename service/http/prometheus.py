@@ -132,10 +132,6 @@ OPERATION = {
         "1 if the files of old days cannot be read or written.",
         "files_unavailable",
     ),
-    "calibrant_interrupted_moves": (
-        "Models that accept no batch because their move to another partition was interrupted.",
-        "interrupted_moves",
-    ),
     "calibrant_partitions_without_lease": (
         "Partitions that no worker serves.",
         "partitions_without_lease",

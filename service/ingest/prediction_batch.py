@@ -57,8 +57,6 @@ def prediction_batch(
         retains=batch.ids is not None,
         places=None if batch.ids is None else posted.places(timely.accepted_rows.tolist()),
         origin=origin,
-        # The share of a named unit depends on its batch, and a record on the ones before: these stay in order.
-        may_spread=origin is None and batch.unit_source == "row",
         notes=batch.notes,
     )
 
@@ -80,7 +78,6 @@ def small_predictions(body: Body, context: IngestContext) -> IngestBatch | None:
         found.digest,
         found.n,
         batch_id=found.batch_id,
-        may_spread=True,
     )
 
 

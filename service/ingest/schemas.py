@@ -235,10 +235,6 @@ class IngestResponse(BaseModel):
     slices_other: dict[str, int] = Field(
         {}, description="By slice key, rows whose value is beyond the limit: they fill key:other."
     )
-    spread: bool | None = Field(
-        None,
-        description="Only if the model has several fill partitions: whether any of them may fill the batch, by its id.",
-    )
     n_adjusted: int = Field(
         0, description="Values outside [0, 1] by rounding, which were set to the bound."
     )

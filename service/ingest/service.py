@@ -74,7 +74,6 @@ class IngestContext:
         places: Places | None = None,
         ids: tuple[str, ...] = (),
         origin: SourceOffsets | None = None,
-        may_spread: bool = False,
         notes: InputNotes = NO_NOTES,
     ) -> IngestBatch:
         """Return the batch to append; its id is the one of body or header, else a new one."""
@@ -93,7 +92,6 @@ class IngestContext:
             violations=violations,
             ids=ids,
             origin=origin,
-            may_spread=may_spread,
             share=self.share,
             checked_revision=None if self.config is None else self.config.revision,
             notes=notes,
@@ -296,7 +294,7 @@ class IngestAccess:
                 )
             # A repeat stays a repeat, whatever its record says by now.
             is_repeat = receipt.duplicate or later.duplicate
-            receipt = replace(later, duplicate=is_repeat, spread=receipt.spread)
+            receipt = replace(later, duplicate=is_repeat)
         status = 200 if receipt.is_final else 202
         if status == 202:
             headers["Location"] = f"/v1/models/{self.model}/batches/{receipt.batch_id}"
@@ -346,7 +344,7 @@ def receipt_body(model: str, receipt: BatchReceipt) -> dict[str, Any]:
     for name in ("duplicate_reason", "duplicate_rows", "stale_rows", "conflicts", "slices_other"):
         if getattr(receipt, name):
             body[name] = getattr(receipt, name)
-    for name in ("stale", "spread", "joined", "waiting"):
+    for name in ("stale", "joined", "waiting"):
         if getattr(receipt, name) is not None:
             body[name] = getattr(receipt, name)
     return body

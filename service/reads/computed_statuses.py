@@ -39,11 +39,10 @@ REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
     (DriftQuery(include=RECENT), WindowQuery()),
     (ModelStatusQuery(), WindowQuery(window=STATUS_WINDOW)),
 )
-# Fields that name a model, its version or its place: no query depends on them, so alike models share what was resolved.
+# Fields that name a model or its version: no query depends on them, so alike models share what was resolved.
 _NAMES = frozenset(
     {
-        "tenant", "model", "generation", "revision", "created_at", "importing", "imported", "partition", "moves",
-        "moving", "side_partitions", "former_side_partitions", "have_shards_moved", "own_shards",
+        "tenant", "model", "generation", "revision", "created_at", "importing", "imported",
     }
 )  # fmt: skip
 _SHARED = tuple(each.name for each in fields(ModelConfig) if each.name not in _NAMES)

@@ -12,14 +12,12 @@ import orjson
 from calibrant.core.durations import duration_of, parse_duration
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.errors import ModelConflict
-from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.reads.alarms import hidden, newly_made, stored_alarm
 from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.url_guard import Network
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.side_partitions import TooManyPartitions
 from calibrant_server.workers.store.windows import rfc3339
 
 GENERATION = re.compile(r"[0-9a-f]{12}")
@@ -71,7 +69,6 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         composites=_composites(settings),
         cloudevents=None if settings.cloudevents is None else settings.cloudevents.model_dump(),
         mode=settings.mode,
-        fill_partitions=settings.fill_partitions,
     )
     config.spec()  # raises if no panes can be made of this
     return config
@@ -114,7 +111,6 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         "alarm": _named_classes(config),
         "cloudevents": config.cloudevents,
         "mode": config.mode,
-        "fill_partitions": config.fill_partitions,
     }
 
 
@@ -194,9 +190,6 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         "mode",
     )
     checked = {name: getattr(made, name) for name in (*names, "listed_classes", "composites")}
-    # The partitions are those of the store that wrote it.
-    checked |= {"fill_partitions": 1, "side_partitions": [], "former_side_partitions": []}
-    checked |= {"have_shards_moved": False, "own_shards": None}
     return replace(config, **checked, alarm=stored_alarm(settings.alarm, made, None))
 
 
@@ -214,12 +207,6 @@ def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 
 
 WORDS = {"n_classes": "classes", "pane_s": "pane"}
-
-
-def too_many_partitions(error: TooManyPartitions) -> Problem:
-    """Return the problem of a model that should use more partitions than there are."""
-    detail = f"Received {error.wanted} partitions; expected at most {error.there_are}, those of the store."
-    return invalid_input([Violation("/fill_partitions", "range", detail)])
 
 
 def fixed(properties: list[str]) -> ModelConflict:

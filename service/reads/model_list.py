@@ -44,7 +44,6 @@ class ModelResponse(BaseModel):
     )
     cloudevents: CloudEventSettings | None = None
     mode: Mode = SERVE
-    fill_partitions: int = 1
     revision: int
     created_at: str | None
     records: dict[str, int] | None = Field(

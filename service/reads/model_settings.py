@@ -26,7 +26,6 @@ from calibrant_server.service.reads.queries import duration
 from calibrant_server.workers.store.model_config import SERVE, Mode
 
 SHORTEST_PANE_S = 60
-MAX_FILL_PARTITIONS = 64
 DAY_S = 86_400
 MAX_S = 36_525 * DAY_S  # a century: longer spans exceed the range of timestamps
 
@@ -194,13 +193,6 @@ class ModelSettings(BaseModel):
 
     mode: Mode = Field(
         SERVE, description="observe: maps are advice and cannot be promoted or applied."
-    )
-    fill_partitions: int = Field(
-        1,
-        ge=1,
-        le=MAX_FILL_PARTITIONS,
-        description="Partitions that fill batches of this model, at most those of the store: more let a hot model use more workers. "
-        "Batches with ids, units, cases or source stay in one, and their response has `spread: false`.",
     )
 
     @model_validator(mode="after")

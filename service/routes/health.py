@@ -21,7 +21,6 @@ READY_COUNTS = (
     "dead_letters",
     "stalled_partitions",
     "files_unavailable",
-    "interrupted_moves",
 )
 
 
@@ -46,10 +45,6 @@ class ReadyResponse(StatusResponse):
     )
     files_unavailable: bool = Field(
         description="The files of old days cannot be read or written: windows that need them are not served"
-    )
-    interrupted_moves: int = Field(
-        description="Number of models that accept no batch because their move to another partition began more than five minutes ago and "
-        "has not ended"
     )
     store_full: bool = Field(
         description="The store's memory is full: batches are rejected; reads and deletions are served"

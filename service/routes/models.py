@@ -50,7 +50,6 @@ from calibrant_server.service.reads.model_documents import (
     fixed,
     patched,
     shown,
-    too_many_partitions,
 )
 from calibrant_server.service.reads.model_list import (
     ModelListQuery,
@@ -72,7 +71,6 @@ from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQ
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import FixedProperty, RevisionConflict
-from calibrant_server.workers.store.side_partitions import TooManyPartitions
 from calibrant_server.workers.store.windows import resolve
 
 router = APIRouter(tags=["models"], default_response_class=Response)
@@ -332,8 +330,6 @@ def _revisions() -> Iterator[None]:
         raise (ModelUnknown() if error.current is None else PreconditionFailed()) from error
     except FixedProperty as error:
         raise fixed(error.names) from error
-    except TooManyPartitions as error:
-        raise too_many_partitions(error) from error
 
 
 def _headers(config: ModelConfig) -> dict[str, str]:

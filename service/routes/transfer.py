@@ -181,9 +181,7 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
         )
     try:
         config = ModelConfig.from_json(orjson.dumps(first["configuration"]))
-        config = replace(
-            config.unplaced(), tenant=tenant, model=model, importing=None, imported=None
-        )
+        config = replace(config, tenant=tenant, model=model, importing=None, imported=None)
         config = redeclared(config)
     except Problem as problem:
         raise _rejected(

@@ -92,7 +92,6 @@ async def test_health_and_version(client):
         "dead_letters": 0,
         "stalled_partitions": 0,
         "files_unavailable": False,
-        "interrupted_moves": 0,
         "store_full": False,
     }
     assert (await client.get("/version")).json()["api"] == "1"
@@ -111,7 +110,6 @@ async def test_what_waits_for_an_operator_is_reported(client, inbox):
         "dead_letters": 0,
         "stalled_partitions": 0,
         "files_unavailable": False,
-        "interrupted_moves": 0,
     }
     assert ready.json() == {"status": "ready", **waiting, "store_full": False}
     text = (await client.get("/metrics")).text

@@ -17,8 +17,8 @@ from tests.storms.senders import (
     N_BINS,
     BatchSender,
     Expected,
-    HotSender,
     LabelSender,
+    RepeatSender,
     Sender,
     TotalSender,
 )
@@ -26,13 +26,13 @@ from tests.waiting import eventually
 
 SENDERS: dict[str, type[Sender]] = {
     "batches": BatchSender,
-    "hot": HotSender,
+    "repeats": RepeatSender,
     "labels": LabelSender,
     "totals": TotalSender,
 }
 SETTINGS = {
     "batches": {"task": "binary"},
-    "hot": {"task": "binary", "fill_partitions": 4},
+    "repeats": {"task": "binary"},
     "labels": {"task": "binary"},
     "totals": {"task": "binary", "grid": N_BINS},
 }

@@ -157,8 +157,8 @@ class BatchSender(Sender):
         self.n_messages: list[int] = []
 
 
-class HotSender(Sender):
-    """Labelled predictions of a model whose batches several partitions fill, with repeats; the number of partitions changes."""
+class RepeatSender(Sender):
+    """Labelled predictions under a batch id, some of them again."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -169,10 +169,7 @@ class HotSender(Sender):
             self.expected.add(each)
         self.sent.append(number)
         if number % 3 == 0:
-            # Also of batches that came under another number of partitions.
             self._send(self.rng.choice(self.sent))
-        if number % 16 == 0:
-            self._until_acknowledged("changes of partitions", self._change)
 
     def _send(self, number: int) -> list[int]:
         numbers = [number * 4 + i for i in range(1 + number % 3)]
@@ -182,17 +179,8 @@ class HotSender(Sender):
             "labels": [each % 2 for each in numbers],
             "weights": numbers,
         }
-        self.post("batches of a hot model", "predictions", body)
+        self.post("repeated batches", "predictions", body)
         return numbers
-
-    def _change(self, client: httpx.Client) -> httpx.Response:
-        present = client.get(self.path)
-        if present.status_code != 200:
-            return present
-        body = {"fill_partitions": self.rng.choice([1, 2, 4, 8])}
-        answer = client.patch(self.path, json=body, headers={"If-Match": present.headers["ETag"]})
-        # Changed meanwhile by an attempt whose reply was lost.
-        return present if answer.status_code == 412 else answer
 
 
 class LabelSender(Sender):

@@ -20,7 +20,7 @@ def test_what_is_acknowledged_counts_once(setup: Setup, tmp_path) -> None:
         "labels",
         "deletions",
         "running totals",
-        "batches of a hot model",
+        "repeated batches",
     } < found.acknowledged.keys()
 
 

@@ -112,7 +112,7 @@ class Bench:
     def loop(self, kind=PartitionLoop, model=MODEL, scripts=None):
         """A loop on a model's partition, to be driven by hand."""
         store = Store(self.settings, scripts)
-        partition = store.keys.number_of(model)
+        partition = store.keys.partition_of(model.key)
         loop = kind(store, partition, self.numerics, FreeLeases(), threading.Event())
         loop._reload()
         loop._counted = True

@@ -126,16 +126,19 @@ def test_the_fixture_of_this_layout_is_read_and_goes_on(bench):
 
 
 @pytest.mark.parametrize("layout", [2, 3])
-def test_a_store_of_an_older_layout_is_not_changed_and_the_start_says_why(bench, layout):
-    """Panes had samples of their own in 2, rows had another form in 3."""
+def test_a_store_of_an_older_layout_is_not_changed_and_the_start_names_the_commands(bench, layout):
+    """Panes had samples of their own in 2; in 3, rows had another form and models were in any partition."""
     golden = GOLDEN.parent / f"layout-{layout}.json.gz"
     fixture = json.loads(gzip.decompress(golden.read_bytes()))
     namespace = bench.settings.namespace
     bench.client.delete(bench.store.keys.configuration)
     restore(bench.client, namespace, fixture["keys"])
     before = dumped(bench.client, namespace)
-    with pytest.raises(StoreMismatch, match=rf"older version of Calibrant \(layout {layout}"):
+    older = rf"older version of Calibrant \(layout {layout}"
+    with pytest.raises(StoreMismatch, match=older) as rejected:
         bench.store.fix_properties()
+    for command in ("calibrant export MODEL FILE", "calibrant import MODEL FILE"):
+        assert command in str(rejected.value)
     assert dumped(bench.client, namespace) == before
 
 

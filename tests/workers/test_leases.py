@@ -241,7 +241,7 @@ def test_others_take_over_from_a_dead_worker_within_a_lease(bench):
 
 def state(now_ms, first_ms, progress_ms=0):
     first = b"" if first_ms is None else b"%d-0" % first_ms
-    return PartitionState.of([1, 9, 4, first, progress_ms, now_ms, 0, 0, 0, 0, 0, 0, 0, b""])
+    return PartitionState.of([1, 9, 4, first, progress_ms, now_ms, 0, 0, 0, b""])
 
 
 @pytest.mark.parametrize(("first_ms", "progress_ms", "stalled"), [

@@ -117,7 +117,7 @@ def models_of(store, partition, how_many):
         ModelConfig("default", name, "multiclass", 10, generation="g1", revision=1)
         for name in names
     )
-    found = (model for model in models if store.keys.number_of(model) == partition)
+    found = (model for model in models if store.keys.partition_of(model.key) == partition)
     return [next(found) for _ in range(how_many)]
 
 

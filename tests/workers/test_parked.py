@@ -26,6 +26,7 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, delivery
 from tests.workers.ledger import pane_of
+from tests.workers.oracle.retained_record import RetainedRecord
 from tests.workers.test_transient_errors import counts, labels, no_pauses, with_ids
 
 __all__ = ["no_pauses"]
@@ -258,10 +259,9 @@ def test_replayed_labels_do_not_overrule_later_ones(bench):
     loop._commit = commit
     assert replay_all(bench) == [True]
     steps(loop, 3)
-    [record] = loop._retained.records(MODEL, ["i1"]).values()
-    assert bench.merged("b1").status == "merged" and [
-        each.class_index for each in record.ratings.values()
-    ] == [1]
+    [packed] = loop._retained.packed(MODEL, ["i1"]).values()
+    ratings = RetainedRecord.unpack(packed).ratings.values()
+    assert bench.merged("b1").status == "merged" and [each.class_index for each in ratings] == [1]
 
 
 def test_labels_of_a_parked_prediction_wait_for_it(bench):

@@ -33,7 +33,7 @@ def models_of(bench, n):
     found = {}
     for i in range(10_000):
         model = replace(MODEL, model=f"m{i}")
-        found.setdefault(bench.store.keys.number_of(model), model)
+        found.setdefault(bench.store.keys.partition_of(model.key), model)
         if len(found) == n:
             return [bench.put_model(each) for each in found.values()]
     raise AssertionError

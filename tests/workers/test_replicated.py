@@ -11,16 +11,12 @@ import pytest
 
 from calibrant_server.workers.ingest.inbox import Inbox, StoreUnavailableError
 from calibrant_server.workers.store import connection
-from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import NotReplicated
-from calibrant_server.workers.store.placement import Placement
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.registry import Registry
-from calibrant_server.workers.store.side_partitions import side_partition
 from tests.stores import StoreServer, follow
-from tests.workers.driving import MODEL, Bench, delivery, eventually
+from tests.workers.driving import MODEL, Bench, delivery
 from tests.workers.ledger import pane_of
-from tests.workers.test_side_partitions import loop_at, loops_of, of_side, put_hot, spread
 
 pytestmark = pytest.mark.one_server
 
@@ -148,95 +144,8 @@ class TestConfigurations:
         finally:
             os.kill(pair[1].pid, signal.SIGCONT)
 
-    def test_where_a_model_is_waits_too(self, bench, pair):
-        """Its home may be on another server than its partition."""
-        os.kill(pair[1].pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(NotReplicated):
-                bench.run(
-                    Placement(bench.inbox.client, bench.inbox.keys, "replicated").place("t/m")
-                )
-        finally:
-            os.kill(pair[1].pid, signal.SIGCONT)
-
-    def test_a_side_partition_that_is_opened_waits_too(self, bench, pair, registry):
-        config = bench.run(registry.put(replace(MODEL, model="hot", fill_partitions=2), None))
-        os.kill(pair[1].pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(NotReplicated):
-                bench.run(bench.inbox._appender.sides.open(config))
-        finally:
-            os.kill(pair[1].pid, signal.SIGCONT)
-
     def test_a_failover_that_undoes_a_model_is_noticed(self, bench, registry):
         config = bench.run(registry.put(replace(MODEL, model="first"), None))
         bench.client.hdel(bench.store.keys.of(config).models, config.key)
         with pytest.raises(NotReplicated):
             bench.run(registry.confirm(config))
-
-
-class TestHotModels:
-    """Batches of one model in several partitions."""
-
-    @pytest.fixture
-    def bench(self, settings, pair):
-        changed = replicated(settings, pair[0], "hot").model_copy(update={"partitions": 3})
-        with Bench(changed, ingest_deadline_s=0.5) as bench:
-            yield bench
-
-    def test_a_delta_is_forwarded_once_a_replica_has_the_commit_that_made_it(self, bench, pair):
-        """Otherwise a failover could undo the commit, and its batches would be counted again."""
-        config = put_hot(bench, 3)
-        side = config.side_partitions[0]
-        receipt(bench, spread(config, of_side(config, side)[0], [1, 2]))
-        own, loop = loops_of(bench, config)[0], loop_at(bench, side)
-        loop.step()
-        os.kill(pair[1].pid, signal.SIGSTOP)
-        try:
-            loop.step()
-            assert bench.client.xlen(own.keys.stream) == 0
-        finally:
-            os.kill(pair[1].pid, signal.SIGCONT)
-        loop._outbox._due_at = 0.0
-        eventually(lambda: (loop.step(), bench.client.xlen(own.keys.stream))[1] == 1)
-        own.step()
-        assert bench.pane(model=config).numbers == pane_of([1, 2]).numbers
-
-    def test_a_delta_stays_in_the_outbox_until_a_replica_has_that_it_is_merged(self, bench, pair):
-        """A master that is cut off merges it; the next master may have neither its entry nor what it adds."""
-        config = put_hot(bench, 3)
-        side = config.side_partitions[0]
-        receipt(bench, spread(config, of_side(config, side)[0], [1, 2]))
-        own, loop = loops_of(bench, config)[0], loop_at(bench, side)
-        while not bench.client.xlen(own.keys.stream):
-            loop.step()
-        os.kill(pair[1].pid, signal.SIGSTOP)
-        try:
-            own.step()
-            assert bench.pane(model=config).numbers == pane_of([1, 2]).numbers
-            loop._outbox._due_at = 0.0
-            loop.step()
-            assert bench.client.hlen(loop.keys.outbox_index) == 1
-        finally:
-            os.kill(pair[1].pid, signal.SIGCONT)
-        loop._outbox._due_at = 0.0
-        eventually(lambda: (loop.step(), bench.client.hlen(loop.keys.outbox_index))[1] == 0)
-
-    def test_a_repeat_that_another_partition_has_waits_for_the_replica(self, bench, pair):
-        two = put_hot(bench, 2)
-        three = put_hot(bench, 3)
-        ids = [*of_side(three, n=50), *(f"x{at}" for at in range(50))]
-        moved = next(
-            name for name in ids if side_partition(two, name) != side_partition(three, name)
-        )
-        before = side_partition(two, moved)
-        keys = bench.store.keys.of(two) if before is None else bench.store.keys.partition(before)
-        record = BatchRecord("accepted", spread(three, moved, [1]).digest.hex(), accepted=1)
-        bench.client.set(keys.record(three.key, three.generation, moved), record.to_json())
-        assert receipt(bench, spread(three, moved, [1])).duplicate
-        os.kill(pair[1].pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(StoreUnavailableError, match="replica"):
-                receipt(bench, spread(three, moved, [1]))
-        finally:
-            os.kill(pair[1].pid, signal.SIGCONT)

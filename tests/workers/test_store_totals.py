@@ -29,7 +29,7 @@ def models(many):
     found = {}
     for i in range(1000):
         model = replace(MODEL, model=f"m{i}")
-        found.setdefault(many.store.keys.number_of(model), model)
+        found.setdefault(many.store.keys.partition_of(model.key), model)
     return [many.put_model(each) for each in list(found.values())[:3]]
 
 

@@ -366,7 +366,7 @@ def test_small_models_take_little_memory(bench):
     for model in models:
         bench.put_model(model)
         bench.deliver(predictions(model, "b", rows_at(n=1)))
-        partition = bench.store.keys.number_of(model)
+        partition = bench.store.keys.partition_of(model.key)
         loops.setdefault(partition, bench.loop(model=model))
     for loop in loops.values():
         loop._housekeeping.due_at = float("inf")

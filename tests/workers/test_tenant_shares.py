@@ -34,7 +34,7 @@ def model_of(tenant: str, bench: Bench, name: str = "m", like=None):
     keys = bench.store.keys
     for i in range(1000):
         model = replace(MODEL, tenant=tenant, model=f"{name}{i}")
-        if like is None or keys.number_of(model) == keys.partition_of(like.key):
+        if like is None or keys.partition_of(model.key) == keys.partition_of(like.key):
             return bench.put_model(model)
     raise AssertionError
 

@@ -34,7 +34,7 @@ from calibrant_server.workers.alarm.url_guard import (
 from calibrant_server.workers.ingest.entries import alarm_order
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import tenant_of
-from calibrant_server.workers.store.model_places import read_configs
+from calibrant_server.workers.store.model_configs import read_configs
 
 log = logging.getLogger(__name__)
 
@@ -134,17 +134,13 @@ class WebhookSender:
 
     def _deliver(self, partition: int, delivery: WebhookDelivery) -> None:
         try:
-            outcome = self._attempted(partition, delivery)
-            if outcome is None:
-                return
-            status, error = outcome
+            status, error = self._attempted(partition, delivery)
             order = attempt(delivery, time.time(), status, error)
             entry = alarm_order(delivery.model, delivery.generation, order)
             keys = self._store.keys.partition(partition)
             fields = [part for pair in entry.to_fields().items() for part in pair]
-            names = [keys.stream, keys.bytes_in, keys.models]
-            values = [delivery.model, entry.n_bytes, *fields]
-            self._store.run(partition, "append_order", names, values)
+            names = [keys.stream, keys.bytes_in]
+            self._store.run(partition, "append_order", names, [entry.n_bytes, *fields])
         except Exception:
             log.exception("delivery_failed delivery_id=%s", delivery.id)
         finally:
@@ -153,12 +149,10 @@ class WebhookSender:
 
     def _attempted(
         self, partition: int, delivery: WebhookDelivery
-    ) -> tuple[int | None, str | None] | None:
-        """Return the status of the response, or the error; None if the model's next partition makes the attempt."""
+    ) -> tuple[int | None, str | None]:
+        """Return the status of the response, or the error."""
         node, keys = self._store.node(partition), self._store.keys.partition(partition)
         config = read_configs(node, keys.models, [delivery.model]).get(delivery.model)
-        if config is not None and config.moving is not None:
-            return None
         receivers = () if config is None else AlarmSettings.of(config).webhooks
         secret = next((each.secret for each in receivers if each.url == delivery.url), None)
         if secret is None:

@@ -21,12 +21,10 @@ from calibrant_server.workers.ingest.errors import (
     BatchConflictError,
     IdsFullError,
     ModelMismatchError,
-    ModelMovingError,
     OffsetMismatchError,
     RecordsFullError,
     SourcesFullError,
 )
-from calibrant_server.workers.ingest.spreading import SidePartitions
 from calibrant_server.workers.ingest.store_totals import Amounts, StoreTotals
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
@@ -34,16 +32,12 @@ from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.model_places import ModelPlaces
-from calibrant_server.workers.store.placement import Placement
 from calibrant_server.workers.store.registry import HalfImported
-from calibrant_server.workers.store.side_partitions import side_partition
 
 # Kinds of replies of the script.
 _KNOWN, _OTHER, _FULL, _TENANT_FULL = 0, 2, 3, 4
 _TENANT_BACKLOG, _TENANT_IDS, _BACKLOG, _IDS = 5, 6, 7, 8
 _BEFORE_WATERMARK, _OVERLAP, _GAP, _SOURCES = 9, 10, 11, 12
-_MOVING = 17
 # The replies of a batch that has no room.
 _NO_ROOM = (_FULL, _TENANT_FULL, _TENANT_BACKLOG, _TENANT_IDS, _BACKLOG, _IDS)
 # Why a batch with a new id is a repeat.
@@ -80,12 +74,7 @@ class AcceptedBefore(RuntimeError):
 
 
 class BatchAppender:
-    """Appends batches, for the event loop. Every call is safe to repeat with the same nonce.
-
-    Attributes
-    ----------
-    sides : side partitions of hot models
-    """
+    """Appends batches, for the event loop. Every call is safe to repeat with the same nonce."""
 
     def __init__(self, client: Any, keys: Keys, settings: EngineSettings):
         self._client = client
@@ -93,7 +82,6 @@ class BatchAppender:
         self._settings = settings
         self._rates = DrainRates()
         self._totals = StoreTotals(client, keys, lambda: self._settings)
-        self.sides = SidePartitions(client, keys, settings.durability)
         text = scripts()["append_group"]
         self._script = AsyncScript(client, text)
         # The same for entries that free memory, which a full store takes too.
@@ -101,8 +89,6 @@ class BatchAppender:
             client, text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
         )
         self._groups = AppendGroups(self._send)
-        self._placement = Placement(client, keys, settings.durability)
-        self._places = ModelPlaces(client, keys)
 
     async def close(self) -> None:
         """End what runs in the background."""
@@ -121,10 +107,7 @@ class BatchAppender:
         if batch.config.importing is not None and batch.kind != RESTORE:
             raise HalfImported(batch.config.model)
         if batch.create and not batch.generation:
-            new = replace(
-                batch.config.made_now(), partition=await self._placement.place(batch.model)
-            )
-            batch = _of_config(batch, new)
+            batch = _of_config(batch, batch.config.made_now())
         record = BatchRecord(
             batch_records.ACCEPTED,
             batch.digest.hex(),
@@ -142,8 +125,6 @@ class BatchAppender:
     async def _append_to_model(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
         """Append a batch; of several requests that make the same model one does, and the others take it."""
         try:
-            if batch.config.has_sides:
-                return await self._append_spread(batch, record)
             return await self._append_in_room(batch, record)
         except ModelMismatchError as mismatch:
             current = mismatch.current
@@ -154,35 +135,8 @@ class BatchAppender:
                 raise
             if (current.task, current.n_classes) != (mine.task, mine.n_classes):
                 raise
-        # By its present revision: under a later one, a repeat may already be in a side partition.
         made = replace(_of_config(batch, current), create=False)
         return await self._append_to_model(replace(made, checked_revision=current.revision), record)
-
-    async def _append_spread(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
-        """Append a batch of a hot model in the partition that has its shard, or in the model's own.
-
-        Only by the current configuration: another one may have the shard in another partition.
-        """
-        config = batch.config
-        batch = replace(batch, checked_revision=config.revision)
-        side = side_partition(config, batch.batch_id) if batch.may_spread else None
-        here = self._keys.number_of(config) if side is None else side
-        for is_again in (False, True):
-            await self.sides.open(config)
-            elsewhere = await self.sides.record_elsewhere(batch, here)
-            if elsewhere is not None:
-                return elsewhere
-            if side is None:
-                return await self._append_in_room(batch, record)
-            try:
-                keys, sent = self._keys.partition(side), replace(batch, is_side=True)
-                return await self._append_once(keys, sent, record)
-            except ModelMismatchError:
-                # Closed by a later configuration, which the service reads, or for a model of the same name that was deleted.
-                self.sides.forget(config)
-                if is_again:
-                    raise
-        raise AssertionError  # the last attempt returns or raises
 
     async def _append_in_room(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
         """Append a batch; labels of predictions that are retained need no room, new records do."""
@@ -205,10 +159,10 @@ class BatchAppender:
             `batch.n_records` further records would exceed the bounds on retained records.
         ModelMismatchError
             The model is another one, or was deleted.
-        BacklogFullError, IdsFullError, ModelMovingError
+        BacklogFullError, IdsFullError
         """
         for is_last_try in (False, True):
-            group = GroupKey(keys.partition, batch.frees_memory, is_last_try, batch.is_side)
+            group = GroupKey(keys.partition, batch.frees_memory, is_last_try)
             limits = await self._limits(keys, batch, is_last_try)
             append = append_of(keys, batch, record, limits)
             kind, *reply = await self._groups.append(group, append)
@@ -216,8 +170,6 @@ class BatchAppender:
                 break
         if kind == _KNOWN:
             return BatchRecord.from_json(reply[0])
-        if kind == _MOVING:
-            return await self._append_once(*await self._moved(keys, batch), record)
         if kind == _OTHER:
             raise ModelMismatchError(ModelConfig.from_json(reply[0]) if reply else None)
         if kind in (_FULL, _TENANT_FULL):
@@ -228,27 +180,6 @@ class BatchAppender:
             await self._reject_full(kind, keys, batch, reply)
         self._reject_offsets(kind, batch, reply)
         return None
-
-    async def _moved(
-        self, keys: PartitionKeys, batch: IngestBatch
-    ) -> tuple[PartitionKeys, IngestBatch]:
-        """Return where a model is that is not in its former partition any more, and the batch for it.
-
-        Raises
-        ------
-        ModelMovingError
-            It is still there.
-        ModelMismatchError
-            It was deleted.
-        """
-        now_at, text = await self._places.find_from_home(batch.model)
-        current = None if text is None else ModelConfig.from_json(text)
-        if current is None or current.generation != batch.generation:
-            raise ModelMismatchError(current)
-        if now_at.partition == keys.partition or current.moving is not None:
-            raise ModelMovingError(batch.model)
-        config = replace(batch.config, partition=now_at.partition, moves=current.moves)
-        return now_at, replace(batch, config=config)
 
     async def _limits(
         self, keys: PartitionKeys, batch: IngestBatch, is_last_try: bool = False
@@ -296,9 +227,7 @@ class BatchAppender:
         settings = self._settings
         limits = await self._totals.limits(group.partition, is_last_try=group.is_last_try)
         keys = self._keys.partition(group.partition)
-        names, arguments = script_input(
-            keys, appends, limits, settings.idempotency_ttl_s, group.is_side
-        )
+        names, arguments = script_input(keys, appends, limits, settings.idempotency_ttl_s)
         script = self._script_if_full if group.frees_memory else self._script
         if settings.durability == "replicated":
             reply = await script.run_replicated(names, arguments, touched=keys.bytes_in)
@@ -364,7 +293,6 @@ def script_input(
     appends: Sequence[Append],
     limits: Amounts,
     ttl_s: int,
-    is_side: bool = False,
 ) -> tuple[list[str], list[Any]]:
     """Return keys and arguments of the script that appends some batches to a partition."""
     now_s = time.time()
@@ -382,9 +310,8 @@ def script_input(
         keys.bytes_in,
         keys.record_bytes,
         keys.retained,
-        keys.side_models if is_side else keys.models,
+        keys.models,
         keys.cursor,
-        keys.places,
     )
     names = [*of_partition, *(key for each in appends for key in each.keys)]
     return names, [*common, *(part for each in appends for part in each.arguments)]

@@ -25,13 +25,11 @@ class GroupKey(NamedTuple):
     ----------
     frees_memory : whether a full store takes them
     is_last_try : whether they were rejected before by older numbers
-    is_side : whether it is a side partition of their models
     """
 
     partition: int
     frees_memory: bool = False
     is_last_try: bool = False
-    is_side: bool = False
 
 
 class Append(NamedTuple):

@@ -14,10 +14,7 @@ from calibrant_server.workers.ingest.cached_pane import (
     UnreadablePane,
     conflict_errors,
 )
-from calibrant_server.workers.ingest.delta_making import OfModel
-from calibrant_server.workers.ingest.deltas import DeltaName, SentBatch
 from calibrant_server.workers.ingest.entries import (
-    DELTA,
     EntryError,
     IngestEntry,
     InvalidValueError,
@@ -48,7 +45,6 @@ class Item:
     Attributes
     ----------
     status : its outcome; None for an entry that is dropped because its id is known
-    delta : the delta that contains it, if it is in a side partition: the batch is merged with it
     reserved : records and bytes that were reserved for it while it was in the stream, also for its tenant
     """
 
@@ -66,7 +62,6 @@ class Item:
     touched: set[PaneKey] = field(default_factory=set)
     rows: RowOutcomes | None = None
     other: dict[str, int] = field(default_factory=dict)
-    delta: str = ""
 
     @property
     def n_records(self) -> int:
@@ -113,14 +108,9 @@ class Item:
                 ]
 
     @property
-    def is_delta(self) -> bool:
-        """Whether it has batches that were counted in a side partition."""
-        return self.entry is not None and self.entry.kind == DELTA
-
-    @property
     def is_known(self) -> bool:
-        """Whether its batch has an outcome, or is in a delta that will have one."""
-        return self.record is not None and (self.record.is_final or bool(self.record.delta))
+        """Whether its batch has an outcome."""
+        return self.record is not None and self.record.is_final
 
     @property
     def is_merged(self) -> bool:
@@ -152,8 +142,6 @@ class Item:
             none = {"accepted": 0, "rejected": record.accepted + record.rejected}
             return record.ended(str(self.status), errors=record.errors + errors, **none)
         changes: dict[str, Any] = {"slices_other": self.other}
-        if self.delta:
-            return record.ended(records.ACCEPTED, delta=self.delta, **changes)
         if self.claims:
             results = [result for _, result in self.claims]
             conflicts = self.conflicting()
@@ -176,7 +164,6 @@ class CommitGroup:
         numerics: Numerics,
         progress: Callable[[], None] = lambda: None,
         reads: StoreReads | None = None,
-        side_reads: StoreReads | None = None,
     ):
         self._numerics = numerics
         self._progress = progress
@@ -184,7 +171,6 @@ class CommitGroup:
         self._careful = False
         self.items: list[Item] = []
         self.reduction = Reduction(reads)
-        self.side = Reduction(side_reads)
 
     @property
     def n_bytes(self) -> int:
@@ -219,17 +205,13 @@ class CommitGroup:
         """Add an item that was reduced elsewhere."""
         item.n, item.touched = n, reduction.touched
         self.items.append(item)
-        self._whole(item).absorb(reduction)
-
-    def _whole(self, item: Item) -> Reduction:
-        """Return the reduction to which an item adds."""
-        return self.side if item.entry is not None and item.entry.is_side else self.reduction
+        self.reduction.absorb(reduction)
 
     def _fill(self, item: Item) -> None:
         assert item.entry is not None and item.config is not None
         self._progress()
         # All entries share deltas at first. One that fails leaves them half filled; then each gets its own.
-        whole = self._whole(item)
+        whole = self.reduction
         target = whole
         mark: Mark = {}
         if self._careful:
@@ -257,7 +239,6 @@ class CommitGroup:
         """Repeat the reduction with the items that still count, each with its own deltas."""
         self._careful = True
         self.reduction = Reduction(self.reduction.reads.again())
-        self.side = Reduction(self.side.reads.again())
         for item in self.items:
             item.claims = []
             if item.is_merged:
@@ -267,7 +248,6 @@ class CommitGroup:
         """Add the reduction to the cached panes; dead-letter items that cannot be added, and continue."""
         try:
             self.reduction.close(self._numerics)
-            self.side.close(self._numerics)
             self._join()
         except NO_VERDICT:
             raise
@@ -348,8 +328,6 @@ class CommitGroup:
                 entry = item.entry
                 key = keys.record(entry.model, entry.generation, entry.batch_id)
                 commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))
-            if item.is_delta:
-                _note_merged(item, commit, keys)
 
     def write_records(self, commit: Commit, keys: PartitionKeys) -> None:
         """Write changed records, members of units and counts into a commit."""
@@ -370,48 +348,8 @@ class CommitGroup:
 
     @property
     def n_merged(self) -> int:
-        """Batches that are merged, or in a delta."""
-        return sum(item.is_merged and not item.is_delta for item in self.items)
-
-    @property
-    def has_sides(self) -> bool:
-        """Whether this is a side partition of the model of some entry."""
-        return any(item.entry is not None and item.entry.is_side for item in self.items)
-
-    @property
-    def has_hot(self) -> bool:
-        """Whether this is the own partition of a model with side partitions, and the group has entries of that model."""
-        return any(
-            item.entry is not None
-            and not item.entry.is_side
-            and item.config is not None
-            and item.config.fill_partitions > 1
-            for item in self.items
-        )
-
-    def of_sides(self) -> list[OfModel]:
-        """Return the batches of hot models that this partition fills as a side partition, by model."""
-        found: dict[tuple[str, str], OfModel] = {}
-        for item in self._side_items():
-            assert item.entry is not None and item.config is not None
-            name = (item.config.key, item.config.generation)
-            sent = SentBatch(item.entry.received_ms, item.entry.payload)
-            of_model = found.setdefault(name, OfModel(item.config))
-            of_model.add(sent, item.id, item.entry.batch_id, item.n)
-        for key, new in self.side.rows.items():
-            found[key.model, key.generation].rows[key] = new
-        for key, n in self.side.n_rows.items():
-            found[key.model, key.generation].n_by_pane.append(n)
-        return list(found.values())
-
-    def name_deltas(self, names: Mapping[tuple[str, str], str]) -> None:
-        """Note the delta of each batch that this partition fills as a side partition, by model and generation."""
-        for item in self._side_items():
-            assert item.config is not None
-            item.delta = names[item.config.key, item.config.generation]
-
-    def _side_items(self) -> list[Item]:
-        return [each for each in self.items if each.is_merged and each.entry and each.entry.is_side]
+        """Batches that are merged."""
+        return sum(item.is_merged for item in self.items)
 
 
 def dead_letter(item: Item, commit: Commit) -> None:
@@ -422,17 +360,6 @@ def dead_letter(item: Item, commit: Commit) -> None:
     elif item.status == records.PARKED:
         log.error("entry_parked entry_id=%s error=%s", item.id, item.why)
         commit.park(item.id, item.why, int(time.time() * 1000))
-
-
-def _note_merged(item: Item, commit: Commit, keys: PartitionKeys) -> None:
-    """Note that deltas up to this one left the stream; their side partition then removes them from its outbox."""
-    entry, config = item.entry, item.config
-    # A replayed one is older than the last, and a deleted model has no marks.
-    if entry is None or entry.first_id or config is None or config.generation != entry.generation:
-        return
-    name = DeltaName.of_batch_id(entry.batch_id)
-    marks = keys.marks(entry.model, entry.generation)
-    commit.set_fields(marks, {name.merged_field: str(name.number)})
 
 
 def release_reserved(item: Item, commit: Commit) -> None:

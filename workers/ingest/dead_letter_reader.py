@@ -14,7 +14,6 @@ from calibrant_server.workers.ingest.dead_letters import DeadLetter
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.side_partitions import all_sides
 
 Action = Callable[[Store, int, str], bool]
 
@@ -36,12 +35,9 @@ class DeadLetterReader:
         """Return the entries of a model, oldest first."""
 
         def read() -> list[DeadLetter]:
-            mine = [
-                each
-                for partition in self._partitions(config)
-                for each in dead_letters.dead_letters(self._store, partition)
-                if _is_of(each, config)
-            ]
+            partition = self._store.keys.partition_of(config.key)
+            found = dead_letters.dead_letters(self._store, partition)
+            mine = [each for each in found if _is_of(each, config)]
             return sorted(mine, key=lambda each: (each.at_ms, each.id))
 
         return list(await self._retried(lambda: asyncio.to_thread(read)))
@@ -56,19 +52,13 @@ class DeadLetterReader:
 
     async def _act(self, action: Action, config: ModelConfig, name: str) -> bool:
         def act() -> bool:
-            for partition in self._partitions(config):
-                letter = dead_letters.find(self._store, partition, name)
-                if letter is not None and _is_of(letter, config):
-                    return action(self._store, partition, name)
-            return False
+            partition = self._store.keys.partition_of(config.key)
+            letter = dead_letters.find(self._store, partition, name)
+            is_mine = letter is not None and _is_of(letter, config)
+            return is_mine and action(self._store, partition, name)
 
         # A repeat after a lost reply finds the entry gone: the caller learns that it is not there any more.
         return bool(await self._retried(lambda: asyncio.to_thread(act), writes=True))
-
-    def _partitions(self, config: ModelConfig) -> list[int]:
-        """Return the partitions that have entries of a model. Two of them may use a name: the first is acted on first."""
-        own = self._store.keys.number_of(config)
-        return list(dict.fromkeys([own, *all_sides(config)]))
 
     @property
     def _store(self) -> Store:

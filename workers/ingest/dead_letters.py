@@ -149,10 +149,10 @@ def replay(store: Store, partition: int, name: str) -> bool:
     else:
         # Another final record stays: the id counted after another arrival, and the replayed entry is dropped.
         before = b""
-    names = [stream, keys.stream, keys.bytes_in, keys.retained, key or stream, keys.models]
+    names = [stream, keys.stream, keys.bytes_in, keys.retained, key or stream]
     values = [
         letter.entry_id, _N_REASONS[letter.state], letter.n_records, letter.record_bytes, before, after,
-        tenant, int(letter.kind not in (CONTROL, ALARM)), letter.model,
+        tenant, int(letter.kind not in (CONTROL, ALARM)),
     ]  # fmt: skip
     return bool(store.run(partition, "replay_entry", names, values)[0])
 

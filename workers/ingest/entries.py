@@ -7,17 +7,15 @@ The service makes one `IngestBatch` per posted batch. The stream holds its field
 - `predictions`: `calibrant.Batch.pack()`
 - `histograms`: `pack_updates`, a run of histogram updates
 - `pane`: `pack_updates` with one packed `calibrant.Pane`
-- `delta`: `calibrant_server.workers.ingest.deltas`, what batches of a side partition add to the panes of their model
 - `labels`: `pack_labels`, labels for predictions by id
 - `removal`: JSON, `{"id": ...}`: one prediction is removed
 - `baseline`: JSON, `{"op": "freeze" or "remove", "name": ...}` and the window, slice and clock to freeze
 - `restore`: lines of an export (`calibrant_server.workers.lifecycle.transfer`)
-- `control`: JSON, `{"op": "delete_model"}`; `move_out` and `move_in` of a model that is moved to another partition
+- `control`: JSON, `{"op": "delete_model"}`
 - `alarm`: JSON, `{"op": ...}`: an order about a model's alarm (`calibrant_server.workers.alarm.commands`)
 
 Optional fields: `p` valid rows are accepted although others are not, `w` places of the rows, `r` largest number of
-retained records that may result, `o` the id under which an entry came that was parked and replayed, `s` the entry is in a side
-partition of its model (`calibrant_server.workers.store.side_partitions`).
+retained records that may result, `o` the id under which an entry came that was parked and replayed.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ if TYPE_CHECKING:
 
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
 LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"
-BASELINE, RESTORE, DELTA = "baseline", "restore", "delta"
-KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONTROL, ALARM, DELTA)
+BASELINE, RESTORE = "baseline", "restore"
+KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONTROL, ALARM)
 ALONE = (BASELINE, RESTORE, CONTROL, ALARM)
 # What a field of a hash costs in the server in addition to its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
@@ -47,7 +45,6 @@ MAX_PLACES = 4_000_000
 # Times of receipt in milliseconds are before this one.
 MAX_RECEIVED_MS = 2**32 * 1000
 _DELETE_MODEL = {"op": "delete_model"}
-MOVE_OUT, MOVE_IN = "move_out", "move_in"
 
 
 class EntryError(ValueError):
@@ -141,7 +138,6 @@ class IngestEntry:
     n_records : largest number of retained records that may result
     id : empty until the store has assigned one
     first_id : id before the replay; empty if the entry was not replayed
-    is_side : whether it is in a side partition of its model, where it becomes part of a delta
     """
 
     model: str
@@ -156,7 +152,6 @@ class IngestEntry:
     n_records: int = 0
     id: str = ""
     first_id: str = ""
-    is_side: bool = False
 
     def to_fields(self) -> dict[str, bytes]:
         """Return the fields of the stream."""
@@ -177,8 +172,6 @@ class IngestEntry:
             fields["r"] = b"%d" % self.n_records
         if self.first_id:
             fields["o"] = self.first_id.encode()
-        if self.is_side:
-            fields["s"] = b"1"
         return fields
 
     @staticmethod
@@ -198,7 +191,6 @@ class IngestEntry:
                 places=Places.from_json(fields[b"w"]) if b"w" in fields else None,
                 n_records=int(fields.get(b"r", 0)),
                 first_id=fields.get(b"o", b"").decode(),
-                is_side=b"s" in fields,
             )
         except KeyError as error:
             raise EntryError(f"the entry has no field {error.args[0].decode()}") from error
@@ -237,7 +229,6 @@ class IngestBatch(IngestEntry):
     share : part of each bound of the partition that the model's tenant may use
     checked_revision : revision of the configuration that must still be the current one; None: any
     origin : the messages of a source that the batch holds; what was accepted before is not taken again
-    may_spread : whether a side partition may fill it: no other batch must be merged before or after it
     notes : what was altered as the rows were read, and warnings; only the response has them
     """
 
@@ -249,7 +240,6 @@ class IngestBatch(IngestEntry):
     share: float = 1.0
     checked_revision: int | None = None
     origin: SourceOffsets | None = None
-    may_spread: bool = False
     notes: InputNotes = NO_NOTES
 
     @classmethod
@@ -272,7 +262,6 @@ class IngestBatch(IngestEntry):
         origin: SourceOffsets | None = None,
         share: float = 1.0,
         checked_revision: int | None = None,
-        may_spread: bool = False,
         notes: InputNotes = NO_NOTES,
     ) -> IngestBatch:
         """Return a batch for a model. With `retains`, every accepted row needs a retained record."""
@@ -296,7 +285,6 @@ class IngestBatch(IngestEntry):
             share=share,
             checked_revision=checked_revision,
             origin=origin,
-            may_spread=may_spread,
             notes=notes,
         )
 
@@ -356,20 +344,13 @@ def delete_model(model: str, generation: str) -> IngestEntry:
     return _order(model, generation, CONTROL, payload)
 
 
-def move_order(model: str, generation: str, order: Mapping[str, Any]) -> IngestEntry:
-    """Return the entry of a step of a move (`calibrant_server.workers.lifecycle.model_move`)."""
-    payload = json.dumps(order, separators=(",", ":")).encode()
-    return _order(model, generation, CONTROL, payload)
-
-
 def read_control(payload: bytes) -> dict[str, Any]:
     """Return what a control entry says; raise EntryError for an operation that this version does not know."""
     try:
         order = json.loads(payload)
     except ValueError as error:
         raise EntryError(f"the control entry cannot be read: {error}") from error
-    is_move = isinstance(order, dict) and order.get("op") in (MOVE_OUT, MOVE_IN)
-    if order != _DELETE_MODEL and not (is_move and isinstance(order.get("move"), str)):
+    if order != _DELETE_MODEL:
         raise EntryError(f"the control operation is not known: {str(order)[:200]}")
     found: dict[str, Any] = order
     return found

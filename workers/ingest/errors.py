@@ -8,7 +8,6 @@ from redis.exceptions import ResponseError
 
 from calibrant_server.workers.store.transient_errors import (
     CONFIGURED_CODES,
-    MOVING,
     TRANSIENT_CODES,
     code_of,
     store_message,
@@ -100,13 +99,6 @@ class ModelMismatchError(RuntimeError):
         self.current = current
 
 
-class ModelMovingError(ResponseError):  # type: ignore[misc]
-    """The model is being moved to another partition, and accepts batches again soon: the inbox repeats the append."""
-
-    def __init__(self, model: str):
-        super().__init__(f"{model} is being moved to another partition", status_code=MOVING)
-
-
 class ModelGoneError(RuntimeError):
     """The model was deleted, or created again, while a request waited for a batch."""
 
@@ -120,8 +112,6 @@ def unavailable(error: Exception) -> StoreUnavailableError:
     code = code_of(error)
     if code == "OOM":
         return StoreFullError("the store's memory is full", 5)
-    if code == MOVING:
-        return StoreUnavailableError("the model is being moved to another partition", 5)
     if code in CONFIGURED_CODES:
         return StoreRejectedError(f"{code} (the log of the service has its message)")
     if code in TRANSIENT_CODES:

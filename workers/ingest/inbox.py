@@ -52,7 +52,6 @@ from calibrant_server.workers.store.file_owner import FileHealth
 from calibrant_server.workers.store.frozen_maps import MapVersions
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
-from calibrant_server.workers.store.model_places import ModelPlaces
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.random_text import random_hex
 from calibrant_server.workers.store.rate_leases import RateLeases
@@ -62,7 +61,7 @@ from calibrant_server.workers.store.sources import Sources
 from calibrant_server.workers.store.status_index import StatusIndex
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
-from calibrant_server.workers.store.transient_errors import MOVING, code_of, is_worth_repeating
+from calibrant_server.workers.store.transient_errors import is_worth_repeating
 from calibrant_server.workers.store.unfinished_reports import UnfinishedReports
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.webhook_test_limit import WebhookTestLimit
@@ -128,7 +127,6 @@ class Inbox:
         self.letters = DeadLetterReader(settings, self._retried)
         self._file_health = FileHealth(self.client, self.keys)
         self._appender = BatchAppender(self.client, self.keys, settings)
-        self._places = ModelPlaces(self.client, self.keys)
         self._versions = Versions(self.client, self.keys)
         self._queries = QueryClient(self.client, self.keys, self._versions)
         self.results = StoredResults(
@@ -251,8 +249,8 @@ class Inbox:
         keys, entry = self.keys.of(model), alarm_order(model.key, model.generation, order)
 
         fields = [part for pair in entry.to_fields().items() for part in pair]
-        names = [keys.stream, keys.bytes_in, keys.models]
-        values = [model.key, entry.n_bytes, *fields]
+        names = [keys.stream, keys.bytes_in]
+        values = [entry.n_bytes, *fields]
         await self._retried(
             lambda: run_async(self.client, "append_order", names, values), writes=True
         )
@@ -343,8 +341,7 @@ class Inbox:
             try:
                 result = await once()
             except (RedisError, OSError) as error:
-                if code_of(error) != MOVING:  # a state of the model, not of the store
-                    self._state.failed(error)
+                self._state.failed(error)
                 if not is_worth_repeating(error) or time.monotonic() + pause_s > deadline:
                     raise unavailable(error) from error
             else:
@@ -361,21 +358,15 @@ class Inbox:
             return BatchReceipt.accepted_before(
                 batch.batch_id, batch.n_accepted, self.durability, before.reason
             )
-        if record.delta:
-            record = await self._appender.sides.resolved(batch.config, record)
-        receipt = BatchReceipt.of(batch.batch_id, record, self.durability, duplicate=was_there)
-        if batch.config.side_partitions:
-            receipt = replace(receipt, spread=batch.may_spread)
-        return receipt
+        return BatchReceipt.of(batch.batch_id, record, self.durability, duplicate=was_there)
 
     async def _record_once(self, model_key: str, batch_id: str) -> BatchReceipt | None:
-        keys, found = await self._places.find(model_key)
+        keys = self.keys.of_model(model_key)
+        found = await self.client.hget(keys.models, model_key)
         if found is None:
             return None
-        config = parsed_config(found)
-        if config.has_sides:
-            record = await self._appender.sides.record(config, batch_id)
-        else:
-            text = await self.client.get(keys.record(model_key, config.generation, batch_id))
-            record = None if text is None else BatchRecord.from_json(text)
-        return None if record is None else BatchReceipt.of(batch_id, record, self.durability)
+        generation = parsed_config(found).generation
+        text = await self.client.get(keys.record(model_key, generation, batch_id))
+        if text is None:
+            return None
+        return BatchReceipt.of(batch_id, BatchRecord.from_json(text), self.durability)

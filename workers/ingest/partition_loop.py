@@ -9,7 +9,6 @@ the commit is rejected. If the worker is killed before the commit, nothing has h
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from redis.exceptions import RedisError
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
 from calibrant_server.workers.ingest.dead_letters import read_head
 from calibrant_server.workers.ingest.entries import ALONE
-from calibrant_server.workers.ingest.outbox import GATHER_BYTES, Outbox
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.parking import Parking, SoleEntryError
@@ -44,7 +42,7 @@ from calibrant_server.workers.store.commit import (
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import Leases
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.model_places import parsed_configs
+from calibrant_server.workers.store.model_configs import parsed_configs
 from calibrant_server.workers.store.transient_errors import NO_VERDICT, is_transient
 
 log = logging.getLogger(__name__)
@@ -62,8 +60,6 @@ COMMIT_WRITE_RATE = 20_000_000
 SHARED_COMMIT_S = 0.01
 # Where a commit had this many entries, others come so fast that twice or three times as long saves most of that cost.
 FAST_ENTRIES, MOST_SHARED = 4, 3
-# The same in the own partition of a hot model, which has one share of its batches: a commit there writes a large pane.
-SHARED_HOT_COMMIT_S, _HOT_STEP_S = 0.25, 0.05
 
 
 class Turn(Enum):
@@ -107,7 +103,6 @@ class PartitionLoop:
             numerics,
             look_up=self._look_up,
             reads=self._reads,
-            side_reads=self._side_reads,
             idle=self._idle,
             busy=self._busy,
         )
@@ -122,7 +117,6 @@ class PartitionLoop:
             forget=self._cache.forget,
             busy=self._busy,
         )
-        self._outbox: Outbox | None = None  # opened in a side partition of a hot model
         self._retained = RecordStore(self._node, self.keys)
         self._parking = Parking(store, self.keys, self._fencing)
         self._tries: Tries | None = None  # created by the first failure
@@ -134,7 +128,6 @@ class PartitionLoop:
         self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
         self._next_read_at = 0.0
-        self._next_hot_commit_at = 0.0
         self._left_none = False
         self._is_wanted: Callable[[], bool] = lambda: False
 
@@ -146,8 +139,7 @@ class PartitionLoop:
     @property
     def due_at(self) -> float:
         """Monotonic seconds at which the loop needs a turn, whether or not there are entries."""
-        outbox_due_at = math.inf if self._outbox is None else self._outbox.due_at
-        return self._resume_at or min(self._housekeeping.due_at, outbox_due_at)
+        return self._resume_at or self._housekeeping.due_at
 
     @property
     def resumes_at(self) -> float:
@@ -238,19 +230,8 @@ class PartitionLoop:
             self._idle()
 
     def _reload(self) -> None:
-        """Read the position and the outbox again."""
+        """Read the position again."""
         self._fencing.reload()
-        if self._outbox is not None:
-            self._outbox.reload()
-        elif self._fencing.cursor.last_delta is not None:
-            self._open_outbox()
-
-    def _open_outbox(self) -> Outbox:
-        if self._outbox is None:
-            outbox = Outbox(self._store, self.keys, self._fencing, self._numerics)
-            outbox.reload()
-            self._outbox = outbox
-        return self._outbox
 
     def _report(self, error: BaseException) -> None:
         """Log an error; a state of the store once for all partitions of the process."""
@@ -265,9 +246,6 @@ class PartitionLoop:
         is_due = time.monotonic() >= self._housekeeping.due_at
         if is_due and self._housekeeping.run(self._busy):
             self._cache.forget()
-        if self._outbox is not None and self._outbox.is_full_after_turn(is_due, self._busy):
-            self._stop.wait(max(0.0, self._outbox.due_at - time.monotonic()))
-            return True
         tries = self._tries
         if tries is not None and tries.spent_id and self._park_next(tries):
             return True
@@ -320,17 +298,13 @@ class PartitionLoop:
         return True
 
     def _single(self, item: Item) -> CommitGroup:
-        group = CommitGroup(self._numerics, self._busy, self._reads(), self._side_reads())
+        group = CommitGroup(self._numerics, self._busy, self._reads())
         self._add(group, [item])
         return group
 
     def _reads(self) -> StoreReads:
         max_values = self._settings.max_slice_values
         return StoreReads(self._retained, self._slices_of, max_values)
-
-    def _side_reads(self) -> StoreReads:
-        max_values = self._settings.max_slice_values
-        return StoreReads(None, lambda config: self._open_outbox().slices_of(config), max_values)
 
     def _slices_of(self, config: ModelConfig) -> list[str]:
         members = self._node.smembers(self.keys.slices(config.key, config.generation))
@@ -344,8 +318,7 @@ class PartitionLoop:
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
-        reads = self._reads()
-        group = CommitGroup(self._numerics, self._busy, reads, self._side_reads())
+        group = CommitGroup(self._numerics, self._busy, self._reads())
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
@@ -354,29 +327,11 @@ class PartitionLoop:
             self._add(group, plain)
             if len(plain) < len(items) or is_full(group, len(group.items)) or not self._goes_on:
                 return group
-            if dry and self._waited(group):
-                items, dry = self._read(group.last_id, 0.0)
-                continue
             gap_s = max(0.0, self._next_commit_at - time.monotonic())
             if dry and gap_s == 0:
                 self._left_none = True
                 return group
             items, dry = self._read(group.last_id, gap_s if dry else 0.0)
-
-    def _waited(self, group: CommitGroup) -> bool:
-        """Wait for further batches of hot models if that makes fewer deltas; return whether it has waited.
-
-        A thread that another partition needs does not wait.
-        """
-        if not (group.has_sides or group.has_hot) or self._is_wanted():
-            return False
-        if group.has_sides:
-            return self._open_outbox().wait(group.n_bytes, self._stop, self._busy)
-        left_s = self._next_hot_commit_at - time.monotonic()
-        if left_s <= 0 or group.n_bytes >= GATHER_BYTES:
-            return False
-        self._stop.wait(min(left_s, _HOT_STEP_S))
-        return not self._stop.is_set()
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""
@@ -410,42 +365,19 @@ class PartitionLoop:
         entries = [item.entry for item in items if item.entry is not None]
         if not entries:
             return
-        sides = sorted({(e.model, e.generation) for e in entries if e.is_side})
-        if sides:
-            self._open_outbox().check_forgotten(sides)
         names = [self.keys.record(e.model, e.generation, e.batch_id) for e in entries]
-        own = sorted({e.model for e in entries if not e.is_side})
-        side = sorted({e.model for e in entries if e.is_side})
+        models = sorted({e.model for e in entries})
         with self._node.pipeline(transaction=False) as pipe:
             pipe.mget(names)
-            # Without names there is nothing to read.
-            for key, models in ((self.keys.models, own), (self.keys.side_models, side)):
-                if models:
-                    pipe.hmget(key, models)
-            records, *texts = pipe.execute()
+            pipe.hmget(self.keys.models, models)
+            records, texts = pipe.execute()
         found = iter(records)
-        configs = parsed_configs(own, texts.pop(0)) if own else {}
-        of_sides = parsed_configs(side, texts.pop(0)) if side else {}
+        configs = parsed_configs(models, texts)
         for item in items:
             if item.entry is not None:
                 text = next(found)
                 item.record = None if text is None else BatchRecord.from_json(text)
-                item.config = (of_sides if item.entry.is_side else configs).get(item.entry.model)
-        self._look_up_of_others(items)
-
-    def _look_up_of_others(self, items: list[Item]) -> None:
-        """Find the models of side batches which this partition does not have: only their own partition knows who is deleted."""
-        found: dict[tuple[str, str], ModelConfig | None] = {}
-        for item in items:
-            entry, config = item.entry, item.config
-            if entry is None or not entry.is_side:
-                continue
-            if config is not None and config.generation == entry.generation:
-                continue
-            name = (entry.model, entry.generation)
-            if name not in found:
-                found[name] = self._open_outbox().current(*name)
-            item.config = found[name]
+                item.config = configs.get(item.entry.model)
 
     def _commit(self, group: CommitGroup) -> None:
         token = self._fencing.new_token()
@@ -454,15 +386,10 @@ class PartitionLoop:
             self._parking.check_room(group.parked_bytes)
         commit = Commit(self.keys)
         self._cache.write(commit, token)
-        deltas = self._open_outbox().write(group, commit) if group.has_sides else ()
         group.write(commit, self.keys, self._settings.idempotency_ttl_s)
         group.write_records(commit, self.keys)
         self._fencing.send(commit, token, group.last_id, group.n_merged, group.n_bytes)
         self._cache.trim()
-        if deltas:
-            self._open_outbox().add(deltas)
-        if group.has_hot:
-            self._next_hot_commit_at = time.monotonic() + SHARED_HOT_COMMIT_S
         now_s, gap_s = time.monotonic(), min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
         self._next_commit_at = now_s + gap_s
         self._next_read_at = now_s + shared_s(len(group.items)) if self._left_none else now_s

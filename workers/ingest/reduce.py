@@ -23,10 +23,7 @@ from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, fill_together, rows_by_pane
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.changed_rows import ChangedRows
-from calibrant_server.workers.ingest.delta_merging import merge_sums
-from calibrant_server.workers.ingest.deltas import Delta
 from calibrant_server.workers.ingest.entries import (
-    DELTA,
     HISTOGRAMS,
     LABELS,
     PANE,
@@ -171,7 +168,7 @@ class NewRows:
     Attributes
     ----------
     batches : in the order of the stream
-    unchecked : the batches that were not filled or checked before; a side partition has done so with the others
+    unchecked : the batches that were not filled or checked before
     """
 
     config: ModelConfig
@@ -234,14 +231,11 @@ class Reduction:
             self.touched.add(key)
         return self.deltas[key]
 
-    def add_batch(
-        self, key: PaneKey, config: ModelConfig, batch: Batch, is_checked: bool = False
-    ) -> None:
-        """Collect the rows of one time slice, to be checked at `close` unless that was done before."""
+    def add_batch(self, key: PaneKey, config: ModelConfig, batch: Batch) -> None:
+        """Collect the rows of one time slice, to be checked at `close`."""
         new = self.rows.setdefault(key, NewRows(config, [], []))
         new.batches.append(batch)
-        if not is_checked:
-            new.unchecked.append(batch)
+        new.unchecked.append(batch)
 
     def close(self, numerics: Numerics) -> None:
         """Check that the collected batches can be filled."""
@@ -313,9 +307,7 @@ def _predictions(
     return int(batch.n)
 
 
-def _add_rows(
-    batch: Batch, received_ms: int, config: ModelConfig, into: Reduction, is_checked: bool = False
-) -> None:
+def _add_rows(batch: Batch, received_ms: int, config: ModelConfig, into: Reduction) -> None:
     """Collect rows without ids, to be filled together with others."""
     batch = _timed(batch, received_ms)
     for place, rows in rows_by_pane(batch, config.pane_s, received_ms * 1000):
@@ -325,18 +317,7 @@ def _add_rows(
         into.n_rows[key] = into.n_rows.get(key, 0) + n_rows
         if place.slice == ALL_ROWS:
             some = batch if rows is None else batch.take(rows)
-            into.add_batch(key, config, some, is_checked)
-
-
-def _delta(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
-    delta = Delta.unpack(entry.payload)
-    for received_ms, payload in delta.batches:
-        batch = numerics.batch.unpack(payload)
-        if batch.slices:
-            batch, _ = into.reads.names.batch(config, batch)
-        _add_rows(batch, received_ms, config, into, is_checked=True)
-    merge_sums(delta, config, numerics, into)
-    return 1
+            into.add_batch(key, config, some)
 
 
 def _timed(batch: Batch, received_ms: int) -> Batch:
@@ -372,6 +353,5 @@ _KINDS = {
     HISTOGRAMS: reduce_histograms,
     PANE: reduce_pane,
     LABELS: _labels,
-    DELTA: _delta,
     REMOVAL: _removal,
 }

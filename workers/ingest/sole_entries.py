@@ -16,8 +16,6 @@ from calibrant_server.workers.ingest.entries import (
     ALARM,
     BASELINE,
     CONTROL,
-    MOVE_IN,
-    MOVE_OUT,
     EntryError,
     IngestEntry,
     read_control,
@@ -83,20 +81,15 @@ class SoleEntries:
         self._fencing.send(commit, token, item.id, int(item.is_merged), item.n_bytes)
 
     def _control(self, item: Item, order: IngestEntry, commit: Commit) -> None:
-        """Delete or move a model; any other operation becomes a dead letter and changes nothing."""
+        """Delete a model; any other operation becomes a dead letter and changes nothing."""
         try:
-            operation = read_control(order.payload)
+            read_control(order.payload)
         except EntryError as error:
             log.error("entry_dead_lettered entry_id=%s error=%s", item.id, error)
             item.dead_letter(str(error))
             commit.dead_letter(item.id, item.why)
             return
-        if operation["op"] == MOVE_OUT:
-            self._housekeeping.move_out(order, operation, commit)
-        elif operation["op"] == MOVE_IN:
-            self._housekeeping.move_in(order, operation, commit)
-        else:
-            self._housekeeping.remove_model(order, self._busy)
+        self._housekeeping.remove_model(order, self._busy)
 
     def _apply_alone(self, item: Item, commit: Commit, token: bytes) -> None:
         self._look_up([item])

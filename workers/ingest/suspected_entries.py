@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
-from calibrant_server.workers.ingest.entries import DELTA
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRejected
 
@@ -33,12 +32,11 @@ class SuspectedEntries:
         *,
         look_up: Callable[[list[Item]], None],
         reads: Callable[[], StoreReads],
-        side_reads: Callable[[], StoreReads],
         idle: Callable[[], None],
         busy: Callable[[], None],
     ) -> None:
         self._numerics = numerics
-        self._look_up, self._reads, self._side_reads = look_up, reads, side_reads
+        self._look_up, self._reads = look_up, reads
         self._idle, self._busy = idle, busy
         self._child = DisposableReducer(numerics, CHILD_TIMEOUT_S, CHILD_MEMORY_BYTES)
 
@@ -48,7 +46,7 @@ class SuspectedEntries:
 
     def group_of(self, item: Item) -> CommitGroup:
         """Return the group of one suspected entry, reduced in a process that may die of it."""
-        group = CommitGroup(self._numerics, reads=self._reads(), side_reads=self._side_reads())
+        group = CommitGroup(self._numerics, reads=self._reads())
         self._look_up([item])
         entry, config = item.entry, item.config
         if (
@@ -69,9 +67,8 @@ class SuspectedEntries:
             item.judge(error)
         else:
             depends = reduction.has_ids or any(key.slice for key in reduction.touched)
-            if depends or entry.is_side or entry.kind == DELTA:
-                # It is harmless. Its changes depend on records and slices, which only the worker reads; or it adds rows to a delta,
-                # or those of a delta.
+            if depends:
+                # It is harmless. Its changes depend on records and slices, which only the worker reads.
                 group.add(item)
             else:
                 group.add_reduced(item, reduction, n)

@@ -9,7 +9,6 @@ from typing import Any
 from calibrant_server.workers.store.connection import run_async
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.partition_state import PartitionState, names_of
-from calibrant_server.workers.store.unfinished_moves import count_interrupted
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,6 @@ class Troubles:
     partitions_without_lease : partitions that no worker serves
     merge_lag_s : age of the oldest entry that waits, in seconds
     workers : processes with a heartbeat in the last two leases
-    interrupted_moves : models that accept no batch because their move to another partition began long ago and has not ended
     files_unavailable : whether the files of cold days cannot be read or written now
     """
 
@@ -39,7 +37,6 @@ class Troubles:
     merge_lag_s: float = 0.0
     workers: int = 0
     files_unavailable: bool = False
-    interrupted_moves: int = 0
 
 
 async def read_states(client: Any, keys: Keys) -> list[PartitionState]:
@@ -55,7 +52,6 @@ async def read_troubles(client: Any, keys: Keys, lease_s: float) -> Troubles:
     now_s = max(each.now_ms for each in states) / 1000
     found = await client.zrangebyscore(keys.workers, now_s - 2 * lease_s, now_s + lease_s)
     workers = {name.decode() for name in found}
-    leaving = [number for number, each in enumerate(states) if each.leaving_models]
     return Troubles(
         parked_entries=sum(each.parked_entries for each in states),
         unsealed_models=sum(each.unsealed_models for each in states),
@@ -66,5 +62,4 @@ async def read_troubles(client: Any, keys: Keys, lease_s: float) -> Troubles:
         backlog_bytes=sum(each.backlog_bytes for each in states),
         merge_lag_s=max((each.lag_s for each in states), default=0.0),
         workers=len(workers),
-        interrupted_moves=await count_interrupted(client, keys, leaving, now_s),
     )

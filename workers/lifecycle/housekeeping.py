@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort
@@ -20,13 +19,11 @@ from calibrant_server.workers.lifecycle.cold_moves import DayMoves
 from calibrant_server.workers.lifecycle.compaction import Compaction
 from calibrant_server.workers.lifecycle.due_times import DueTimes, min_age_s, next_due_s
 from calibrant_server.workers.lifecycle.expiry import old_records
-from calibrant_server.workers.lifecycle.move_states import LEFT_KEEP_S, moved_out, write_arrival
 from calibrant_server.workers.lifecycle.removal import PaneRemoval
 from calibrant_server.workers.lifecycle.sealing import Sealing
-from calibrant_server.workers.lifecycle.side_backlog import merged_from_sides_s
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.batch_records import expiry_bucket_s
-from calibrant_server.workers.store.commit import Commit, FencingToken
+from calibrant_server.workers.store.commit import FencingToken
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import PartitionKeys
@@ -89,7 +86,6 @@ class Housekeeping:
             self.drop_spent_buckets()
             before = self._fencing.cursor.token
             due = self._examine(progress)
-            self._remove_left(progress)
             drop_stale_merges(self._node, self._keys)
             # By the token: a model whose work was rejected half way has commits, but no number.
             has_changed = self._fencing.cursor.token != before
@@ -124,7 +120,7 @@ class Housekeeping:
         if not self._is_behind:
             self._failed.clear()
             self._swept.clear()
-        merged_to_s, until = self._merged_to_s(), time.monotonic() + EXAMINE_S
+        merged_to_s, until = min(time.time(), self._merged_to_s()), time.monotonic() + EXAMINE_S
         self._examined, self._is_behind = [], False
         for config in due:
             if (config.key, config.generation) in self._swept:
@@ -133,8 +129,7 @@ class Housekeeping:
                 self._is_behind = True
                 break
             self._swept.add((config.key, config.generation))
-            merged_s = self._merged(config, merged_to_s)
-            self._examined.append((config, next_due_s(config, now_s, merged_s, *ages_s)))
+            self._examined.append((config, next_due_s(config, now_s, merged_to_s, *ages_s)))
             self.seal(progress, [config], merged_to_s)
             self.merge_days(progress, [config])
             self.drop_old_panes(progress, [config])
@@ -153,27 +148,7 @@ class Housekeeping:
         merged_to_s : everything received before this time is merged; default: as the stream says
         """
         now_s = self._merged_to_s() if merged_to_s is None else merged_to_s
-        return self._of_each(
-            lambda config: self._seal(config, self._merged(config, now_s), progress), configs
-        )
-
-    def _merged(self, config: ModelConfig, merged_to_s: float) -> float:
-        """Return the time before which everything received of a model is merged.
-
-        Parameters
-        ----------
-        merged_to_s : the same of its own partition
-        """
-        if not config.has_sides:
-            return min(time.time(), merged_to_s)
-        try:
-            of_sides = merged_from_sides_s(self._store.client, self._store.keys, config)
-        except (RedisError, OSError) as error:
-            # Another server is away: the cohorts of this model wait, and the other models do not.
-            self._failed.add((config.key, config.generation))
-            log.warning("side_partitions_not_read model=%s error=%r", config.key, error)
-            return 0.0
-        return min(of_sides, merged_to_s)
+        return self._of_each(lambda config: self._seal(config, now_s, progress), configs)
 
     def _seal(self, config: ModelConfig, now_s: float, progress: Callable[[], None]) -> int:
         try:
@@ -245,12 +220,8 @@ class Housekeeping:
         return n_days
 
     def _configs(self) -> list[ModelConfig]:
-        """Return complete models; one that is partly imported, or is being moved, does not age."""
-        return [
-            config
-            for config in self._stored_configs()
-            if config.importing is None and config.moving is None
-        ]
+        """Return complete models; one that is partly imported does not age."""
+        return [config for config in self._stored_configs() if config.importing is None]
 
     def _stored_configs(self) -> list[ModelConfig]:
         texts = self._node.hvals(self._keys.models)
@@ -311,34 +282,11 @@ class Housekeeping:
         """Remove the panes that ended longer ago than their model's retention; return their number. Default: of every model."""
         return self._of_each(lambda config: self._removal.drop_old_panes(config, progress), configs)
 
-    def move_out(self, entry: IngestEntry, order: Mapping[str, Any], commit: Commit) -> None:
-        """Note in a commit that everything of a model that is being moved is merged. From it on, no commit changes the model."""
-        self._forget_model((entry.model, entry.generation))
-        commit.set_fields(self._keys.moves, {entry.model: moved_out(str(order["move"]))})
-
-    def move_in(self, entry: IngestEntry, order: Mapping[str, Any], commit: Commit) -> None:
-        """Make a model that was copied into this partition live, in a commit."""
-        self._forget_model((entry.model, entry.generation))
-        write_arrival(self._node, self._keys, entry, order, commit)
-
     def _forget_model(self, name: tuple[str, str]) -> None:
         self._walk, self._due = None, DueTimes()
         self._walked.pop(name, None)
         self._removal.forget(name)
         self._cold.forget(name)
-
-    def _remove_left(self, progress: Callable[[], None]) -> None:
-        """Remove what models have left behind that were moved to another partition some time ago."""
-        now_ms = int(time.time() * 1000)
-        for config in list(self._texts.values()):
-            move = config.moving
-            if move is None or not config.has_left or now_ms < move["left_ms"] + LEFT_KEEP_S * 1000:
-                continue
-            self._removal.remove_model(config.key, config.generation, progress, files_stay=True)
-            commit = Commit(self._keys)
-            for name in (self._keys.models, self._keys.moves, self._keys.current_maps):
-                commit.drop_fields(name, [config.key])
-            self._fencing.send(commit, self._fencing.new_token())
 
     def remove_model(self, entry: IngestEntry, progress: Callable[[], None]) -> None:
         """Remove everything of a deleted model. Safe to repeat."""

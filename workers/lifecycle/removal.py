@@ -123,12 +123,6 @@ class PaneRemoval:
                 commit.remove_member(self._keys.models_back, "|".join(name))
             self._fencing.send(commit, self._fencing.new_token())
 
-    def _forget_files(self, name: tuple[str, str]) -> None:
-        """Remove the names of the files of cold days, and nothing else."""
-        commit = Commit(self._keys)
-        commit.unlink(self._keys.cold_days(*name))
-        self._fencing.send(commit, self._fencing.new_token())
-
     def _drop_empty_slices(self, config: ModelConfig) -> None:
         slices = self._keys.slices(config.key, config.generation)
         for member in self._node.smembers(slices):
@@ -139,15 +133,8 @@ class PaneRemoval:
                 commit.remove_member(slices, member.decode())
                 self._fencing.send(commit, self._fencing.new_token())
 
-    def remove_model(
-        self, model: str, generation: str, progress: Callable[[], None], files_stay: bool = False
-    ) -> None:
-        """Remove panes, versions and batch records of a generation. Safe to repeat.
-
-        Parameters
-        ----------
-        files_stay : whether another partition names the files of cold days
-        """
+    def remove_model(self, model: str, generation: str, progress: Callable[[], None]) -> None:
+        """Remove panes, versions and batch records of a generation. Safe to repeat."""
         for some in _in_runs(self._panes(model, generation)):
             progress()
             self._remove(some)
@@ -157,10 +144,7 @@ class PaneRemoval:
         forget_generation(self._node, self._keys, model, generation, commit)
         self._fencing.send(commit, self._fencing.new_token())
         self._drop_samples((model, generation), inf)
-        if files_stay:
-            self._forget_files((model, generation))
-        else:
-            self._drop_files((model, generation), inf, 0)
+        self._drop_files((model, generation), inf, 0)
         slices = [
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
         ]

@@ -20,7 +20,6 @@ from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_transfer import alarm_lines, episodes_of
-from calibrant_server.workers.ingest.deltas import without_deltas
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import (
     DaySample,
@@ -84,10 +83,8 @@ async def export_lines(
     """Return all lines of a model; the last one is `end`."""
     source = _Source(client, keys.of(config), config, numerics)
     before = await source.stamp()
-    # Where it is concerns this store only.
-    stored = config.unplaced().to_json()
-    yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(stored)}
-    marks = without_deltas(await source.texts(source.keys.marks(*source.name)))
+    yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(config.to_json())}
+    marks = await source.texts(source.keys.marks(*source.name))
     yield {"type": MARKS, "marks": marks}
     n_lines = 2
     parts = [

@@ -19,7 +19,6 @@ from calibrant.core.routing import pane_start
 from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
 from calibrant_server.workers.alarm.alarm_transfer import AlarmLines
 from calibrant_server.workers.ingest.commit_group import Item
-from calibrant_server.workers.ingest.deltas import without_deltas
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.record_store import TALLIES, tallies_of
 from calibrant_server.workers.ingest.reduce import Numerics
@@ -119,8 +118,7 @@ class ModelImport:
         elif kind == SAMPLE:
             self._samples.line(line)
         elif kind == MARKS:
-            known = without_deltas(line["marks"]).items()
-            marks = {str(name): str(int(value)) for name, value in known}
+            marks = {str(name): str(int(value)) for name, value in line["marks"].items()}
             if marks:
                 commit.set_fields(self._keys.marks(*self._name), marks)
         elif kind == BASELINE:

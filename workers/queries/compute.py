@@ -52,7 +52,7 @@ from calibrant_server.workers.queries.window_state import (
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.model_places import ConfigReader
+from calibrant_server.workers.store.model_configs import ConfigReader
 from calibrant_server.workers.store.slice_names import is_sealed, plain_slice, sealed_slice
 from calibrant_server.workers.store.windows import Window, rfc3339
 
@@ -219,7 +219,7 @@ class Compute:
         return _recorded(state) if needs.records else state
 
     def _records(self, config: ModelConfig, slice_: str, state: WindowState) -> WindowRecords:
-        partition = self._store.keys.number_of(config)
+        partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         return WindowRecords(node, keys, config, slice_, state.window, state.marks)
 
@@ -228,7 +228,7 @@ class Compute:
 
     def _alarm(self, config: ModelConfig, side: Side, query: Query) -> AlarmSnapshot:
         """Return the state of the model's alarm, with the sealed panes that the kind needs."""
-        partition = self._store.keys.number_of(config)
+        partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         scope = query.scope if isinstance(query, DetectorQuery) else None
         view = read_snapshot(node, keys, config, side.slice, Window(*side.window), scope)

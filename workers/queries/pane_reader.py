@@ -77,7 +77,7 @@ class PaneReader:
         return len(run)
 
     def _partition(self, place: WindowPlace) -> tuple[PartitionKeys, Any]:
-        partition = self._store.keys.number_of(place.config)
+        partition = self._store.keys.partition_of(place.config.key)
         return self._store.keys.partition(partition), self._store.node(partition)
 
     @staticmethod

@@ -160,7 +160,7 @@ class StoredMerges:
             return None
 
     def _place(self, config: ModelConfig) -> tuple[PartitionKeys, Any]:
-        partition = self._store.keys.number_of(config)
+        partition = self._store.keys.partition_of(config.key)
         return self._store.keys.partition(partition), self._store.node(partition)
 
 

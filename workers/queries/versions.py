@@ -195,12 +195,7 @@ class Versions:
     async def unchanged_state(
         self, config: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
-        """Return the state with one read, if model configuration and slice are unchanged since the last read; else None.
-
-        Of a model that is being moved, the home knows whether another partition has it by now.
-        """
-        if config.moving is not None:
-            return None
+        """Return the state with one read, if model configuration and slice are unchanged since the last read; else None."""
         name, text, last, marks, alarm = await self._look(config, slice_, needs)
         stored = self._known(name, last)
         if stored is None or text != config.to_json():

@@ -73,7 +73,7 @@ class WindowSamples:
         self, config: ModelConfig, slice_: str, marks: Watermarks, versions: Versions
     ) -> list[DaySample]:
         """Return the samples of a window's days; SampleChangedError if the panes have other versions now."""
-        partition = self._store.keys.number_of(config)
+        partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         source = SampleSource(keys, self._numerics, config, slice_, marks, self._read)
         of_slices = SliceSamples(node, keys, config, self._days)

@@ -33,8 +33,6 @@ class BatchRecord:
     Attributes
     ----------
     digest : of the content; empty if the store has lost it: any content is then taken for a repeat
-    delta : the delta that contains a batch of a side partition; the batch is merged with it
-    contains : of the record of a delta: rows of each batch in it, by batch id
     joined, waiting : of labels: rows whose prediction was stored when they were merged, and rows that waited for it
     """
 
@@ -50,8 +48,6 @@ class BatchRecord:
     stale_rows: int = 0
     conflicts: int = 0
     slices_other: dict[str, int] = field(default_factory=dict)
-    delta: str = ""
-    contains: dict[str, int] = field(default_factory=dict)
     joined: int | None = None
     waiting: int | None = None
 
@@ -107,8 +103,6 @@ class BatchReceipt:
     duplicate_reason: str = (
         ""  # of a batch with a new id, whose messages or task were accepted before
     )
-    # Whether any partition of a hot model may fill the batch; None: the model uses its own partition only.
-    spread: bool | None = None
     joined: int | None = None
     waiting: int | None = None
 
@@ -160,7 +154,7 @@ _SHORT = {
     "status": "s", "digest": "h", "accepted": "a", "rejected": "r",
     "errors": "e", "stale": "o", "duplicate": "d", "nonce": "n",
     "duplicate_rows": "dr", "stale_rows": "or", "conflicts": "c",
-    "slices_other": "so", "delta": "dl", "contains": "ct",
+    "slices_other": "so",
     "joined": "j", "waiting": "w",
 }  # fmt: skip
 _DEFAULTS = {
@@ -174,8 +168,6 @@ _DEFAULTS = {
     "stale_rows": 0,
     "conflicts": 0,
     "slices_other": {},
-    "delta": "",
-    "contains": {},
     "joined": None,
     "waiting": None,
 }

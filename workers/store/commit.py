@@ -28,24 +28,14 @@ FIRST_TOKEN = b"0"
 FIRST_ID = "0-0"
 
 
-# Field of the cursor with the number of the last delta of a side partition.
-LAST_DELTA = "ob"
-
-
 @dataclass(frozen=True)
 class Cursor:
-    """Position of a partition: the last consumed entry and the token of the last commit.
-
-    Attributes
-    ----------
-    last_delta : number of the last delta, if it has been a side partition
-    """
+    """Position of a partition: the last consumed entry and the token of the last commit."""
 
     id: str = FIRST_ID
     token: bytes = FIRST_TOKEN
     attempts: int = 0
     danger_id: str = FIRST_ID
-    last_delta: int | None = None
 
     @classmethod
     def from_hash(cls, found: Mapping[bytes, bytes]) -> Cursor:
@@ -55,7 +45,6 @@ class Cursor:
             token=found.get(b"tok", FIRST_TOKEN),
             attempts=int(found.get(b"att", 0)),
             danger_id=found.get(b"chi", FIRST_ID.encode()).decode(),
-            last_delta=int(last) if (last := found.get(LAST_DELTA.encode())) else None,
         )
 
 

@@ -47,8 +47,8 @@ class EventHalves:
         ]
         reply = await self._retried(
             lambda: self._script(
-                keys=[*names, keys.event_bytes, keys.models],
-                args=[half, WAIT_S, int(time.time()) // 60, MAX_WAITING_BYTES, config.key],
+                keys=[*names, keys.event_bytes],
+                args=[half, WAIT_S, int(time.time()) // 60, MAX_WAITING_BYTES],
             )
         )
         if reply[0] == 2:

@@ -1,10 +1,10 @@
 """Names of the store's keys, all in one place, with the type, the content and the writer of each.
 
 `ns` is the namespace. `T` is `{ns.pNNN}`, the hash tag of partition NNN: everything that one commit touches is in one
-slot. A model, named `tenant/model`, is in one partition. Its home, which follows from its name, knows which (`T:at`). `G`
-is `tenant/model|generation`: a model that is deleted and created again has another generation, so that no data of the old
-one are read as the new one's. Ids contain neither `/` nor `|`, which keeps each name below unambiguous. A slice may contain
-anything and is therefore between two fixed parts.
+slot. A model, named `tenant/model`, is in the partition that follows from its name. `G` is `tenant/model|generation`: a model that
+is deleted and created again has another generation, so that no data of the old one are read as the new one's. Ids contain
+neither `/` nor `|`, which keeps each name below unambiguous. A slice may contain anything and is therefore between two fixed
+parts.
 
 ====================  ======  ========================================================  ==========================
 key                   type    content                                                   written by
@@ -16,13 +16,6 @@ T:x                   stream  dead letters: the entry's fields, src (its id), wh
 T:pk                  stream  parked entries: src (its id), why, at (ms), the entry's fields  commit, replay script
 T:o                   string  lease: name of the worker; advisory                       lease scripts
 T:m                   hash    tenant/model -> JSON of its configuration                 registry scripts
-T:at                  hash    tenant/model -> `P` or `P.N`: its partition, times moved; of models at home or moved away  placement, move scripts
-T:mk                  hash    tenant/model -> state of its last move out of or into here  move scripts, commit
-T:sm                  hash    tenant/model -> JSON of its configuration, for models that have this side partition  open script; worker
-T:sg                  set     G of deleted models of which this side partition may have something  registry, open script; worker
-T:ob                  hash    outbox: number -> packed delta for the own partition of its model  commit
-T:oi                  hash    number of a delta -> arrival of its first batch (ms), its bytes, G  commit
-T:od                  hash    G -> number of its last delta from this partition         commit
 T:b:G|batch id        string  record of a batch id, JSON; expires                       inbox (NX), commit
 T:dn                  hash    expiry bucket -> bytes of batch records that end in it    inbox, housekeeping
 T:s:G|slice|start     hash    a pane: part -> packed bytes; `src:...` -> running totals  commit
@@ -68,7 +61,6 @@ ns:pk:<digest>        list    sessions of the pages of the key with this SHA-256
 ns:wt:{TENANT}[/MODEL]  int     webhook tests of the last minute; expires                 service
 ns:rl:SUBJECT         hash    tokens of a tenant or key: level, at, p:PROCESS; expires  service
 ns:cd                 string  identity of the store in the marker of its files; `new:` before it until the marker was written  worker
-ns:ld                 string  JSON: bytes that each partition has merged, when, and the rates since the survey before  placement
 ns:w                  zset    live workers by time of their last heartbeat              worker
 {ns.ask}:first        zset    queries that wait for a worker: one of each tenant and process  inbox
 {ns.ask}:more         zset    their other queries, by turn                              inbox
@@ -138,14 +130,11 @@ def with_tenant(model: str, numbers: Mapping[str, int]) -> dict[str, int]:
     return {**numbers, **{f"{name}:{tenant_of(model)}": n for name, n in numbers.items()}}
 
 
-class PlacedModel(Protocol):
-    """A model whose configuration names its partition; None: its home."""
+class NamedModel(Protocol):
+    """A model whose configuration has its name."""
 
     @property
     def key(self) -> str: ...
-
-    @property
-    def partition(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -199,36 +188,6 @@ class PartitionKeys:
     @cached_property
     def models(self) -> str:
         return f"{self.tag}:m"
-
-    @cached_property
-    def side_models(self) -> str:
-        """Hash of the models of other partitions for which this one fills."""
-        return f"{self.tag}:sm"
-
-    @cached_property
-    def gone_models(self) -> str:
-        return f"{self.tag}:sg"
-
-    @cached_property
-    def outbox(self) -> str:
-        return f"{self.tag}:ob"
-
-    @cached_property
-    def outbox_index(self) -> str:
-        return f"{self.tag}:oi"
-
-    @cached_property
-    def last_deltas(self) -> str:
-        """Hash of the number of the last delta of each model, as far as the batches of its deltas have records here."""
-        return f"{self.tag}:od"
-
-    @cached_property
-    def places(self) -> str:
-        return f"{self.tag}:at"
-
-    @cached_property
-    def moves(self) -> str:
-        return f"{self.tag}:mk"
 
     @cached_property
     def record_bytes(self) -> str:
@@ -380,28 +339,20 @@ class Keys:
     files: ColdFiles | None = field(default=None, compare=False)
 
     def partition_of(self, model: str) -> int:
-        """Return the home of a model: the partition that knows where it is, and has it unless it was placed elsewhere."""
+        """Return the partition of a model."""
         digest = blake2b(model.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") % self.partitions
-
-    def number_of(self, config: PlacedModel) -> int:
-        """Return the partition of a model, given its configuration."""
-        return self.partition_of(config.key) if config.partition is None else config.partition
 
     def partition(self, number: int) -> PartitionKeys:
         return PartitionKeys(self.namespace, number, self.files)
 
-    def of(self, config: PlacedModel) -> PartitionKeys:
+    def of(self, config: NamedModel) -> PartitionKeys:
         """Return the keys of a model's partition."""
-        return self.partition(self.number_of(config))
+        return self.of_model(config.key)
 
     def of_model(self, model: str) -> PartitionKeys:
-        """Return the keys of a model's home."""
+        """Return the keys of the partition of `tenant/model`."""
         return self.partition(self.partition_of(model))
-
-    @property
-    def loads(self) -> str:
-        return f"{self.namespace}:ld"
 
     @property
     def configuration(self) -> str:

@@ -14,10 +14,6 @@ from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.store.keys import PaneKey, model_key
 
 MAX_PARSED = 20_000
-# Stages of a move. DRAINING: batches are no longer accepted, those accepted before are merged, then the data are copied.
-# ARRIVING: all is copied, and the move can no longer be cancelled. LEFT: what remains until the former data are removed.
-DRAINING, ARRIVING, LEFT = "draining", "arriving", "left"
-_IS_MOVING = b'"moving":{"id":"'
 Mode = Literal["serve", "observe"]
 SERVE: Mode = "serve"
 OBSERVE: Mode = "observe"
@@ -33,14 +29,7 @@ class ModelConfig:
         or change the model
     imported : the content of the import that the model came from
     cloudevents : how events of an inference server become predictions; None if not declared
-    partition : where its stream and its data are; None: in its home (`Keys.partition_of`), as in stores of earlier versions
-    moves : how often it has been moved to another partition
-    moving : the move to another partition that is under way: `id`, `stage`, `to`; nothing of the model changes meanwhile
     mode : "serve", or "observe": its maps are advice, none is promoted, handed out as current or applied
-    fill_partitions : partitions that fill batches of the model; above 1, some are side partitions
-    side_partitions, former_side_partitions : present ones, and earlier ones that are none now
-    have_shards_moved : whether records of batches may be in other partitions than the present ones of their shards
-    own_shards : shards of batches that its own partition has, if others have some; None: as many as each of these
     """
 
     tenant: str
@@ -64,34 +53,11 @@ class ModelConfig:
     imported: str | None = None
     cloudevents: dict[str, Any] | None = None
     mode: Mode = SERVE
-    partition: int | None = None
-    moves: int = 0
-    moving: dict[str, Any] | None = None
-    fill_partitions: int = 1
-    side_partitions: list[int] = field(default_factory=list)
-    former_side_partitions: list[int] = field(default_factory=list)
-    have_shards_moved: bool = False
-    own_shards: int | None = None
-
-    @property
-    def has_sides(self) -> bool:
-        """Whether some of its batches are, or were, in side partitions."""
-        return bool(self.side_partitions or self.former_side_partitions)
 
     @property
     def key(self) -> str:
         """`tenant/model`."""
         return model_key(self.tenant, self.model)
-
-    @property
-    def has_left(self) -> bool:
-        """Whether the model is in another partition by now."""
-        return self.moving is not None and self.moving["stage"] == LEFT
-
-    def unplaced(self) -> ModelConfig:
-        """Return the configuration without what concerns its store only."""
-        kept = {name: value for name, value in vars(self).items() if name in _FIELDS}
-        return ModelConfig(**{**kept, **_DEFAULTS})
 
     def spec(self) -> PaneSpec:
         """Return the specification of the model's panes."""
@@ -114,15 +80,12 @@ class ModelConfig:
     @cached_property
     def _stored(self) -> bytes:
         stored = asdict(self)
-        for name, default in _DEFAULTS.items():
-            if stored[name] == default:
-                del stored[name]
         stored["created_at"] = self.created_at and self.created_at.astimezone(UTC).isoformat()
         return json.dumps(stored, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, text: bytes | str) -> ModelConfig:
-        """Read a configuration; skip names of later versions."""
+        """Read a configuration; skip names of other versions."""
         stored = json.loads(text)
         if stored.get("created_at"):
             stored["created_at"] = datetime.fromisoformat(stored["created_at"])
@@ -134,26 +97,6 @@ class ModelConfig:
         return replace(
             self, generation=token_hex(6), revision=1, created_at=now or datetime.now(UTC)
         )
-
-
-_FIELDS = frozenset(each.name for each in fields(ModelConfig))
-# Where a model is concerns its store only. Not stored where they have their defaults: as in stores of earlier versions.
-# Scripts look for `"moving":{"id":"` in the text.
-_DEFAULTS: dict[str, Any] = {
-    "partition": None,
-    "moves": 0,
-    "moving": None,
-    "fill_partitions": 1,
-    "side_partitions": [],
-    "former_side_partitions": [],
-    "have_shards_moved": False,
-    "own_shards": None,
-}
-
-
-def may_have_left(text: bytes) -> bool:
-    """Return whether a stored configuration says that the model is being moved, or was moved: its home knows where it is."""
-    return _IS_MOVING in text
 
 
 @lru_cache(MAX_PARSED)

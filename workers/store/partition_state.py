@@ -16,10 +16,9 @@ class PartitionState:
 
     Attributes
     ----------
-    backlog_entries, backlog_bytes : entries of the stream, and deltas that the own partitions of their models have not merged
+    backlog_entries, backlog_bytes : entries of the stream
     first_waiting_ms : arrival of the first entry that is not merged; None without a backlog
     progress_ms : last commit that consumed an entry; 0: none yet
-    leaving_models : that are being moved to another partition, or were within the last minute
     owner : name of the worker that has the lease; empty: none
     """
 
@@ -31,26 +30,22 @@ class PartitionState:
     dead_letters: int
     parked_entries: int
     unsealed_models: int
-    leaving_models: int
     owner: str
 
     @classmethod
     def of(cls, reply: Sequence[Any]) -> PartitionState:
         """Read the reply of `partition_state.lua`."""
         entries, bytes_in, bytes_out, first, progress_ms, now_ms, *rest, owner = reply
-        dead, parked, unsealed, deltas, delta_bytes, since_ms, leaving = map(int, rest)
-        first_ms = [id_order(first.decode())[0]] if first else []
-        arrivals = [*first_ms, since_ms] if deltas else first_ms
+        dead, parked, unsealed = map(int, rest)
         return cls(
-            int(entries) + deltas,
-            max(0, int(bytes_in) - int(bytes_out)) + delta_bytes,
-            min(arrivals, default=None),
+            int(entries),
+            max(0, int(bytes_in) - int(bytes_out)),
+            id_order(first.decode())[0] if first else None,
             int(progress_ms),
             int(now_ms),
             dead,
             parked,
             unsealed,
-            leaving,
             owner.decode(),
         )
 
@@ -84,6 +79,4 @@ def names_of(keys: PartitionKeys) -> list[str]:
         keys.parked,
         keys.unsealable,
         keys.lease,
-        keys.outbox_index,
-        keys.moves,
     ]

@@ -30,15 +30,25 @@ def check_properties(fixed: Mapping[str, int], pairs: Sequence[bytes]) -> None:
     found = {pairs[at].decode(): int(pairs[at + 1]) for at in range(0, len(pairs), 2)}
     for name, value in fixed.items():
         if name == "schema" and found[name] != value:
-            raise StoreMismatch(
-                f"the store was written by {'a newer' if found[name] > value else 'an older'} version of Calibrant "
-                f"(layout {found[name]}; this version reads {value}): run that version on it, or name another store"
-            )
+            raise StoreMismatch(_other_layout(found[name]))
         if found[name] != value:
             raise StoreMismatch(
                 f"the store was made with {name}={found[name]}, the settings say {value}; "
                 f"{name} is fixed when a store is made"
             )
+
+
+def _other_layout(found: int) -> str:
+    if found > SCHEMA:
+        return (
+            f"the store was written by a newer version of Calibrant (layout {found}; this version reads {SCHEMA}): "
+            "run that version on it, or name another store"
+        )
+    return (
+        f"the store was written by an older version of Calibrant (layout {found}; this version reads {SCHEMA}). Run that "
+        "version on it and export each model: `calibrant export MODEL FILE --records --reports`. Then start this version on "
+        "an empty store and import it: `calibrant import MODEL FILE`"
+    )
 
 
 def words(properties: Mapping[str, int]) -> list[str | int]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
-
-from redis.exceptions import RedisError
 
 from calibrant_server.workers.ingest.entries import delete_model
 from calibrant_server.workers.store.connection import (
@@ -19,21 +15,11 @@ from calibrant_server.workers.store.connection import (
 )
 from calibrant_server.workers.store.keys import Keys, PartitionKeys, model_key
 from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
-from calibrant_server.workers.store.model_places import ModelPlaces
-from calibrant_server.workers.store.placement import Placement
-from calibrant_server.workers.store.side_partitions import (
-    after_loss,
-    close_sides,
-    open_sides,
-    with_sides,
-)
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
 # Reply of the script that deletes a model.
 HAS_REPORTS = 2
-
-log = logging.getLogger(__name__)
 
 
 class RevisionConflict(RuntimeError):
@@ -71,8 +57,6 @@ class Registry:
         self._client = client
         self._keys = keys
         self._durability = durability
-        self._places = ModelPlaces(client, keys)
-        self._placement = Placement(client, keys, durability)
         self._put = AsyncScript(client, scripts()["put_model"])
         self._delete = AsyncScript(client, scripts()["delete_model"])
         self._finish = AsyncScript(client, scripts()["finish_import"])
@@ -91,8 +75,13 @@ class Registry:
 
     async def found(self, tenant: str, model: str) -> ModelConfig | None:
         """Like `get`, including partly imported models."""
-        _, found = await self._places.find(model_key(tenant, model))
+        found = await self._stored(model_key(tenant, model))
         return None if found is None else parsed_config(found)
+
+    async def _stored(self, model: str) -> bytes | None:
+        """Return a configuration as stored."""
+        found: bytes | None = await self._client.hget(self._keys.of_model(model).models, model)
+        return found
 
     async def list(self, tenant: str) -> Sequence[ModelConfig]:
         """Return all models of a tenant by name."""
@@ -106,9 +95,7 @@ class Registry:
             for name, text in models.items():
                 if name.startswith(beginning):
                     each = parsed_config(text)
-                    # Of a model that is being moved, two partitions may have a configuration.
-                    if not each.has_left and each.moves >= mine.get(each.model, each).moves:
-                        mine[each.model] = each
+                    mine[each.model] = each
         return [each for _, each in sorted(mine.items()) if each.importing is None]
 
     async def count(self, tenant: str) -> int:
@@ -131,7 +118,7 @@ class Registry:
     async def put(self, config: ModelConfig, expected_revision: int | None) -> ModelConfig:
         """Write a configuration: a new model if `expected_revision` is None, else over that revision.
 
-        Generation, revision, time of creation and partition are set here. Return the stored configuration.
+        Generation, revision and time of creation are set here. Return the stored configuration.
 
         Raises
         ------
@@ -139,55 +126,18 @@ class Registry:
             The stored revision differs (or is absent, or exists unexpectedly).
         FixedProperty
             The change concerns a property of panes.
-        TooManyPartitions
-            The store has fewer than `fill_partitions`.
         """
-        partition, stored = await self._places.find(config.key)
+        partition, stored = self._keys.of(config), await self._stored(config.key)
         current = None if stored is None else ModelConfig.from_json(stored)
         if (current.revision if current else None) != expected_revision:
             raise RevisionConflict(current)
-        if current is not None:
-            new = _revised(current, config)
-        else:
-            new = await self._placed(config.made_now())
-            partition = self._keys.of(new)
-        if new.fill_partitions > 1 or new.has_sides:
-            new = with_sides(new, current, partition.partition, self._keys.partitions)
-        names = [partition.models, partition.places]
+        new = config.made_now() if current is None else _revised(current, config)
         values = [config.key, stored or b"", new.to_json()]
-        await self._write(self._put, partition, names, values)
-        if new.has_sides:
-            # Where this fails, the first batch under the new configuration does it.
-            with suppress(RedisError, RevisionConflict):
-                lost = await open_sides(self._client, self._keys, new, self._durability)
-                if lost is not None:
-                    return await self.write_lost(new, lost)
-        return new
-
-    async def write_lost(self, current: ModelConfig, lost: ModelConfig) -> ModelConfig:
-        """Write a change again that side partitions of a model know, and that the server of its own partition has lost; return it.
-
-        Parameters
-        ----------
-        current : what the own partition has
-
-        Raises
-        ------
-        RevisionConflict
-            The own partition has another one by now.
-        """
-        partition, stored = await self._places.find(current.key)
-        found = None if stored is None else ModelConfig.from_json(stored)
-        if found is None or (found.generation, found.revision) != (current.generation, current.revision):  # fmt: skip
-            raise RevisionConflict(found)
-        new = after_loss(found, lost)
-        log.warning("lost_configuration_restored model=%s revision=%d", current.key, new.revision)
-        names = [partition.models, partition.places]
-        await self._write(self._put, partition, names, [current.key, stored, new.to_json()])
+        await self._write(self._put, partition, [partition.models], values)
         return new
 
     async def confirm(self, config: ModelConfig) -> None:
-        """With durability `replicated`, wait until a replica has a configuration, and where to find the model.
+        """With durability `replicated`, wait until a replica has a configuration.
 
         An earlier attempt to write it may have ended before.
 
@@ -198,32 +148,23 @@ class Registry:
         """
         if self._durability != "replicated":
             return
-        own, home = self._keys.of(config), self._keys.of_model(config.key)
-        names = [(own, own.models)]
-        if home.partition != own.partition:
-            names.append((home, home.places))
-        for keys, name in names:
-            command = ("HGET", name, config.key)
-            if await read_replicated(self._client, keys.bytes_in, *command) is None:
-                raise NotReplicated()
-
-    async def _placed(self, config: ModelConfig) -> ModelConfig:
-        """Return the configuration of a new model with its partition."""
-        return replace(config, partition=await self._placement.place(config.key))
+        keys = self._keys.of(config)
+        command = ("HGET", keys.models, config.key)
+        if await read_replicated(self._client, keys.bytes_in, *command) is None:
+            raise NotReplicated()
 
     async def restore(self, config: ModelConfig) -> ModelConfig:
-        """Write a configuration from another store, including generation and revision; return it with its partition.
+        """Write a configuration from another store, including generation and revision; return it.
 
         Raises
         ------
         RevisionConflict
             There is a model of this name.
         """
-        new = await self._placed(config)
-        partition = self._keys.of(new)
-        names = [partition.models, partition.places]
-        await self._write(self._put, partition, names, [new.key, b"", new.to_json()])
-        return new
+        partition = self._keys.of(config)
+        values = [config.key, b"", config.to_json()]
+        await self._write(self._put, partition, [partition.models], values)
+        return config
 
     async def finish_import(
         self, config: ModelConfig, new: ModelConfig, current_map: bytes
@@ -253,7 +194,7 @@ class Registry:
         HasReports
             It has archived reports, and `with_reports` is False.
         """
-        partition, stored = await self._places.find(config.key)
+        partition, stored = self._keys.of(config), await self._stored(config.key)
         current = None if stored is None else ModelConfig.from_json(stored)
         if current is None or (current.generation, current.revision) != (
             config.generation,
@@ -275,9 +216,6 @@ class Registry:
             ],
             [config.key, stored, entry.n_bytes, int(with_reports), *arguments],
         )
-        # Where this fails, the worker of the side partition finds that the model is gone.
-        with suppress(RedisError):
-            await close_sides(self._client, self._keys, current)
 
     async def _write(
         self,
@@ -304,10 +242,4 @@ def _revised(current: ModelConfig, config: ModelConfig) -> ModelConfig:
         revision=current.revision + 1,
         created_at=current.created_at,
         imported=current.imported,
-        partition=current.partition,
-        moves=current.moves,
-        side_partitions=current.side_partitions,
-        former_side_partitions=current.former_side_partitions,
-        have_shards_moved=current.have_shards_moved,
-        own_shards=current.own_shards,
     )

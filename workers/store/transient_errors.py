@@ -29,11 +29,9 @@ from calibrant_server.workers.store.file_store import FilesUnavailable
 # `except NO_VERDICT: raise` comes before every other handler between reading an entry and its commit.
 NO_VERDICT = (RedisError, OSError, MemoryError, FilesUnavailable)
 
-# Of one model: it is being moved to another partition, and is served again within seconds.
-MOVING = "MOVING"
 # States of the store, or rights that the deployment lacks. Each rejects every command alike, whatever the entry is.
 TRANSIENT_CODES = frozenset({
-    "ASK", "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", MOVING, "NOAUTH", "NOGOODSLAVE", "NOPERM",
+    "ASK", "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOGOODSLAVE", "NOPERM",
     "NOREPLICAS", "OOM", "READONLY", "SCHEMA", "TRYAGAIN", "UNBLOCKED", "UNKILLABLE", "WRONGPASS",
 })  # fmt: skip
 

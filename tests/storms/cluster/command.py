@@ -26,15 +26,12 @@ SUMS = (
     "failovers",
     "lost",
     "lost_batches",
-    "lost_hot_batches",
     "twice",
     "dead_letters",
     "parked",
     "moves",
     "moved_slots",
     "new_models",
-    "model_moves",
-    "interrupted_moves",
 )
 
 

@@ -1,10 +1,10 @@
-"""Models that are created during a storm, each in the partition with the least load, and get batches for some time."""
+"""Models that are created during a storm and get batches for some time."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tests.storms.rounds import SETTINGS
 from tests.storms.senders import Sender
@@ -33,10 +33,6 @@ class NewModels(StormThread):
                 return
             # The comparison takes the kind from the name.
             self._create(f"{kind}-new{number}", kind)
-
-    def movable(self) -> Sequence[str]:
-        """Return the names of those that are in one partition."""
-        return [name for name in list(self.senders) if not name.startswith("hot")]
 
     def _create(self, name: str, kind: str) -> None:
         sender = self.kinds[kind](self.ports, name, 0, 1, self.seed)

@@ -11,12 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import Keys
 from tests.end_to_end.deployment import Deployment
 from tests.stores import SERVERS, slow_disk
-from tests.storms.cluster.ledger import HotLedgerSender, LedgerSender, end_and_look_up
-from tests.storms.cluster.model_moves import ModelMover
+from tests.storms.cluster.ledger import LedgerSender, end_and_look_up
 from tests.storms.cluster.mutants import NO_WAIT, target_with
 from tests.storms.cluster.network import Network, free_number, reason_to_skip
 from tests.storms.cluster.new_models import NewModels
@@ -42,7 +40,7 @@ N_SERVICES, N_WORKERS = 2, 3
 PAUSE_OF_PROCESSES_S = (3.0, 10.0)
 STOP_S = 6.0
 SLOW_FSYNC_US = 1_500_000
-LEDGER = {"batches": LedgerSender, "hot": HotLedgerSender}
+LEDGER = {"batches": LedgerSender}
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Plan:
     mutants : guards that the processes lack
     only : the kinds of node faults; default: all that can run here
     reshards : whether slots move
-    changes : whether models are created and moved from one partition to another, if none of their batches may be lost
+    changes : whether models are created, if none of their batches may be lost
     """
 
     durability: str = "replicated"
@@ -86,11 +84,8 @@ class ClusterOutcome(Outcome):
     ----------
     failovers : promotions of replicas
     lost_batches : batches that were acknowledged and are unknown; only looked up if the plan may lose some
-    lost_hot_batches : of these, batches of hot models that do not count
     moved_slots : slots that moved, with the partitions in them
     new_models : created during the faults
-    model_moves : models that moved to another partition
-    interrupted_moves : attempts to move one that were interrupted and continued
     minority_accepted_s : how long masters without the other nodes accepted writes at most
     minority_rejected_with : the codes with which they rejected them afterwards
     skipped : faults that cannot run here, and why
@@ -99,12 +94,9 @@ class ClusterOutcome(Outcome):
     mutants: list[str] = field(default_factory=list)
     failovers: int = 0
     lost_batches: int = 0
-    lost_hot_batches: int = 0
     moves: int = 0
     moved_slots: int = 0
     new_models: int = 0
-    model_moves: int = 0
-    interrupted_moves: int = 0
     minority_accepted_s: float = 0.0
     minority_rejected_with: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -121,9 +113,9 @@ def cluster_storm(plan: Plan, seed: int, directory: Path) -> ClusterOutcome:
         shards = _faulty_shards(plan, cluster, seed, outcome)
         processes = _faulty_processes(plan, deployment, seed)
         resharder = Resharder(cluster, random.Random(f"{seed} moves"))
-        creator, mover = _changes(plan, deployment, senders, seed)
-        movers: list[Resharder | NewModels | ModelMover] = [resharder] if plan.reshards else []
-        movers += [creator, mover] if plan.changes and not plan.may_lose else []
+        creator = _creator(deployment, seed)
+        movers: list[Resharder | NewModels] = [resharder] if plan.reshards else []
+        movers += [creator] if plan.changes and not plan.may_lose else []
         for thread in (*shards, *processes, *movers, *(sender for _, sender in senders)):
             thread.start()
         try:
@@ -136,11 +128,10 @@ def cluster_storm(plan: Plan, seed: int, directory: Path) -> ClusterOutcome:
             for process in processes:
                 process.is_done.wait()
             _note_faults(shards, resharder, outcome)
-            _note_changes(creator, mover, outcome)
+            _note_changes(creator, outcome)
             senders = [*senders, *creator.senders.items()]
             if plan.may_lose:
-                found = end_and_look_up(deployment, senders, outcome)
-                outcome.lost_batches, outcome.lost_hot_batches = found
+                outcome.lost_batches = end_and_look_up(deployment, senders, outcome)
             else:
                 end_and_compare(deployment, senders, outcome)
         finally:
@@ -185,20 +176,10 @@ def _senders(plan: Plan, deployment: Deployment, cluster: ShardedCluster, seed: 
     return senders_of(deployment, models, seed, kinds, n_each=2 if plan.may_lose else 1)
 
 
-def _changes(
-    plan: Plan, deployment: Deployment, senders: Senders, seed: int
-) -> tuple[NewModels, ModelMover]:
-    """Return who creates models, and who moves them and the others that are in one partition."""
-    kinds = {kind: SENDERS[kind] for kind in ("batches", "hot", "labels")}
-    creator = NewModels(list(deployment.ports.values()), kinds, seed)
-    declared = [model for model, _ in senders if not model.startswith("hot")]
-    settings = EngineSettings(
-        redis_url=deployment.store.url, partitions=PARTITIONS, durability=plan.durability
-    )
-    mover = ModelMover(
-        settings, lambda: [*declared, *creator.movable()], random.Random(f"{seed} models")
-    )
-    return creator, mover
+def _creator(deployment: Deployment, seed: int) -> NewModels:
+    """Return who creates models."""
+    kinds = {kind: SENDERS[kind] for kind in ("batches", "repeats", "labels")}
+    return NewModels(list(deployment.ports.values()), kinds, seed)
 
 
 def _one_per_shard(kind: str, cluster: ShardedCluster) -> list[str]:
@@ -208,8 +189,6 @@ def _one_per_shard(kind: str, cluster: ShardedCluster) -> list[str]:
         home = keys.of_model(f"default/{name}")
         shard = cluster.shard_of(home.stream)
         if shard.number not in found:
-            # Else it might be placed in another shard, where the load is less.
-            shard.master.client().hset(home.places, f"default/{name}", home.partition)
             found[shard.number] = name
         if len(found) == len(cluster.shards):
             return list(found.values())
@@ -260,9 +239,7 @@ def _note_faults(shards: list[FaultyShard], resharder: Resharder, outcome: Clust
         outcome.errors.append(f"moves of slots: {resharder.error!r}")
 
 
-def _note_changes(creator: NewModels, mover: ModelMover, outcome: ClusterOutcome) -> None:
+def _note_changes(creator: NewModels, outcome: ClusterOutcome) -> None:
     outcome.new_models = len(creator.senders)
-    outcome.model_moves, outcome.interrupted_moves = mover.n_moves, mover.n_interrupted
-    for name, error in (("new models", creator.error), ("moves of models", mover.error)):
-        if error:
-            outcome.errors.append(f"{name}: {error!r}")
+    if creator.error:
+        outcome.errors.append(f"new models: {creator.error!r}")

@@ -5,15 +5,11 @@
 -- ARGV  1 tenant/model   2 generation   3 identity of the report   4 maximum of reports   5 maximum of bytes   6 bytes of this report
 --       7 its summary   8 its page   9 its panes
 -- Reply {1, number} archived; {2, number} the same report was archived before; {0} the model is gone; {3, bytes} the archive is full.
---       The error MOVING: the model is being moved to another partition.
 --
 -- One step, so that a number is assigned once, a report is complete or absent, and nothing is written for a model that was deleted
 -- meanwhile.
 
 local config = redis.call('HGET', KEYS[1], ARGV[1])
-if config and string.find(config, '"moving":{"id":"', 1, true) then
-  return redis.error_reply('MOVING The model is being moved to another partition')
-end
 if not config or cjson.decode(config)['generation'] ~= ARGV[2] then return {0} end
 local known = redis.call('HGET', KEYS[2], 'f' .. ARGV[3])
 if known then return {2, tonumber(known)} end

@@ -2,8 +2,7 @@
 -- Append batches of one partition, each alone: its entry, the record of its id and the bytes of both, or nothing.
 --
 -- KEYS  1 stream (T:q)   2 bytes appended (T:in)   3 bytes of records (T:dn)   4 what is retained by id (T:nr)
---       5 models of the partition (T:m), or those of which it is a side partition (T:sm)   6 cursor hash (T:c)
---       7 places of models (T:at)
+--       5 models of the partition (T:m)   6 cursor hash (T:c)
 --       then of each batch: the record of its id (T:b), bytes of its tenant's records (T:dt), marks of its model (T:k)
 -- ARGV  1 layout that the writer knows   2 seconds until a record expires   3 bucket in which it expires
 --       4 first bucket that is not over   5 seconds after which a T:dt has no bucket that is not over
@@ -20,7 +19,6 @@
 --       {7, bytes} the partition has so much in the stream; {8, buckets and bytes} its batch records take the maximum;
 --       {9, w} the source's watermark w is not before the end of the batch; {10, w} it is inside; {11, w} it is before the
 --       first; {12} the model has the maximum of sources. A first batch of a source may start anywhere.
---       {17} the model is being moved to another partition, or was moved to one.
 --       A first entry of a tenant may exceed its maximum of bytes in the stream.
 --
 -- Rejected with SCHEMA once a newer version has marked the cursor with its layout.
@@ -29,13 +27,11 @@
 -- the one that removes its model would leave a record that nothing removes. Many batches in one step, because the round trip
 -- costs more than the work on a small one.
 
-local stream, bytes_in, record_bytes, retained, models, cursor, places = unpack(KEYS, 1, 7)
+local stream, bytes_in, record_bytes, retained, models, cursor = unpack(KEYS, 1, 6)
 local schema = redis.call('HGET', cursor, 'schema')
 if schema and schema ~= ARGV[1] then
   return redis.error_reply('SCHEMA The store has layout ' .. schema .. ', this process writes layout ' .. ARGV[1])
 end
--- Records of a deleted model stay in its side partitions for a while: there its configuration is compared first.
-local is_side = string.sub(models, -3) == ':sm'
 local ttl, bucket, first_bucket, tenant_ttl = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local maxima = {}
 for i = 1, 4 do maxima[i] = tonumber(ARGV[5 + i]) end
@@ -65,29 +61,19 @@ local function retained_of(suffix)
   return held[1] + held[2], held[3] + held[4]
 end
 
--- Whether a model without a configuration here was moved away.
-local function is_elsewhere(model)
-  local place = redis.call('HGET', places, model)
-  return place and tonumber(string.match(place, '^%d+')) ~= tonumber(string.match(models, '%.p(%d+)}'))
-end
-
 local function append(k, a, n_fields)
   local key, tenant_key, marks = unpack(KEYS, k, k + 2)
   local record, weight, size, model = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 2]), ARGV[a + 3]
   local new, n, bytes = ARGV[a + 6], tonumber(ARGV[a + 7]), tonumber(ARGV[a + 8])
   local tenant = ':' .. ARGV[a + 9]
   local known = redis.call('GET', key)
-  if known and not is_side then return {0, known} end
+  if known then return {0, known} end
   local found = redis.call('HGET', models, model)
   if found then
-    if string.find(found, '"moving":{"id":"', 1, true) then return {17} end
     if not (string.find(found, ARGV[a + 4], 1, true) and string.find(found, ARGV[a + 5], 1, true)) then return {2, found} end
   elseif new == '' then
     return {2}
-  elseif is_elsewhere(model) then
-    return {17}
   end
-  if known then return {0, known} end
   local source, first, last = ARGV[a + 14], tonumber(ARGV[a + 15]), tonumber(ARGV[a + 16])
   local is_first
   if source ~= '' then
@@ -134,7 +120,7 @@ local function append(k, a, n_fields)
   return {1}
 end
 
-local replies, k, a = {}, 8, 11
+local replies, k, a = {}, 7, 11
 for i = 1, tonumber(ARGV[10]) do
   local n_fields = tonumber(ARGV[a + 18])
   replies[i] = append(k, a, n_fields)

@@ -6,16 +6,12 @@
 -- ARGV  1 tenant/model   2 the configuration that the writer read, byte for byte   3 bytes of the entry
 --       4 1 to delete archived reports too, 0 to keep a model that has some   5.. fields and values of the control entry
 -- Reply {1, entry id} done; {0, configuration or false} the stored one differs; {2, number of reports} nothing was deleted.
---       The error MOVING: the model is being moved to another partition.
 --
 -- One step: without the configuration no further batch is accepted, and the entry behind the last accepted one removes
 -- what they filled. With two steps, a failure between them would leave panes without an owner, and a report archived between them
 -- would be deleted unasked. Allowed when memory is full: deletions free memory.
 
 local found = redis.call('HGET', KEYS[1], ARGV[1])
-if found and string.find(found, '"moving":{"id":"', 1, true) then
-  return redis.error_reply('MOVING The model is being moved to another partition')
-end
 if not found or found ~= ARGV[2] then return {0, found} end
 local n_reports = tonumber(redis.call('HGET', KEYS[5], 'n') or '0')
 if ARGV[4] == '0' and n_reports > 0 then return {2, n_reports} end

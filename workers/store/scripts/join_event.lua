@@ -1,16 +1,12 @@
 #!lua
 -- Take the other half of an inference, or leave one's own for it.
 --
--- KEYS  1 the other half   2 the own half (T:ev:G|...)   3 bytes of halves by minute (T:en)   4 models of the partition (T:m)
--- ARGV  1 the own half   2 seconds for which it waits   3 this minute   4 maximum of bytes that wait   5 tenant/model
--- Reply {1, the other half}; {0} left; {2} there is no room. The error MOVING: the model is being moved to another partition.
+-- KEYS  1 the other half   2 the own half (T:ev:G|...)   3 bytes of halves by minute (T:en)
+-- ARGV  1 the own half   2 seconds for which it waits   3 this minute   4 maximum of bytes that wait
+-- Reply {1, the other half}; {0} left; {2} there is no room.
 --
 -- One step, because otherwise two halves that come at once would both be left.
 
-local config = redis.call('HGET', KEYS[4], ARGV[5])
-if config and string.find(config, '"moving":{"id":"', 1, true) then
-  return redis.error_reply('MOVING The model is being moved to another partition')
-end
 local other = redis.call('GET', KEYS[1])
 if other then return {1, other} end
 if redis.call('EXISTS', KEYS[2]) == 1 then return {0} end

@@ -7,7 +7,6 @@
 --       5 the new current map   6 record of the promotion   7 promotions to remember
 --       8 bytes of the command to the alarm   9.. its fields and values
 -- Reply {1, promotion} done; {0, promotion} the stored one differs; {-1} the model is gone; {-2} no such version.
---       The error MOVING: the model is being moved to another partition.
 --
 -- One step, because it is a comparison and a write of three fields: a reader sees a complete promotion with its record.
 -- The command that restarts the alarm's detectors under the map belongs to the same step. Otherwise a failure in between
@@ -15,9 +14,6 @@
 -- Allowed when memory is full: it replaces what is stored.
 
 local config = redis.call('HGET', KEYS[1], ARGV[1])
-if config and string.find(config, '"moving":{"id":"', 1, true) then
-  return redis.error_reply('MOVING The model is being moved to another partition')
-end
 if not config or cjson.decode(config)['generation'] ~= ARGV[2] then return {-1} end
 local seen = tonumber(redis.call('HGET', KEYS[3], 'p') or '0')
 if seen ~= tonumber(ARGV[3]) then return {0, seen} end

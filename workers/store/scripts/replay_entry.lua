@@ -3,21 +3,15 @@
 --
 -- KEYS  1 dead letters (T:x) or parked entries (T:pk)   2 stream (T:q)   3 bytes appended (T:in)
 --       4 what is retained by id (T:nr)   5 record of the batch id (T:b), or KEYS[1] again if the entry has none
---       6 models of the partition (T:m)
 -- ARGV  1 id in KEYS[1]   2 number of fields that describe why the entry is there   3 retained records that it may add
 --       4 their bytes   5 the record as the caller read it, or ''   6 the record of an accepted batch
---       7 its tenant   8 1 if the entry counts in its tenant's backlog (it has not left it), otherwise 0   9 tenant/model
+--       7 its tenant   8 1 if the entry counts in its tenant's backlog (it has not left it), otherwise 0
 -- Reply {1, id in the stream} moved; {0} no such entry: it was replayed or discarded before, or its model was deleted.
---       The error MOVING: the model is being moved to another partition.
 --
 -- One step, because an entry in both places would be replayed twice, and one in neither would be lost. Outside the token
 -- chain: like the append of a batch, it changes no state that a commit has read. Allowed when memory is full: the entry
 -- only moves.
 
-local config = redis.call('HGET', KEYS[6], ARGV[9])
-if config and string.find(config, '"moving":{"id":"', 1, true) then
-  return redis.error_reply('MOVING The model is being moved to another partition')
-end
 local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
 if not found[1] then return {0} end
 -- A key of another type is rejected here, before anything is written.
