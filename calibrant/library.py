@@ -210,7 +210,7 @@ def fit_temperature(
     batch = labelled_batch(locals())
     numbers = PaneQuery(bins=bins, min_count=min_count, ci=ci).numbers()
     fitted = fit_temperature_exact(batch, objective=objective, raters=raters, **numbers)
-    return Temperature(batch.notes.added_to(fitted))
+    return Temperature.from_dict(batch.notes.added_to(fitted))
 
 
 def fit_map(

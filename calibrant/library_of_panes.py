@@ -70,7 +70,7 @@ def reliability_of_pane(
 
 def temperature_of_pane(pane: Pane, **requested: Any) -> Temperature:
     """Fit the temperature of a pane; see `Pane.temperature`."""
-    return Temperature(fit_profile(pane, rows_if_complete=True, **requested))
+    return Temperature.from_dict(fit_profile(pane, rows_if_complete=True, **requested))
 
 
 def _bins(pane: Pane, bins: int | None, scope: str | None) -> int:

@@ -114,7 +114,9 @@ def evaluated(
     step("reliability")
     table = ReliabilityTable(reliability(view))
     step("temperature")
-    fitted = Temperature(fit_temperature_exact(data.batch, raters=settings.raters, ci=settings.ci))
+    fitted = Temperature.from_dict(
+        fit_temperature_exact(data.batch, raters=settings.raters, ci=settings.ci)
+    )
     found = FileEvaluation(data, settings, report, table, fitted, _detectable(view, settings))
     if data.slices is not None:
         for name in sorted({each for each in data.slices if each is not None}):

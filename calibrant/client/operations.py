@@ -68,7 +68,9 @@ def reliability(model: str, query: dict[str, Any]) -> Operation[ReliabilityTable
 
 def temperature(model: str, query: dict[str, Any]) -> Operation[Temperature]:
     """Request the fitted temperature, with the curve that `plot` draws unless `include` is given."""
-    return _get(model_path(model, "/temperature"), Temperature, **{"include": "curve", **query})
+    return _get(
+        model_path(model, "/temperature"), Temperature.from_dict, **{"include": "curve", **query}
+    )
 
 
 def calibration_map(model: str, query: dict[str, Any]) -> Operation[CalibrationMap]:

@@ -24,6 +24,9 @@ from calibrant.results.models import Model
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SAMPLE = "sample"
+# The sample of a window whose labelled rows are few enough for a fit to each of them: larger ones are read for nothing.
+SAMPLE_OF_FEW = "sample_of_few"
 Raters = Literal["pooled", "mean", "majority", "single"]
 Edges = Literal["right", "left"]
 
@@ -81,6 +84,7 @@ class Read(Generic[Q, R]):
     response : of the document, in one phrase
     figure : the function that draws the result's plain values, if there is one
     accumulators : names of those that the computation reads
+    drawn : parameters that a figure needs
     shown : options of the figure, as a dataclass
     compare : computes the comparison with another window. Default: the read is not compared.
     compared_accumulators : names of those that `compare` reads in addition
@@ -97,6 +101,7 @@ class Read(Generic[Q, R]):
     accumulators: Callable[[Q], Iterable[str]] = lambda query: ()
     figure: Callable[..., Figure] | None = None
     shown: type[Any] | None = None
+    drawn: Mapping[str, Any] = field(default_factory=dict, hash=False)
     compare: Compare[Q, R] | None = None
     compared_accumulators: tuple[str, ...] = ()
     is_slow: Callable[[Q], bool] = lambda query: False

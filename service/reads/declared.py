@@ -30,6 +30,8 @@ def add_route(router: APIRouter, read: Read[Any, Any]) -> None:
     found = success(response_of(read.result), read.response, ETag=ETAG)
 
     async def respond(read_access: Any, query: Any) -> Response:
+        if read.drawn and read_access.is_drawn(query.format):
+            query = query.model_copy(update=read.drawn)
         shown = {name: getattr(query, name) for name in _shown(read)}
         read_query = await read_access.read_query(query, **shown)
         if read.figure is None:

@@ -10,15 +10,16 @@ from pydantic import Field
 from calibrant.figures.numbers import to_the_minute
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
+from calibrant.results.temperature import temperature
 from calibrant_server.service.reads.metric_work import reject_costly
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
+from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kinds.drift import EVIDENCE, DriftQuery
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
 from calibrant_server.workers.queries.kinds.report_metrics import ReportMetricsQuery
-from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 from calibrant_server.workers.queries.metric_work import metric_work
 from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query, Raters
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -86,7 +87,7 @@ def queries(
     requested: dict[str, Query] = {
         "metrics": ReportMetricsQuery(metrics=parameters.metrics, **measured),
         "reliability": ReliabilityQuery(**binned),
-        "temperature": TemperatureQuery(**parameters.given("raters", "ci"), include="curve"),
+        "temperature": query_for(temperature, **parameters.given("raters", "ci"), include="curve"),
         "drift": DriftQuery(include=EVIDENCE),
     }
     found = {

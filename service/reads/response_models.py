@@ -44,7 +44,12 @@ def _model(name: str, result: type[Any], head: Mapping[str, Any]) -> type[BaseMo
         return _models[name]
     own = {name: (_shown(kind), field) for name, (kind, field) in described(result).items()}
     config = ConfigDict(extra="allow")
-    _models[name] = create_model(name, __config__=config, __doc__=result.__doc__, **{**head, **own})
+    _models[name] = create_model(
+        name,
+        __config__=config,
+        __doc__=(result.__doc__ or "").partition("\n\n")[0],
+        **{**head, **own},
+    )
     return _models[name]
 
 

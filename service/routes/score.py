@@ -20,6 +20,7 @@ from calibrant.metrics.requests import shared_options
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant.results.metrics import MetricBinning
+from calibrant.results.temperature import Temperature
 from calibrant_server.service.http.bodies import NDJSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.parameters import Name, TextName
@@ -41,9 +42,10 @@ from calibrant_server.service.ingest.score_limits import reject_costly_score
 from calibrant_server.service.ingest.score_options import ScoreOptions, options_in
 from calibrant_server.service.ingest.scored_bodies import TABLES, read_scored_body
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
-from calibrant_server.service.reads.estimates import Estimates, TemperatureResponse
+from calibrant_server.service.reads.estimates import Estimates
 from calibrant_server.service.reads.figures import image_of, media_type_of, or_drawn
 from calibrant_server.service.reads.queries import invalid_query
+from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.query import Edges, Raters
@@ -149,7 +151,7 @@ class PlainResponse(BaseModel):
     n_ratings: int
     metrics: Estimates
     reliability: dict[str, Any]
-    temperature: TemperatureResponse
+    temperature: part_of(Temperature)  # type: ignore[valid-type]
     baselines: Baselines | None = Field(None, description="Present if `raters` names the raters.")
     n_adjusted: int = Field(
         0, description="Values outside [0, 1] by rounding, which were set to the bound."

@@ -10,8 +10,9 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.calibrators import MAPS
 from calibrant.core.errors import CalibrationInputError
-from calibrant_server.workers.queries.kind import Inputs
-from calibrant_server.workers.queries.kinds import calibration_map, temperature
+from calibrant.results.temperature import temperature as fitted_temperature
+from calibrant_server.workers.queries.kind import Inputs, kind_of
+from calibrant_server.workers.queries.kinds import calibration_map
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
@@ -56,6 +57,9 @@ def _computed(kind, query, inputs, **given):
     return json.dumps(kind.compute(asked, inputs), sort_keys=True)
 
 
+temperature = kind_of(fitted_temperature)
+
+
 def _fields(query):
     return {field.alias or name for name, field in query.model_fields.items()}
 
@@ -68,7 +72,7 @@ def _is_taken(method, name):
 
 def test_every_parameter_is_tried():
     assert _fields(calibration_map.CalibrationMapQuery) == {"method", *OF_MAPS}
-    assert _fields(temperature.TemperatureQuery) == {"objective", *OF_TEMPERATURES}
+    assert _fields(temperature.query) == {"objective", *OF_TEMPERATURES}
 
 
 @pytest.mark.parametrize("name", list(OF_MAPS))
@@ -89,7 +93,7 @@ def test_a_parameter_of_a_map_changes_it_or_is_refused(inputs, method, name):
 @pytest.mark.parametrize("name", list(OF_TEMPERATURES))
 @pytest.mark.parametrize("objective", ["nll", "brier", "ece"])
 def test_a_parameter_of_a_temperature_changes_it(inputs, objective, name):
-    kind, query = temperature, temperature.TemperatureQuery
+    kind, query = temperature, temperature.query
     plain = _computed(kind, query, inputs, objective=objective)
     given = {"objective": objective, name: OF_TEMPERATURES[name]}
     assert plain != _computed(kind, query, inputs, **given)

@@ -9,9 +9,9 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.metrics import METRICS, PaneQuery, View, accumulators_for, compute_metrics
+from calibrant.results.reads import SAMPLE, SAMPLE_OF_FEW
 from calibrant_server.workers.queries.compute import KINDS
 from calibrant_server.workers.queries.kind import Against, Inputs
-from calibrant_server.workers.queries.window_state import SAMPLE, SAMPLE_OF_FEW
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 

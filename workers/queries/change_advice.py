@@ -27,14 +27,15 @@ from calibrant.drift.recommendation import (
 )
 from calibrant.drift.row_tables import row_table
 from calibrant.drift.unit_tables import UnitTable, unit_table
+from calibrant.results.temperature import temperature
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 from calibrant_server.workers.alarm.detector_advance import since_change
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.queries.kind import Inputs
-from calibrant_server.workers.queries.kinds import calibration_map, temperature
+from calibrant_server.workers.queries.declared import query_for
+from calibrant_server.workers.queries.kind import Inputs, state_of
+from calibrant_server.workers.queries.kinds import calibration_map
 from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
-from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
@@ -151,9 +152,8 @@ class _Calls:
         ]
 
     def _temperature(self) -> Result:
-        query = TemperatureQuery(raters=self._policy, weights="unit").resolved(self._config)
-        assert isinstance(query, TemperatureQuery)
-        return dict(temperature.compute(query, self._inputs))
+        query = query_for(temperature, raters=self._policy, weights="unit").plain()
+        return temperature(state_of(self._inputs), query).to_dict()
 
     def _platt(self) -> dict[str, float] | None:
         requested = {"method": "platt", "raters": self._policy, "weights": "unit"}

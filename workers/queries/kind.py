@@ -148,13 +148,13 @@ def kind_of(read: Read[Any, Any]) -> ResultKind[Any]:
     """Return the result kind of a read that the library declares."""
 
     def compute(query: Declared, inputs: Inputs) -> Result:
-        found: Result = read(_state(inputs), query.plain()).to_dict()
+        found: Result = read(state_of(inputs), query.plain()).to_dict()
         return found
 
     def compare(query: Declared, inputs: Inputs, other: Inputs, against: Against) -> Result:
         reject_other_classes(inputs.config, other.config)
-        named = replace(_state(other), name=side_name(against, other))
-        found: Result = read.compared(_state(inputs), named, query.plain()).to_dict()
+        named = replace(state_of(other), name=side_name(against, other))
+        found: Result = read.compared(state_of(inputs), named, query.plain()).to_dict()
         return found
 
     return ResultKind(
@@ -167,7 +167,8 @@ def kind_of(read: Read[Any, Any]) -> ResultKind[Any]:
     )
 
 
-def _state(inputs: Inputs) -> State:
+def state_of(inputs: Inputs) -> State:
+    """Return a side's window as the library computes results of it."""
     return State(inputs.pane, inputs.config, inputs.seed)
 
 

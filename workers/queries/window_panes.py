@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant.core.errors import CalibrationInputError
+from calibrant.results.reads import SAMPLE
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
 from calibrant_server.workers.queries.pane_reader import (
@@ -25,7 +26,6 @@ from calibrant_server.workers.queries.versions import name_state
 from calibrant_server.workers.queries.window_merges import Assembly, WindowMerges
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
 from calibrant_server.workers.queries.window_state import (
-    SAMPLE,
     LruCache,
     PanesDamaged,
     Wanted,

@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from cachetools import LRUCache
 
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
+from calibrant.results.reads import SAMPLE, SAMPLE_OF_FEW
 from calibrant_server.workers.queries.versions import name_state
 from calibrant_server.workers.store.merge_index import state_of
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -26,9 +27,6 @@ from calibrant_server.workers.store.windows import DatedPane, Window
 _PANE_OVERHEAD_BYTES = 2000
 # Rows in memory take up to this many times the least bytes that they take packed.
 _ROW_FACTOR = 16
-SAMPLE = "sample"
-# The sample of a window whose labelled rows are few enough for a fit to each of them: larger ones are read for nothing.
-SAMPLE_OF_FEW = "sample_of_few"
 
 K = TypeVar("K")
 V = TypeVar("V")

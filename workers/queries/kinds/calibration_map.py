@@ -18,6 +18,7 @@ from calibrant.core.query import Option, PaneQuery, default_bins
 from calibrant.core.view import View
 from calibrant.metrics.requests import Value, parse, read_option, shortest
 from calibrant.results.models import class_index
+from calibrant.results.weights import Weighted, Weights, weighted
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -33,7 +34,6 @@ from calibrant_server.workers.queries.query import (
     Raters,
     include_field,
 )
-from calibrant_server.workers.queries.weights import WEIGHTS, Weighted, Weights, weighted
 from calibrant_server.workers.store.model_config import ModelConfig
 
 PARTS = ("recommendation", "heldout")
@@ -170,7 +170,10 @@ class CalibrationMapQuery(MapFitQuery):
 
     kind: ClassVar[str] = "calibration_map"
 
-    weights: Weights = WEIGHTS
+    weights: Weights = Field(
+        "prediction",
+        description="prediction: as sent. unit: every unit (patient, item) has weight one, as in the drift alarm.",
+    )
 
 
 def read_method(text: str) -> tuple[str, dict[str, Value]]:
@@ -205,7 +208,7 @@ def is_slow(query: CalibrationMapQuery) -> bool:
 
 def compute(query: CalibrationMapQuery, inputs: Inputs) -> Result:
     """Parameters and losses before and after; the requested parts."""
-    return _fitted(query, weighted(inputs, query))
+    return _fitted(query, weighted(inputs.pane, query.weights, query.raters))
 
 
 def _reject_too_small(found: Result) -> None:
@@ -236,7 +239,10 @@ def _fitted(query: CalibrationMapQuery, inputs: Weighted) -> Result:
 def compare(query: CalibrationMapQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, with the other side's map and the gain over it on this window's labels."""
     reject_other_classes(inputs.config, other.config)
-    own, others = weighted(inputs, query), weighted(other, query)
+    own, others = (
+        weighted(inputs.pane, query.weights, query.raters),
+        weighted(other.pane, query.weights, query.raters),
+    )
     theirs = fit(query.slug, *query.view_of(others.pane), evaluate=False)
     view, options = query.view_of(own.pane)
     shown = {name: theirs[name] for name in _OF_OTHER if name in theirs}

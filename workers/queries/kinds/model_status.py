@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from calibrant.core.documents import Result
-from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.kinds import metrics, temperature
+from calibrant.results.temperature import temperature
+from calibrant_server.workers.queries.kind import Inputs, ResultKind, kind_of
+from calibrant_server.workers.queries.kinds import metrics
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
-from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.model_config import ModelConfig
+
+TEMPERATURE = kind_of(temperature)
 
 
 class ModelStatusQuery(Query):
@@ -20,7 +22,7 @@ class ModelStatusQuery(Query):
     kind: ClassVar[str] = "model_status"
 
     metrics: MetricsQuery = MetricsQuery(metrics="ece")
-    temperature: TemperatureQuery = TemperatureQuery()
+    temperature: TEMPERATURE.query = TEMPERATURE.query()  # type: ignore[name-defined]
 
     def resolved(self, config: ModelConfig) -> Query:
         return self.own(
@@ -30,7 +32,10 @@ class ModelStatusQuery(Query):
 
 def accumulators(query: ModelStatusQuery) -> Iterable[str]:
     """Return what both queries read."""
-    return {*metrics.accumulators(query.metrics), *temperature.accumulators(query.temperature)}
+    return {
+        *metrics.accumulators(query.metrics),
+        *(TEMPERATURE.accumulators(query.temperature) or ()),
+    }
 
 
 def compute(query: ModelStatusQuery, inputs: Inputs) -> Result:
@@ -39,7 +44,7 @@ def compute(query: ModelStatusQuery, inputs: Inputs) -> Result:
     return {
         "error": found["metrics"]["ece"],
         "label_coverage": found["label_coverage"]["coverage"],
-        "temperature": temperature.compute(query.temperature, inputs)["temperature"],
+        "temperature": TEMPERATURE.compute(query.temperature, inputs)["temperature"],
     }
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from calibrant.core.documents import Result
+from calibrant.results.reads import SAMPLE, SAMPLE_OF_FEW
+from calibrant.results.temperature import TemperatureQuery
+from calibrant.results.temperature import temperature as declared_temperature
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.kinds import drift, metrics, reliability, temperature
+from calibrant_server.workers.queries.kinds import drift, metrics, reliability
 from calibrant_server.workers.queries.kinds.drift import DriftQuery
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
-from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
-from calibrant_server.workers.queries.window_state import SAMPLE, SAMPLE_OF_FEW
 
 
 class ReportMetricsQuery(MetricsQuery):
@@ -28,7 +29,7 @@ def accumulators(query: ReportMetricsQuery) -> frozenset[str]:
     """Return what the metrics, reliability, temperature and drift of a report read, without samples that only others read."""
     others = {
         *reliability.accumulators(ReliabilityQuery(scope=query.scope)),
-        *temperature.accumulators(TemperatureQuery()),
+        *declared_temperature.accumulators(TemperatureQuery()),
         *drift.accumulators(DriftQuery()),
     }
     # A sample is stored by day, and no merge has it.

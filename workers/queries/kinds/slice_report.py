@@ -14,17 +14,18 @@ from typing import Any, ClassVar
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
 from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
+from calibrant.results.reads import SAMPLE, SAMPLE_OF_FEW
+from calibrant.results.temperature import temperature as declared_temperature
 from calibrant_server.workers.memory import return_freed
-from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.kinds import metrics, reliability, temperature
+from calibrant_server.workers.queries.kind import Inputs, ResultKind, kind_of
+from calibrant_server.workers.queries.kinds import metrics, reliability
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
-from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 from calibrant_server.workers.queries.metric_work import metric_work
 from calibrant_server.workers.queries.query import Query
-from calibrant_server.workers.queries.window_state import SAMPLE, SAMPLE_OF_FEW
 from calibrant_server.workers.store.windows import rfc3339
 
+TEMPERATURE = kind_of(declared_temperature)
 MAX_BYTES = 8 << 20
 # Units of the metrics (`metric_work`), about 2 ms each.
 QUICK_WORK = 50
@@ -39,7 +40,7 @@ class SliceReportQuery(Query):
 
     metrics: MetricsQuery
     reliability: ReliabilityQuery | None = None
-    temperature: TemperatureQuery | None = None
+    temperature: TEMPERATURE.query | None = None  # type: ignore[name-defined]
 
     def each(self) -> Iterator[tuple[ResultKind[Any], Query]]:
         """Yield the queries with their kinds."""
@@ -47,7 +48,7 @@ class SliceReportQuery(Query):
         if self.reliability is not None:
             yield reliability.KIND, self.reliability
         if self.temperature is not None:
-            yield temperature.KIND, self.temperature
+            yield TEMPERATURE, self.temperature
 
 
 def is_slow(query: SliceReportQuery) -> bool:

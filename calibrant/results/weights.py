@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
-
-from pydantic import Field
+from typing import Any, Literal
 
 from calibrant.calibrators.unit_weighting import BY_UNIT, unit_weighted
 from calibrant.core.pane import Pane
-from calibrant_server.workers.queries.kind import Inputs
+from calibrant.results.base import says
 
 Weights = Literal["prediction", "unit"]
-WEIGHTS: Any = Field(
-    "prediction",
-    description="prediction: as sent. unit: every unit (patient, item) has weight one, as in the drift alarm.",
-)
 
 
-class _Fit(Protocol):
-    """Query of a fit."""
-
-    @property
-    def weights(self) -> Weights: ...
-
-    @property
-    def raters(self) -> str: ...
+def weights_of_rows() -> Any:
+    """Declare the weights of a fit."""
+    return says(
+        "prediction: as sent. unit: every unit (patient, item) has weight one, as in the drift alarm.",
+        "prediction",
+    )
 
 
 @dataclass(frozen=True)
@@ -36,15 +28,15 @@ class Weighted:
     about: dict[str, object] = field(default_factory=dict)
 
 
-def weighted(inputs: Inputs, query: _Fit) -> Weighted:
-    """Return the window under the requested weights.
+def weighted(pane: Pane, weights: Weights, raters: str) -> Weighted:
+    """Return the pane under the requested weights.
 
     Raises
     ------
     CalibrationInputError
         Units share predictions, and no row of the window is stored.
     """
-    if query.weights != BY_UNIT:
-        return Weighted(inputs.pane)
-    found = unit_weighted(inputs.pane, query.raters)
+    if weights != BY_UNIT:
+        return Weighted(pane)
+    found = unit_weighted(pane, raters)
     return Weighted(found.pane, {"weights": BY_UNIT, "n_sampled": found.n_rows})
