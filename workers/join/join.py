@@ -146,39 +146,45 @@ class _Join:
 
     def _count(self, predicted_at: Ints) -> tuple[Counts, Ints]:
         """Add unnamed ratings; return their sums by id and class, and how many each fact adds."""
-        facts, before = self.facts, self.before.counts
-        fact, class_index, n = facts.counted
+        facts = self.facts
+        fact, _, n = facts.counted
+        n_counted = np.zeros(len(facts), np.int64)
+        if not len(fact):
+            return self.before.counts, n_counted
         is_first = predicted_at[facts.id_place] == self.number
         counts_here = self.is_live & ((facts.kind == LABELS) | is_first)
-        labels = np.unique(fact[(facts.kind[fact] == LABELS) & self.is_live[fact]])
-        is_full = self._full(counts_here)
+        total = self._total(counts_here[fact])
+        over = np.unique(total.row[total.n > MAX_RATINGS_OF_CLASS])
+        is_full = self._full(counts_here, over)
+        labels = fact[(facts.kind[fact] == LABELS) & self.is_live[fact]]
         np.minimum.at(self.outcome, labels, np.where(is_full[labels], FULL, NEW))
         chosen = (counts_here & ~is_full)[fact]
-        n_counted = np.zeros(len(facts), np.int64)
         np.add.at(n_counted, fact[chosen], n[chosen])
-        row = np.concatenate([before.row, facts.id_place[fact[chosen]]])
-        classes = np.concatenate([before.class_index, class_index[chosen]])
-        return summed(row, classes, np.concatenate([before.n, n[chosen]])), n_counted
+        return self._total(chosen) if len(over) else total, n_counted
 
-    def _full(self, counts_here: Mask) -> Mask:
-        """Return the facts whose labels would exceed what a record can count."""
-        facts, before = self.facts, self.before.counts
-        fact, class_index, n = facts.counted
-        is_full = np.zeros(len(facts), np.bool_)
-        chosen = counts_here[fact]
-        id_place = facts.id_place[fact[chosen]]
-        all_of = summed(
-            np.concatenate([before.row, id_place]),
+    def _total(self, chosen: Mask) -> Counts:
+        """Return sums of the stored unnamed ratings and of chosen ones."""
+        before, (fact, class_index, n) = self.before.counts, self.facts.counted
+        return summed(
+            np.concatenate([before.row, self.facts.id_place[fact[chosen]]]),
             np.concatenate([before.class_index, class_index[chosen]]),
             np.concatenate([before.n, n[chosen]]),
         )
-        for row in np.unique(all_of.row[all_of.n > MAX_RATINGS_OF_CLASS]).tolist():
+
+    def _full(self, counts_here: Mask, over: Ints) -> Mask:
+        """Return the facts whose labels would exceed what a record can count.
+
+        Parameters
+        ----------
+        over : ids for which the ratings of all facts would
+        """
+        facts, before = self.facts, self.before.counts
+        fact, class_index, n = facts.counted
+        is_full = np.zeros(len(facts), np.bool_)
+        for row in over.tolist():
+            stored = before.row == row
             total = dict(
-                zip(
-                    before.class_index[before.row == row].tolist(),
-                    before.n[before.row == row].tolist(),
-                    strict=True,
-                )
+                zip(before.class_index[stored].tolist(), before.n[stored].tolist(), strict=True)
             )
             for each in np.flatnonzero(counts_here & (facts.id_place == row)).tolist():
                 own = fact == each
@@ -197,6 +203,8 @@ class _Join:
     ) -> Ints:
         """Return the delay of the first label of each id, as a bin; -1 without one."""
         facts, before = self.facts, self.before
+        if (before.delay >= 0).all():
+            return before.delay
         order = np.argsort(facts.id_place, kind="stable")
         id_place = facts.id_place[order]
         sums = np.cumsum(n_active[order])

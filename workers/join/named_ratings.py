@@ -76,6 +76,8 @@ def apply_ratings(stored: NamedRatings, facts: Facts, is_live: Mask) -> RatedFac
     is_live : bool (n,), facts that are not of a deleted id
     """
     fact, rater, class_index, revision = facts.rated
+    if not len(fact):
+        return RatedFacts(stored, fact, fact, fact)
     chosen = is_live[fact]
     fact, rater, class_index, revision = (
         each[chosen] for each in (fact, rater, class_index, revision)

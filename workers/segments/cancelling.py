@@ -24,12 +24,14 @@ def uncancelled(rows: R) -> R:
     adds = rows.fixed["count"] > 0
     if adds.all() or not adds.any():
         return rows
-    units = rows.fixed["unit_hash"]
-    some = np.flatnonzero(np.isin(units, units[adds]) & np.isin(units, units[~adds]))
-    if not len(some):
+    units, unit = np.unique(rows.fixed["unit_hash"], return_inverse=True)
+    has_both = np.bincount(unit[adds], minlength=len(units)) > 0
+    has_both &= np.bincount(unit[~adds], minlength=len(units)) > 0
+    some = has_both[unit]
+    if not some.any():
         return rows
-    remain = np.ones(len(rows), np.bool_)
-    remain[some] = _remain(*_keys(rows.take(some)), adds[some])
+    remain = ~some
+    remain[some] = _remain(*_keys(rows.where(some)), adds[some])
     return rows.where(remain)
 
 
