@@ -38,7 +38,7 @@ help:
 	@echo "make recorded   record the responses of tests/recorded again, with ARGS=labels only of scenarios so named"
 	@echo "make bench-drift  scenarios of users: how soon the rule of change finds them, how often it is wrong; continues an interrupted run"
 	@echo "make guarantees  simulate every promise of intervals and nulls; write docs/guarantees.md"
-	@echo "make kernel     build the kernel that fills panes, with the system's C compiler"
+	@echo "make kernel     build the kernel that fills panes, with the system's C compiler or that of a wheel"
 	@echo "make wheels     build the distribution for Linux and macOS into dist/, with a compiler that pip installs"
 	@echo "make sbom       write the software bill of materials (CycloneDX) to dist/sbom.cdx.json"
 	@echo "make coverage   the tests, with the share of code that they run"
@@ -65,10 +65,9 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.txt
 	@$(INSTALL) -r requirements/dev.txt
 	@touch $@
 
-# Without a compiler, or with one that fails, numpy fills panes: slower, and with the same results.
-$(KERNEL): $(VENV)/venv.stamp scripts/build-kernel $(wildcard calibrant/kernel/source/*)
-	@sh scripts/build-kernel calibrant/kernel >$(VENV)/kernel.log 2>&1 \
-		|| echo "the kernel was not built ($(VENV)/kernel.log); numpy fills panes, with the same results, slower"
+# Without a compiler, with that of a wheel.
+$(KERNEL): $(VENV)/venv.stamp scripts/build-kernel scripts/make-kernel $(wildcard calibrant/kernel/source/*)
+	@sh scripts/make-kernel $(BIN)/python calibrant/kernel
 	@touch $@
 
 kernel: $(KERNEL)
@@ -91,7 +90,6 @@ test: $(VENV)/dev.stamp $(KERNEL)
 
 test-slow: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m pytest -m slow $(ARGS)
-	@CALIBRANT_KERNEL=off $(BIN)/python -m pytest -m slow tests/calibrant $(ARGS)
 
 # In an environment of its own: its 28 packages are of no use to other tests.
 .venv-fuzz/stamp: $(VENV)/dev.stamp requirements/fuzz.txt

@@ -1,7 +1,7 @@
 """Build the kernel into the wheel, which then is of one platform and of every Python version.
 
-Without a compiler the wheel is of any platform, and numpy fills panes. `scripts/wheels` sets `CALIBRANT_WHEEL_PLATFORM` to
-compile for another platform; then a kernel is required.
+The kernel is required: without a compiler nothing is built. In a clone, `make kernel` builds it for the editable installation.
+`scripts/wheels` sets `CALIBRANT_WHEEL_PLATFORM` to compile for another platform.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from setuptools.command.build_py import build_py
 
 PLATFORM = os.environ.get("CALIBRANT_WHEEL_PLATFORM", "")
 COMPILER = os.environ.get("CC", "cc").split()[0]
-HAS_KERNEL = bool(PLATFORM) or shutil.which(COMPILER) is not None
 
 
 class BuildWithKernel(build_py):
@@ -25,7 +24,11 @@ class BuildWithKernel(build_py):
 
     def run(self) -> None:
         super().run()
-        if HAS_KERNEL and not self.editable_mode:
+        if not self.editable_mode:
+            if shutil.which(COMPILER) is None:
+                raise SystemExit(
+                    f"no C compiler: {COMPILER}. Install one, or `pip install ziglang` and set CC='python -m ziglang cc'."
+                )
             folder = Path(self.build_lib) / "calibrant" / "kernel"
             command = ["sh", "scripts/build-kernel", str(folder), *PLATFORM.split("_")[:1]]
             subprocess.run(command, check=True)
@@ -45,7 +48,7 @@ class PlatformWheel(bdist_wheel):
 
 class WithKernel(Distribution):
     def has_ext_modules(self) -> bool:
-        return HAS_KERNEL
+        return True
 
 
 setup(

@@ -1,15 +1,14 @@
-"""Cost of filling a pane with the compiled kernel relative to numpy, by rows and classes, in one run."""
+"""Cost of filling a pane with the compiled kernel by rows and classes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from unittest.mock import patch
 
 import numpy as np
 
 from benchmarks.run import Benchmark, Case
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.kernel import fill, status
+from calibrant.kernel import status
 
 N_RATERS = 5
 SHAPES = ((10_000, 10), (100, 10), (1, 10), (1000, 1000))
@@ -24,7 +23,7 @@ def batch_of(rows: int, classes: int) -> Batch:
     return Batch.from_columns(columns, task="multiclass", n_classes=classes).batch
 
 
-def batch_sums(rows: int, classes: int, *, by_numpy: bool) -> Callable[[], None]:
+def fills(rows: int, classes: int) -> Callable[[], None]:
     """Return a call that fills a pane that exists, as an engine's pane or a library's window does."""
     columns = batch_of(rows, classes)
     pane = Pane(PaneSpec("multiclass", classes))
@@ -35,21 +34,14 @@ def batch_sums(rows: int, classes: int, *, by_numpy: bool) -> Callable[[], None]
             Batch(columns.task, columns.scores, columns.is_logits, columns.ratings, columns.weights)
         )
 
-    def with_numpy() -> None:
-        with patch.object(fill, "idle_workspaces", return_value=None):
-            with_kernel()
-
-    return with_numpy if by_numpy else with_kernel
+    return with_kernel
 
 
 def prepare() -> list[Case]:
     cases = []
     for rows, classes in SHAPES:
         shape = f"{rows:,} rows, {classes:,} classes"
-        cases += [
-            Case(f"{shape}, {status()}", batch_sums(rows, classes, by_numpy=False), rows),
-            Case(f"{shape}, numpy", batch_sums(rows, classes, by_numpy=True), rows),
-        ]
+        cases.append(Case(f"{shape}, {status()}", fills(rows, classes), rows))
     return cases
 
 

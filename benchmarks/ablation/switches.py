@@ -65,7 +65,6 @@ SWITCHES = {
             "service.ingest.plain_columns:json_columns.read_lines": _constant(None),
         },
     ),
-    "kernel": Switch("panes filled in C", "large_posts", environment={"CALIBRANT_KERNEL": "off"}),
 }
 
 

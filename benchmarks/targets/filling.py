@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from benchmarks.kernel_fill import batch_sums
+from benchmarks.kernel_fill import fills
 from calibrant import Pane, PaneSpec
 from calibrant.calibrators.temperature.fit import fit_temperature
 
@@ -35,7 +35,7 @@ def median_s(call: Callable[[], object], repeats: int, rounds: int = 3) -> float
 def measure_filling() -> Iterator[tuple[str, float]]:
     """Measure filling of four shapes."""
     for name, (rows, classes, repeats) in SHAPES.items():
-        yield name, 1e6 * median_s(batch_sums(rows, classes, by_numpy=False), repeats) / rows
+        yield name, 1e6 * median_s(fills(rows, classes), repeats) / rows
 
 
 def measure_temperature() -> Iterator[tuple[str, float]]:

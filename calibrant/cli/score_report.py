@@ -18,7 +18,6 @@ from calibrant.kernel import status
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
 
 LOOKS_LIKE_PROBABILITIES = "the scores were read as logits, but every row is in [0, 1] and sums to 1, as probabilities do. If they are: --probabilities"
-SUMS = {"kernel": "the compiled kernel of calibrant", "numpy": "NumPy, without the compiled kernel"}
 
 
 def contents_of(
@@ -117,7 +116,7 @@ def software() -> list[tuple[str, str]]:
         ("calibrant", version("calibrant")),
         ("numpy, scipy", f"{version('numpy')}, {version('scipy')}"),
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        ("Sums computed by", SUMS.get(status().filled_by, status().filled_by)),
+        ("Sums computed by", f"the compiled kernel of calibrant ({status().variant})"),
     ]
 
 

@@ -41,15 +41,9 @@ def fmix(x: U64) -> U64:
 
 def hash_rows(values: NDArray[np.float64]) -> U64:
     """Hash each row's float64 bits; minus zero counts as zero. (n, m) to uint64 (n,)."""
-    state, found = np.zeros(values.shape[0], np.uint64), library()
-    if found is not None:
-        rows = np.ascontiguousarray(values, np.float64)
-        found.calibrant_kernel_hash_rows(rows.ctypes.data, *rows.shape, state.ctypes.data)
-        return state
-    bits = np.ascontiguousarray((values + 0.0).T).view(np.uint64)
-    for column in bits:
-        state = mix(state ^ column)
-    return state
+    rows, found = np.ascontiguousarray(values, np.float64), np.zeros(len(values), np.uint64)
+    library().calibrant_kernel_hash_rows(rows.ctypes.data, *rows.shape, found.ctypes.data)
+    return found
 
 
 def hash_names(names: Sequence[str]) -> U64:

@@ -21,7 +21,6 @@ from calibrant.core.content_digest import (
     PART,
     histogram_digest,
     pack_digest,
-    rows_digest,
     unpack_digest,
 )
 from calibrant.core.errors import CalibrationInputError
@@ -205,15 +204,16 @@ class PaneState:
             raise ValueError(
                 f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}"
             )
+        if not batch.n:
+            return
         # A pane of some accumulators has no digest: hashes of cases would be computed for nothing.
         with_cases = self._only is None and self.keeps("cases")
         filled = kernel.fill(
             self.spec, self._only, batch, self.__getitem__, self._kernel, with_cases=with_cases
         )
         if self._only is None:
-            digest = filled.digest if filled else rows_digest(batch, with_cases=with_cases)
-            self._add_digest(digest)
-        names = names_beyond(self.spec, self._only, filled.names if filled else frozenset())
+            self._add_digest(filled.digest)
+        names = names_beyond(self.spec, self._only, filled.names)
         fill_all([self[name] for name in names if accumulators()[name].concerns(batch)], batch)
 
     def fill_histogram(self, histogram: Histogram) -> None:

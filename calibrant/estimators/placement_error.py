@@ -122,24 +122,7 @@ class _Halves:
         correct : float64 (n_draws, n_cells), or (1, n_cells) where they are the same for all draws
         drawn : float64 (n_draws, n_cells)
         """
-        whole = self.whole
-        found = divided(self._is_halved, whole.weight, self._per_chance, correct, drawn)
-        if found is not None:
-            return found
-        shared = np.broadcast_to(correct, drawn.shape)
-        return np.stack([self._divided(*each) for each in zip(shared, drawn, strict=True)])
-
-    def _divided(self, correct: Floats, drawn: Floats) -> Floats:
-        at = self._halved
-        weight, own = self.whole.weight[at], correct[at]
-        rate = own / weight
-        variance = np.maximum(rate * (1.0 - rate) * self._per_chance[at], 0.0)
-        room = np.minimum(own, weight - own)
-        moved = 0.5 * np.clip(np.sqrt(variance) * drawn[at], -room, room)
-        found = self._shared(correct)
-        found[self._upper - 1] -= moved
-        found[self._upper] += moved
-        return found
+        return divided(self._is_halved, self.whole.weight, self._per_chance, correct, drawn)
 
     def _shared(self, values: Floats) -> Floats:
         """Return half of the values of halved cells for each half, and all of those of the others."""

@@ -1,11 +1,13 @@
 """Compiled kernel in C: filling the accumulators of a pane in one pass, reading JSON columns of numbers, isotonic gains.
 
-This module exports only the status. The numpy code is the specification of the kernel. If the shared library is missing or switched
-off, numpy gives the same results, slower. An accumulator, or one block of it, that the kernel does not know is filled by numpy as well.
+It is loaded when this package is imported; without it the import fails and says what to do. The numpy fills of `tests/oracle` are
+its specification.
 """
 
 from __future__ import annotations
 
-from calibrant.kernel.library import VARIABLE, Status, status
+from calibrant.kernel.library import VARIABLE, KernelError, Status, status
 
-__all__ = ["VARIABLE", "Status", "status"]
+status()
+
+__all__ = ["VARIABLE", "KernelError", "Status", "status"]

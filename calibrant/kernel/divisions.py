@@ -19,8 +19,8 @@ def divided(
     per_chance: Floats,
     correct: Floats,
     drawn: Floats,
-) -> Floats | None:
-    """Return the correct ratings of the halves of cells, and of the cells that are not halved; None without the kernel.
+) -> Floats:
+    """Return the correct ratings of the halves of cells, and of the cells that are not halved.
 
     Parameters
     ----------
@@ -34,10 +34,9 @@ def divided(
     -------
     float64 (n_draws, n + number of halved cells)
     """
-    found = library()
-    if found is None or not drawn.size or drawn.strides[1] != drawn.itemsize:
-        return None
     n_draws, n = drawn.shape
+    if not drawn.size:
+        return np.zeros((n_draws, 0))
     arrays = [
         np.ascontiguousarray(is_halved, np.bool_),
         *(np.ascontiguousarray(each, np.float64) for each in (weight, per_chance, correct)),
@@ -47,5 +46,5 @@ def divided(
     halves = np.empty((n_draws, n + int(np.count_nonzero(is_halved))))
     pointers = [each.ctypes.data for each in arrays]
     divisions = Divisions(n_draws, n, stride, drawn.strides[0] // drawn.itemsize, *pointers)
-    found.calibrant_kernel_divide(ctypes.byref(divisions), halves.ctypes.data)
+    library().calibrant_kernel_divide(ctypes.byref(divisions), halves.ctypes.data)
     return halves

@@ -74,8 +74,8 @@ def fill(
     state: KernelState,
     *,
     with_cases: bool,
-) -> Filled | None:
-    """Add a batch to the accumulators that the kernel knows; None where numpy fills all of them.
+) -> Filled:
+    """Add a batch of at least one prediction to the accumulators that the kernel knows.
 
     Parameters
     ----------
@@ -84,9 +84,7 @@ def fill(
     state : of the pane
     with_cases : whether a row's case is part of the content digest
     """
-    idle = idle_workspaces(spec, only) if batch.n else None
-    if idle is None:
-        return None
+    idle = idle_workspaces(spec, only)
     try:
         workspace = idle.pop()
     except IndexError:

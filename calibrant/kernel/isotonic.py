@@ -13,8 +13,8 @@ from calibrant.kernel.structures import Gains
 Floats = NDArray[np.float64]
 
 
-def brier_gains(weight: Floats, rate: Floats, score: Floats) -> Floats | None:
-    """Return the decrease of each row's mean Brier score by isotonic recalibration, at least 0; None without the kernel.
+def brier_gains(weight: Floats, rate: Floats, score: Floats) -> Floats:
+    """Return the decrease of each row's mean Brier score by isotonic recalibration, at least 0.
 
     Parameters
     ----------
@@ -26,14 +26,13 @@ def brier_gains(weight: Floats, rate: Floats, score: Floats) -> Floats | None:
     -------
     float64 (n_rows,)
     """
-    found = library()
-    if found is None or not rate.size:
-        return None
+    if not rate.size:
+        return np.zeros(len(rate))
     arrays = [np.ascontiguousarray(each, np.float64) for each in (weight, rate, score)]
     n_rows, n = rate.shape
     n_weights = len(weight) if weight.ndim == 2 else 1
     gain = np.empty(n_rows)
     rows = Gains(n_rows, n, n_weights, *(each.ctypes.data for each in arrays))
-    if found.calibrant_kernel_gains(ctypes.byref(rows), gain.ctypes.data):
+    if library().calibrant_kernel_gains(ctypes.byref(rows), gain.ctypes.data):
         raise MemoryError(f"the kernel has no memory for {n} cells")
     return gain

@@ -64,11 +64,9 @@ def read(data: bytes) -> Document | None:
 
     Returns
     -------
-    None where the text is not an object, or a column is not plain; without the kernel
+    None where the text is not an object, or a column is not plain
     """
     found = library()
-    if found is None:
-        return None
     text = _Text(data, found)
     if not found.calibrant_kernel_json(ctypes.byref(text.structure)):
         return None
@@ -80,11 +78,9 @@ def read_lines(data: bytes) -> Lines | None:
 
     Returns
     -------
-    None where the lines differ in their members, or a column is not plain; without the kernel
+    None where the lines differ in their members, or a column is not plain
     """
     found = library()
-    if found is None:
-        return None
     text = _Text(data, found)
     rest = np.empty(len(data) + 2 * text.structure.n_lines + 2, np.uint8)
     text.structure.rest = rest.ctypes.data

@@ -1,7 +1,7 @@
 """The compiled kernel as a shared library: where it is, whether it loads, and its functions.
 
-`make kernel` and the wheel put it next to this file. The environment variable `CALIBRANT_KERNEL` may be `off` (numpy fills) or
-`baseline` (no AVX2), for tests and for comparison. Tests name a library with sanitizers in `CALIBRANT_KERNEL_LIBRARY`.
+`make kernel` and the wheel put it next to this file. The environment variable `CALIBRANT_KERNEL` may be `baseline` (no AVX2), for tests
+and for comparison. Tests name a library with sanitizers in `CALIBRANT_KERNEL_LIBRARY`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,21 @@ from functools import lru_cache
 from pathlib import Path
 
 VARIABLE = "CALIBRANT_KERNEL"
-OFF, BASELINE = "off", "baseline"
+BASELINE = "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
 ABI = 15
 NAME = "libcalibrant_kernel" + (".dylib" if sys.platform == "darwin" else ".so")
 PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))
+
+
+_ADVICE = (
+    "In a clone, run `make kernel`: it builds the library with the system's C compiler or, without one, with that of the ziglang "
+    "wheel. Elsewhere, install a wheel of calibrant for this platform."
+)
+
+
+class KernelError(ImportError):
+    """The compiled kernel is missing, does not load, or is of another version."""
 
 
 @dataclass(frozen=True)
@@ -27,56 +37,53 @@ class Status:
 
     Attributes
     ----------
-    filled_by : "kernel" or "numpy"
-    variant : "avx2" or "baseline"; None where numpy fills
-    reason : why the kernel does not fill; None where it does
+    variant : "avx2" or "baseline"
     """
 
-    filled_by: str
-    variant: str | None
-    reason: str | None
+    variant: str
 
     def __str__(self) -> str:
-        return f"kernel ({self.variant})" if self.reason is None else f"numpy ({self.reason})"
+        return f"kernel ({self.variant})"
 
 
 def status() -> Status:
-    """Report which code fills panes: the compiled kernel or numpy.
-
-    Returns
-    -------
-    Status
+    """Report which variant of the compiled kernel fills panes.
 
     Examples
     --------
-    >>> status().filled_by in ("kernel", "numpy")
+    >>> status().variant in ("avx2", "baseline")
     True
     """
     return _loaded()[1]
 
 
-def library() -> ctypes.CDLL | None:
-    """Return the library with its functions declared, or None where numpy fills."""
+def library() -> ctypes.CDLL:
+    """Return the library with its functions declared.
+
+    Raises
+    ------
+    KernelError
+        As described.
+    """
     return _loaded()[0]
 
 
 @lru_cache(maxsize=1)
-def _loaded() -> tuple[ctypes.CDLL | None, Status]:
-    wanted = os.environ.get(VARIABLE, "")
-    if wanted == OFF:
-        return None, Status("numpy", None, f"{VARIABLE}={OFF}")
+def _loaded() -> tuple[ctypes.CDLL, Status]:
     if not PATH.exists():
-        return None, Status("numpy", None, f"no {NAME}; build it with `make kernel`")
+        raise KernelError(f"The compiled kernel is missing: {PATH}. {_ADVICE}")
     try:
         found = ctypes.CDLL(str(PATH))
         abi = found.calibrant_kernel_abi()
     except (OSError, AttributeError) as error:
-        return None, Status("numpy", None, f"{NAME} does not load: {error}")
+        raise KernelError(f"The compiled kernel does not load: {error}. {_ADVICE}") from error
     if abi != ABI:
-        return None, Status("numpy", None, f"{NAME} is of another version; run `make kernel`")
+        raise KernelError(
+            f"The compiled kernel {PATH} is of version {abi}; expected {ABI}. {_ADVICE}"
+        )
     _declare(found)
-    has_avx2 = found.calibrant_kernel_avx2(0 if wanted == BASELINE else 1)
-    return found, Status("kernel", "avx2" if has_avx2 else "baseline", None)
+    has_avx2 = found.calibrant_kernel_avx2(0 if os.environ.get(VARIABLE) == BASELINE else 1)
+    return found, Status("avx2" if has_avx2 else "baseline")
 
 
 def _declare(found: ctypes.CDLL) -> None:

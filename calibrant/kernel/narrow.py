@@ -13,18 +13,15 @@ from calibrant.kernel.structures import Narrowing
 
 def narrowed(
     scores: NDArray[np.float64], logits: NDArray[np.bool_]
-) -> tuple[NDArray[np.bool_], NDArray[np.float32], NDArray[np.float64]] | None:
-    """Return what `calibrant.core.float32.narrow_scores` returns; None without the kernel."""
-    found = library()
-    if found is None:
-        return None
+) -> tuple[NDArray[np.bool_], NDArray[np.float32], NDArray[np.float64]]:
+    """Return what `calibrant.core.float32.narrow_scores` returns."""
     n, n_columns = scores.shape
     wide = np.ascontiguousarray(scores, np.float64)
     is_logits = np.ascontiguousarray(logits, np.bool_)
     fits, totals = np.empty(n, np.bool_), np.empty(n)
     narrow = np.empty((n, n_columns), np.float32)
     rows = Narrowing(n, n_columns, wide.ctypes.data, is_logits.ctypes.data)
-    found.calibrant_kernel_narrow(
+    library().calibrant_kernel_narrow(
         ctypes.byref(rows), fits.ctypes.data, narrow.ctypes.data, totals.ctypes.data
     )
     return fits, narrow, totals

@@ -13,8 +13,8 @@ from calibrant.kernel.structures import NoisyGaps
 Single = NDArray[np.float32]
 
 
-def noisy_sums(factors: Single, truths: Single, noise: Single, is_squared: bool) -> Single | None:
-    """Return sums over bins of factor · |truth + noise|, or of factor · (truth + noise)²; None without the kernel.
+def noisy_sums(factors: Single, truths: Single, noise: Single, is_squared: bool) -> Single:
+    """Return sums over bins of factor · |truth + noise|, or of factor · (truth + noise)².
 
     Parameters
     ----------
@@ -26,9 +26,6 @@ def noisy_sums(factors: Single, truths: Single, noise: Single, is_squared: bool)
     -------
     float32 (n_truths, n_resamples)
     """
-    found = library()
-    if found is None:
-        return None
     n_truths, n_bins = truths.shape
     n_resamples = noise.shape[1]
     arrays = [np.ascontiguousarray(each, np.float32) for each in (factors, truths, noise)]
@@ -36,5 +33,5 @@ def noisy_sums(factors: Single, truths: Single, noise: Single, is_squared: bool)
     gaps = NoisyGaps(
         n_truths, n_bins, n_resamples, is_squared, *(each.ctypes.data for each in arrays)
     )
-    found.calibrant_kernel_noisy_sums(ctypes.byref(gaps), sums.ctypes.data)
+    library().calibrant_kernel_noisy_sums(ctypes.byref(gaps), sums.ctypes.data)
     return sums

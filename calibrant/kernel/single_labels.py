@@ -103,8 +103,6 @@ def _summed(rows: SingleLabels, spec: PaneSpec) -> _Tables | None:
 
 def _add(rows: SingleLabels, spec: PaneSpec, tables: _Tables, start: int, stop: int) -> bool:
     """Add some rows to tables; return whether all of them are valid."""
-    found = library()
-    assert found is not None
     grid, some = spec.top_grid, rows.scores[start:stop]
     bin_of = grid.bins(replicates.SCORE_BINS)
     positive = tables.positive
@@ -116,7 +114,7 @@ def _add(rows: SingleLabels, spec: PaneSpec, tables: _Tables, start: int, stop: 
         bin_of.ctypes.data, tables.top.ctypes.data, None if positive is None else positive.ctypes.data,
         tables.bins.ctypes.data, tables.sums.ctypes.data,
     )  # fmt: skip
-    result = found.calibrant_kernel_single_labels(ctypes.byref(given))
+    result = library().calibrant_kernel_single_labels(ctypes.byref(given))
     if result == 2:
         raise MemoryError(f"the kernel has no memory for {stop - start} rows")
     return bool(result == 0)

@@ -57,9 +57,8 @@ _FREE: list[_Memory] = []
 
 
 def read_small(data: bytes, n_classes: int) -> SmallColumns | None:
-    """Return the columns of a document; None where it must be read and checked in full, and without the kernel."""
-    kernel = library()
-    if kernel is None or len(data) > MAX_BYTES:
+    """Return the columns of a document; None where it must be read and checked in full."""
+    if len(data) > MAX_BYTES:
         return None
     try:
         memory = _FREE.pop()
@@ -67,7 +66,7 @@ def read_small(data: bytes, n_classes: int) -> SmallColumns | None:
         memory = _Memory()
     batch = memory.structure
     batch.text, batch.length, batch.n_classes = data, len(data), n_classes
-    found = _columns(data, batch) if kernel.calibrant_kernel_small_batch(memory.place) else None
+    found = _columns(data, batch) if library().calibrant_kernel_small_batch(memory.place) else None
     batch.text = None
     _FREE.append(memory)
     return found

@@ -49,9 +49,7 @@ class Workspace:
     """
 
     def __init__(self, spec: PaneSpec, only: frozenset[str] | None) -> None:
-        found = library()
-        assert found is not None
-        self.library = found
+        found = self.library = library()
         sizes = {
             block: size
             for block, size in shapes_of(spec).items()
@@ -104,13 +102,13 @@ class Workspace:
 
 
 @lru_cache(maxsize=8)
-def idle_workspaces(spec: PaneSpec, only: frozenset[str] | None) -> list[Workspace] | None:
-    """Return the workspaces of a specification whose tables are zero, to take from and give back to; None where numpy fills.
+def idle_workspaces(spec: PaneSpec, only: frozenset[str] | None) -> list[Workspace]:
+    """Return the workspaces of a specification whose tables are zero, to take from and give back to.
 
     Appending to a list and popping from it are single steps in Python. The workspaces of the least recently used
     specifications are freed.
     """
-    return None if library() is None else []
+    return []
 
 
 def _shape(block: KernelBlock, size: int) -> Shape:

@@ -279,12 +279,15 @@ def _miscalibrations(cells: Cells, correct_ratings: Floats, kind: str) -> Floats
 def _lost(weight: Floats, rate: Floats, score: Floats, kind: str) -> Floats:
     """Return what recalibration would gain on each row of rates, float64 (n_rows,). Fewer rows of weights repeat."""
     if kind == "brier":
-        gains = brier_gains(weight, rate, score)
-        if gains is not None:
-            return gains
+        return brier_gains(weight, rate, score)
+    return _lost_by_fit(weight, rate, score, kind)
+
+
+def _lost_by_fit(weight: Floats, rate: Floats, score: Floats, kind: str) -> Floats:
+    """Return the same by a fit to each row, for a score that the kernel does not know."""
     if weight.ndim == 2 and len(weight) < len(rate):
         parts = rate.reshape(-1, *weight.shape)
-        return np.concatenate([_lost(weight, each, score, kind) for each in parts])
+        return np.concatenate([_lost_by_fit(weight, each, score, kind) for each in parts])
     own = mean_score(weight, rate, score, kind)
     return np.maximum(own - mean_score(weight, rate, each_recalibrated(weight, rate), kind), 0.0)
 

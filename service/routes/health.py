@@ -52,13 +52,9 @@ class ReadyResponse(StatusResponse):
 
 
 class KernelResponse(BaseModel):
-    """Which code fills panes. Both give the same results; numpy takes longer."""
+    """Compiled code that fills panes."""
 
-    filled_by: Literal["kernel", "numpy"]
-    variant: Literal["avx2", "baseline"] | None = Field(
-        description="Instructions that the kernel uses; null where numpy fills."
-    )
-    reason: str | None = Field(description="Why the kernel does not fill; null where it does.")
+    variant: Literal["avx2", "baseline"] = Field(description="Instructions that the kernel uses.")
 
 
 class VersionResponse(BaseModel):

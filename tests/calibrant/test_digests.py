@@ -1,4 +1,4 @@
-"""Digests of many texts: those of hashlib, with the kernel and without."""
+"""Digests of many texts: those of hashlib."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from hashlib import blake2b
 import numpy as np
 import pytest
 
-from calibrant.kernel import digests
 from calibrant.kernel.digests import digests_of
 
 
-@pytest.mark.parametrize("with_kernel", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 8, 16, 20, 64])
-def test_digests_are_those_of_hashlib(size, with_kernel, monkeypatch):
-    if not with_kernel:
-        monkeypatch.setattr(digests, "library", lambda: None)
+def test_digests_are_those_of_hashlib(size):
     rng = np.random.default_rng(size)
     lengths = [*range(10), 63, 64, 65, 127, 128, 129, 255, 256, 257, 1000, 0, 0]
     texts = [rng.bytes(n) for n in lengths]

@@ -12,7 +12,6 @@ from calibrant.core.view import View
 from calibrant.inference import gap_sums
 from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.intervals import along_rays, gap_interval
-from calibrant.kernel import status
 from calibrant.kernel.noisy_sums import noisy_sums
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.base import ClasswiseGapMetric, GapMetric
@@ -32,12 +31,18 @@ def some(shape, seed=0):
     return [each.astype(np.float32) for each in (factors, truths, noise)]
 
 
+def by_numpy(factors, truths, noise, is_squared):
+    """Bin after bin, as in the kernel: numpy adds along an axis that is not the last one in order."""
+    gaps = truths[:, :, None] + noise
+    return np.add.reduce(factors * (gaps * gaps if is_squared else np.abs(gaps)), axis=1)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("power", [1, 2])
 def test_numpy_gives_the_same_bits(shape, power):
     given, statistic = some(shape), GapSum(np.asarray, power)
     found = statistic.simulated(*given)
-    with patch.object(gap_sums, "noisy_sums", return_value=None):
+    with patch.object(gap_sums, "noisy_sums", by_numpy):
         assert_array_equal(statistic.simulated(*given), found)
 
 
@@ -51,7 +56,6 @@ def test_sums_are_those_of_the_definition(shape, power):
         assert_allclose(row, (factors * gaps).sum(axis=0), rtol=2e-5)
 
 
-@pytest.mark.skipif(status().filled_by == "numpy", reason=str(status()))
 def test_arrays_with_gaps_between_rows_are_read():
     factors, truths, noise = some((3, 8, 12))
     found = noisy_sums(factors[:, ::2], truths, noise[:, ::2], False)

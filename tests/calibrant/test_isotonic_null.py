@@ -10,7 +10,6 @@ from calibrant.core.view import View
 from calibrant.inference import isotonic_null as module
 from calibrant.inference.isotonic_null import isotonic_null
 from calibrant.inference.null_reference import independent
-from calibrant.kernel import status
 from calibrant.metrics import compute_metrics
 from tests.calibrant.panes import pane_of
 
@@ -52,9 +51,6 @@ def test_uneven_weights_are_fewer_cells():
     assert isotonic_null(cells_of(score, weights=weights**4)) is None
 
 
-@pytest.mark.skipif(
-    status().filled_by == "numpy", reason="only the kernel has gains of rates outside of 0 to 1"
-)
 @pytest.mark.parametrize("step", [1 / 16, 2.0, pytest.param(0.01, marks=slow)])
 def test_constants_are_those_of_equal_steps(step):
     n = int(60 / min(1.0, step ** (2 / 3)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from unittest.mock import patch
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators import accumulators
 from calibrant.core.stored_batch import StoredBatch
-from calibrant.kernel import fill, library, status
+from calibrant.kernel import library, status
 from calibrant.kernel.structures import (
     BLOCKS,
     Destination,
@@ -31,25 +30,17 @@ from calibrant.kernel.structures import (
     Shape,
     shapes_of,
 )
+from tests.oracle.panes import filled as by_numpy
 
 LARGEST = 1e-12
 # Differences of sums, such as a gap of entropies, have rounding errors of what they are a difference of: of the pane's weight or its square.
 OF_WEIGHT = 1e-15
-needs_kernel = pytest.mark.skipif(status().filled_by == "numpy", reason=str(status()))
-
-
-@contextmanager
-def numpy_only() -> Iterator[None]:
-    """Fill with numpy."""
-    with patch.object(fill, "idle_workspaces", return_value=None):
-        yield
 
 
 @contextmanager
 def variant(avx2: bool) -> Iterator[bool]:
     """Use a variant of the kernel; yields whether the processor has AVX2."""
     found = library.library()
-    assert found is not None
     try:
         yield bool(found.calibrant_kernel_avx2(int(avx2))) or not avx2
     finally:
@@ -61,11 +52,6 @@ def filled(spec: PaneSpec, *batches: Batch) -> Pane:
     for batch in batches:
         pane.fill_batch(batch)
     return pane
-
-
-def by_numpy(spec: PaneSpec, *batches: Batch) -> Pane:
-    with numpy_only():
-        return filled(spec, *batches)
 
 
 def assert_equal_panes(kernel: Pane, numpy: Pane, rounded: Pane | None = None) -> None:
@@ -142,7 +128,6 @@ def batches(draw: st.DrawFn, n_classes: int, task: str) -> Batch:
     return Batch.from_columns(columns, task=task, n_classes=n_classes).batch
 
 
-@needs_kernel
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 @pytest.mark.parametrize("cells", [1200, 3600])
 def test_rows_of_every_rule_of_edges(task: str, cells: int) -> None:
@@ -164,7 +149,6 @@ def test_rows_of_every_rule_of_edges(task: str, cells: int) -> None:
     )
 
 
-@needs_kernel
 @pytest.mark.parametrize(
     ("spec", "n_examples"),
     [
@@ -201,7 +185,6 @@ def example(n: int = 300, n_classes: int = 10) -> Batch:
     return Batch.from_columns(columns, task="multiclass", n_classes=n_classes).batch
 
 
-@needs_kernel
 def test_stored_rows_of_several_batches_are_filled_as_numpy_does() -> None:
     """A unit that occurs in two of the batches has two keys; hashes are the committed ones."""
     rng, spec = np.random.default_rng(5), PaneSpec("multiclass", 10)
@@ -219,7 +202,6 @@ def test_stored_rows_of_several_batches_are_filled_as_numpy_does() -> None:
     assert_equal_panes(filled(spec, stored), filled(spec, *apart))
 
 
-@needs_kernel
 def test_baseline_and_avx2_give_the_same_bits() -> None:
     spec = PaneSpec("multiclass", 10)
     with variant(avx2=False):
@@ -233,11 +215,9 @@ def test_baseline_and_avx2_give_the_same_bits() -> None:
             assert np.array_equal(fast[name].blocks[block].sums, expected.sums), (name, block)
 
 
-@needs_kernel
 @pytest.mark.parametrize("avx2", [False, True])
 def test_exponential_and_logarithm_are_within_1e_15(avx2: bool) -> None:
     found = library.library()
-    assert found is not None
     rng = np.random.default_rng(0)
     x = np.concatenate([
         rng.uniform(0, 1, 20_000), rng.uniform(0, 708, 20_000), np.exp(rng.uniform(-744, 0, 20_000)), 1.0 - np.exp(rng.uniform(-36, -1, 20_000)),
@@ -257,7 +237,6 @@ def test_exponential_and_logarithm_are_within_1e_15(avx2: bool) -> None:
     assert (logarithm[x == 1] == 0).all()
 
 
-@needs_kernel
 def test_every_accumulator_of_sums_is_the_kernels() -> None:
     """All but the samples, delays, cases, plain histograms and cells of logits."""
     for spec in (PaneSpec("binary", 2), PaneSpec("multiclass", 10), PaneSpec("multiclass", 1000)):
@@ -266,10 +245,8 @@ def test_every_accumulator_of_sums_is_the_kernels() -> None:
         assert of_kernel == set(Pane(spec).names) - others
 
 
-@needs_kernel
 def test_fields_of_a_structure_are_as_long_as_in_c() -> None:
     found = library.library()
-    assert found is not None
     assert found.calibrant_kernel_abi() == library.ABI
     sizes = (ctypes.c_int64 * 5)()
     found.calibrant_kernel_sizes(sizes)
@@ -279,7 +256,6 @@ def test_fields_of_a_structure_are_as_long_as_in_c() -> None:
     ]
 
 
-@needs_kernel
 def test_a_pane_with_some_accumulators_is_filled_in_part() -> None:
     spec, only = PaneSpec("multiclass", 10), {"top_label", "temperature"}
     pane = Pane(spec, only)
@@ -291,7 +267,6 @@ def test_a_pane_with_some_accumulators_is_filled_in_part() -> None:
             assert np.array_equal(pane[name].blocks[block].counts, expected.counts)
 
 
-@needs_kernel
 @pytest.mark.parametrize("sizes", [(1, 2, 1), (3, 900, 1), (900, 900)])
 def test_known_addresses_are_used_only_while_blocks_keep_their_arrays(
     sizes: tuple[int, ...],
@@ -317,7 +292,6 @@ def test_known_addresses_are_used_only_while_blocks_keep_their_arrays(
     assert_equal_panes(twin, expected.merge(by_numpy(spec, more)))
 
 
-@needs_kernel
 @pytest.mark.parametrize("smaller", ["tighten", "compact"])
 def test_arrays_of_a_pane_that_was_made_sparse_are_written_no_more(smaller: str) -> None:
     """Nothing else happens to the pane between two fills, so that its former arrays are freed."""
@@ -331,7 +305,6 @@ def test_arrays_of_a_pane_that_was_made_sparse_are_written_no_more(smaller: str)
     assert_equal_panes(pane, by_numpy(spec, parts[0], *parts[2:]))
 
 
-@needs_kernel
 def test_blocks_that_were_made_anew_are_filled() -> None:
     """A pane of an older format takes away all that a pane has, after which it has all blocks again."""
     spec = PaneSpec("multiclass", 10)
@@ -347,7 +320,6 @@ def test_blocks_that_were_made_anew_are_filled() -> None:
     assert_equal_panes(pane, by_numpy(spec, example(30)))
 
 
-@needs_kernel
 def test_a_workspace_keeps_no_batch() -> None:
     batch = example(3000)
     reference = weakref.ref(batch.scores)
@@ -358,8 +330,10 @@ def test_a_workspace_keeps_no_batch() -> None:
 
 
 def test_few_rows_are_stored_sparsely() -> None:
-    if status().filled_by == "kernel":
-        assert filled(PaneSpec("multiclass", 10), example(1)).memory_bytes < 200_000
+    assert filled(PaneSpec("multiclass", 10), example(1)).memory_bytes < 200_000
+
+
+OLDER = "long calibrant_kernel_abi(void) { return 1; }"
 
 
 def run_python(program: str, **environment: str) -> str:
@@ -374,21 +348,38 @@ def run_python(program: str, **environment: str) -> str:
     return made.stdout.strip()
 
 
-def test_a_variable_switches_the_kernel_off() -> None:
+def test_a_variable_chooses_the_variant_without_avx2() -> None:
     program = "from calibrant.kernel import status; print(status())"
-    assert run_python(program, CALIBRANT_KERNEL="off") == "numpy (CALIBRANT_KERNEL=off)"
-    if status().filled_by == "kernel":
-        assert run_python(program, CALIBRANT_KERNEL="baseline") == "kernel (baseline)"
+    assert run_python(program, CALIBRANT_KERNEL="baseline") == "kernel (baseline)"
 
 
-def test_a_clone_that_was_made_builds_the_kernel() -> None:
-    """`make` builds it before it runs or tests anything; without this, tests of a clone would silently test numpy alone."""
-    if os.environ.get(library.VARIABLE) or not shutil.which("cc"):
-        pytest.skip("switched off, or no compiler")
-    assert status().filled_by == "kernel", status()
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, "is missing: "),
+        (b"no library", "does not load: "),
+        (OLDER, "is of version 1; expected "),
+    ],
+    ids=["missing", "damaged", "another version"],
+)
+def test_without_a_kernel_an_import_says_what_to_do(
+    content: bytes | str | None, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / library.NAME
+    if isinstance(content, str):
+        source = tmp_path / "older.c"
+        source.write_text(content)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(path), str(source)], check=True)
+    elif content is not None:
+        path.write_bytes(content)
+    program = (
+        "import calibrant\ntry:\n    calibrant.ece\nexcept ImportError as error:\n    print(error)"
+    )
+    found = run_python(program, CALIBRANT_KERNEL_LIBRARY=str(path))
+    assert found.startswith("The compiled kernel") and expected in found
+    assert "run `make kernel`" in found and "install a wheel" in found
 
 
-@needs_kernel
 def test_blocks_that_an_older_pane_lacks_are_left_out() -> None:
     spec = PaneSpec("multiclass", 10)
     pane = filled(spec, example())

@@ -1,15 +1,12 @@
 """Four bytes a score by the kernel against numpy."""
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from calibrant.core import float32
 from calibrant.core.float32 import narrow_scores
-from calibrant.kernel import status
 from calibrant.kernel.narrow import narrowed
+from tests.oracle.narrow import narrowed as by_numpy
 
 
 def rows(k, n=400):
@@ -31,20 +28,17 @@ def rows(k, n=400):
     return np.concatenate(both)[order].astype(np.float64), np.concatenate(is_logits)[order]
 
 
-@pytest.mark.skipif(status().filled_by != "kernel", reason="no kernel")
 @pytest.mark.parametrize("k", [2, 3, 7, 8, 9, 10, 33, 129, 300])
 def test_the_kernel_narrows_to_the_bits_of_numpy(k):
     scores, logits = rows(k)
     found = narrow_scores(scores, logits)
-    with patch.object(float32, "narrowed", return_value=None):
-        expected = narrow_scores(scores, logits)
+    expected = by_numpy(scores, logits)
     for one, other in zip(found, expected, strict=True):
         assert_array_equal(one, other, strict=True)
     fits, _, totals = found
     assert 0.2 < fits.mean() < 0.9 and 0.05 < (totals != 1.0).mean() < 0.5
 
 
-@pytest.mark.skipif(status().filled_by != "kernel", reason="no kernel")
 def test_columns_that_are_not_contiguous_and_no_rows_narrow_too():
     scores, logits = rows(4, 20)
     for one, other in zip(

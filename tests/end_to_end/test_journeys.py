@@ -11,16 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.kernel import status
 from tests.tracing import ROOT, Trace, one_process, traced
 
 PAGE = ROOT / "docs" / "architecture.md"
 
-# Without the kernel, a small body goes through the stops of a larger one, too.
-HAS_KERNEL = status().filled_by == "kernel"
 # One of them receives the rest of a rejected body, and two of the library names of classes and warnings.
-MAX_FILES_OF_A_POST = 40 if HAS_KERNEL else 44
-MAX_LIBRARY_FILES_OF_A_POST = 12 if HAS_KERNEL else 14
+MAX_FILES_OF_A_POST = 40
+MAX_LIBRARY_FILES_OF_A_POST = 12
 MAX_FILES_OF_A_GET = 36
 # One of them the interval of a mean.
 MAX_LIBRARY_FILES_OF_A_GET = 22

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
-from calibrant.kernel import json_columns, status
+from calibrant.kernel import json_columns
 from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest import columns
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.settings import Settings
 
-pytestmark = pytest.mark.skipif(status().filled_by == "numpy", reason=str(status()))
 SETTINGS = Settings(max_rows=1000)
 
 

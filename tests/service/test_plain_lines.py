@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
-from calibrant.kernel import json_columns, status
+from calibrant.kernel import json_columns
 from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.http.problem import Problem
@@ -19,7 +19,6 @@ from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.plain_columns import read_lines
 from calibrant_server.service.settings import Settings
 
-pytestmark = pytest.mark.skipif(status().filled_by == "numpy", reason=str(status()))
 SETTINGS = Settings(max_rows=1000)
 HEAD = ("batch_id", "source", "offsets")
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.kernel import status
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.model_rules import Limits
@@ -21,8 +20,6 @@ from calibrant_server.service.ingest.service import IngestContext
 from calibrant_server.service.routes import predictions
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.store.model_config import ModelConfig
-
-pytestmark = pytest.mark.skipif(status().filled_by == "numpy", reason=str(status()))
 
 
 def context_of(n_classes, task="multiclass", **more):

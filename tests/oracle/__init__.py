@@ -1,0 +1,1 @@
+"""Second versions, in numpy, of what the compiled kernel computes."""
