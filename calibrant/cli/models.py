@@ -13,7 +13,7 @@ from rich.text import Text
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, service
 from calibrant.cli.terminal import output
-from calibrant.figures.numbers import MISSING, interval_text, percent, plain_number
+from calibrant.figures.numbers import MISSING, percent, plain_number
 
 COLOURS = {"ok": "green", "watch": "yellow", "alarm": "bold red"}
 PAGE_SIZE = "100"
@@ -60,22 +60,25 @@ def _statuses(connected: Service) -> list[Mapping[str, Any]]:
 def status_table(found: Iterable[Mapping[str, Any]]) -> Table:
     """Return the models as a table."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("Model", "Status", "ECE, 7 days", "Interval", "Calibrated: 95 %"):
-        table.add_column(name, justify="right" if name.startswith(("ECE", "Cal")) else "left")
-    for name in ("Temperature", "Map", "Labelled", "Last data"):
+    table.add_column("Model", overflow="fold")
+    for name in ("Calibration", "Change"):
+        table.add_column(name)
+    for name in ("ECE, 7 days", "Temperature", "Map", "Labelled", "Last data"):
         table.add_column(name, justify="left" if name == "Last data" else "right")
     for each in found:
         error, status = each.get("error") or {}, str(each.get("status") or "unknown")
-        version = each.get("map_version")
+        version, colour = each.get("map_version"), COLOURS.get(status, "")
         table.add_row(
             Text(str(each["model"])),
-            Text(status.replace("_", " "), style=COLOURS.get(status, "")),
+            *(Text(_word(each.get(name)), style=colour) for name in ("calibration", "change")),
             plain_number(error.get("value")),
-            interval_text(error.get("interval")),
-            plain_number(error.get("null_q95")),
             plain_number(each.get("temperature")),
             MISSING if version is None else str(version),
             percent(each.get("label_coverage")),
             Text(str(each.get("last_seen") or MISSING)),
         )
     return table
+
+
+def _word(found: Mapping[str, Any] | None) -> str:
+    return str((found or {}).get("word", "unknown")).replace("_", " ")

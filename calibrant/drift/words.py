@@ -21,6 +21,7 @@ NO_LABELS: ChangeWord = "no_recent_labels"
 ScoresWord = Literal["shifted", "none_seen", "unknown"]
 Status = Literal["alarm", "watch", "ok", "insufficient_data"]
 _NAMED = 3  # slices that a sentence names
+SHOWN_POINTS = 0.01  # a smaller change of the rate is not the subject of a sentence
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class CalibrationState:
         more = (
             ""
             if found.n_more is None
-            else f"; about {found.n_more:,} more labelled units would decide"
+            else f"; about {_rounded(found.n_more):,} more labelled units would decide"
         )
         return f"Calibration is not known: the error may be up to {_size(found.limit)} {allowed}, {n}{more}"
 
@@ -108,7 +109,8 @@ class ChangeState:
     word : see `ChangeWord`
     n_units : labelled units since the change, or of all cohorts compared
     start, earliest, latest : DATE with its range
-    before, after : rates of correct or positive labels
+    before, after : rates of the labels
+    rate : what they are called: accuracy, or the rate of class 1
     of_reference : whether the live data differ from the reference from their first day
     smallest_points : change of the rate that would show within 7 cohorts; None if none would
     armed_at : when the change is armed; None if it is, or will not be
@@ -125,6 +127,7 @@ class ChangeState:
     latest: int | None = None
     before: float | None = None
     after: float | None = None
+    rate: str = "accuracy"
     of_reference: bool = False
     smallest_points: float | None = None
     armed_at: int | None = None
@@ -154,9 +157,13 @@ class ChangeState:
 
     def _changed(self) -> str:
         rates = ""
-        if self.before is not None and self.after is not None:
+        if (
+            self.before is not None
+            and self.after is not None
+            and abs(self.after - self.before) >= SHOWN_POINTS
+        ):
             verb = "fell" if self.after < self.before else "rose"
-            rates = f": the rate of correct or positive labels {verb} from {_percent(self.before)} to {_percent(self.after)}"
+            rates = f": {self.rate} {verb} from {_percent(self.before)} to {_percent(self.after)}"
         n = f" ({self.n_units:,.0f} labelled units since)"
         if self.of_reference or self.start is None:
             return f"Live data differ from the reference{rates}{n}."
@@ -273,6 +280,11 @@ def day_of(at_s: int) -> str:
 def _size(value: float) -> str:
     """Write an error or distance with two decimals, three below .1."""
     return f"{value:.2f}" if value >= 0.0995 else f"{value:.3f}".rstrip("0").rstrip(".") or "0"
+
+
+def _rounded(n: int) -> int:
+    """Return a number with two significant digits."""
+    return int(float(f"{n:.2g}"))
 
 
 def _points(share: float) -> str:

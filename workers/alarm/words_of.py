@@ -138,7 +138,7 @@ def change_of(
     settings = AlarmSettings.of(config)
     labelled = detector.compared(alarm.cohort_results, alarm.reference.of(alarm.name))
     if detector.change is not None:
-        return _changed(detector, labelled, alarm, settings)
+        return _changed(detector, labelled, alarm, config)
     missing = _missing(labelled, config, present)
     n = sum(each.table.n_units for each in labelled)
     if missing is not None:
@@ -163,9 +163,9 @@ def _changed(
     detector: Detector,
     labelled: Sequence[CohortResult],
     alarm: AlarmSnapshot,
-    settings: AlarmSettings,
+    config: ModelConfig,
 ) -> ChangeState:
-    change = detector.change
+    change, settings = detector.change, AlarmSettings.of(config)
     assert change is not None
     before, after = sides_of(detector, labelled, alarm)
     return ChangeState(
@@ -176,6 +176,7 @@ def _changed(
         change.latest,
         _rate(before),
         _rate(after),
+        "accuracy" if config.task == "multiclass" else "the rate of positive labels",
         change.of_reference,
         is_by_day=settings.bucket_s >= DAY_S,
     )
