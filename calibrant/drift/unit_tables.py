@@ -65,6 +65,16 @@ class UnitTable:
         return cls(*(np.bincount(place, values, bins).astype(np.float64) for values in sums))
 
     @property
+    def ece(self) -> float | None:
+        """Expected calibration error of the bins, in probability; None without labelled units.
+
+        >>> UnitTable.at_scores(np.array([0.1, 0.9]), np.ones(2), np.array([0.0, 0.0]), 2).ece
+        0.5
+        """
+        n = self.weight.sum()
+        return float(np.abs(self.correct - self.confidence).sum() / n) if n else None
+
+    @property
     def n_bins(self) -> int:
         return len(self.weight)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result, Row
@@ -29,7 +30,9 @@ SERIES = (
 )
 # Size of the text below the heading.
 CHARACTERS_AN_INCH = 16.5
-HEADING_CHARACTERS_AN_INCH = 9.0
+HEADING_CHARACTERS_AN_INCH = 8.4
+# Where the heading begins, or left of it with the axes.
+HEADING_IN = 0.72
 POLICIES = {
     "pooled": "every rating counted",
     "mean": "mean of raters",
@@ -48,6 +51,7 @@ MISSING = {
 MIN_JOINED = 5.0
 # Above this share in one bin, the others would not be visible on a linear axis.
 MAX_SHARE_OF_ONE_BIN = 0.75
+MAX_DATES = 6
 SCOPES = {
     "top_label": "confidence of the top class",
     "positive": "probability of class 1",
@@ -83,17 +87,18 @@ def new_figure(
         matplotlib is not installed.
     """
     width, height = size
-    most = int((width - left - 0.1) * HEADING_CHARACTERS_AN_INCH) - len(title) - 4
+    start = min(left, HEADING_IN)
+    most = int((width - start - 0.1) * HEADING_CHARACTERS_AN_INCH) - len(title) - 4
     model = short(str(result.get("model") or ""), max(most, 8))
     head = f"{title} of {model}" if model else title
     figure = on if on is not None else empty_figure()
     figure.set(size_inches=size, facecolor="white", label=head)
-    room = int((width - left - 0.1) * CHARACTERS_AN_INCH)
+    room = int((width - start - 0.1) * CHARACTERS_AN_INCH)
     text = [
         part for line in (*lines, window_of(result)) if line for part in textwrap.wrap(line, room)
     ]
     figure.text(
-        *(left / width, 1 - 0.27 / height, head),
+        *(start / width, 1 - 0.27 / height, head),
         fontsize=12,
         weight="bold",
         color=INK,
@@ -102,7 +107,7 @@ def new_figure(
     )
     for i, line in enumerate(text):
         figure.text(
-            *(left / width, 1 - (0.49 + 0.155 * i) / height, line),
+            *(start / width, 1 - (0.49 + 0.155 * i) / height, line),
             fontsize=8,
             color=SLATE,
             va="center",
@@ -259,6 +264,13 @@ def _whole_decades(axes: Axes) -> None:
     axes.set_ylim(min(low, high / 12), max(high, 1.05 * 10 ** math.floor(math.log10(high))))
     axes.yaxis.set_major_locator(LogLocator(numticks=3))
     axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def mark_dates(axes: Axes, at: list[datetime]) -> None:
+    """Mark at most `MAX_DATES` times at equal distances. Matplotlib's own marks restart each month and may overlap."""
+    marked: Any = at[:: max(1, -(-len(at) // MAX_DATES))]
+    form = "%Y-%m-%d" if all(each.hour == each.minute == 0 for each in at) else "%H:%M\n%Y-%m-%d"
+    axes.set_xticks(marked, [each.strftime(form) for each in marked])
 
 
 def show_reason(axes: Axes, result: Result, what: str = "no data") -> None:

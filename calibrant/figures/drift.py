@@ -13,6 +13,7 @@ from calibrant.figures.base import (
     SLATE,
     card,
     legend,
+    mark_dates,
     new_figure,
     short,
     style_axes,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _DASHED = (0, (5, 4))
 # The axis of the evidence ends at this multiple of the level.
-MAX_DATES = 6
 CLIPPED_AT = 2.0
 
 
@@ -83,14 +83,7 @@ def _draw_evidence(axes: Axes, result: Result) -> None:
     axes.plot(
         at, threshold, color=GREY, linestyle=_DASHED, linewidth=1.3, label="level of an alarm"
     )
-    _mark_dates(axes, at)
-
-
-def _mark_dates(axes: Axes, at: list[datetime]) -> None:
-    """Mark at most `MAX_DATES` cohorts at equal distances. Matplotlib's own marks restart each month and may overlap."""
-    marked: Any = at[:: max(1, -(-len(at) // MAX_DATES))]
-    form = "%Y-%m-%d" if all(each.hour == each.minute == 0 for each in at) else "%H:%M\n%Y-%m-%d"
-    axes.set_xticks(marked, [each.strftime(form) for each in marked])
+    mark_dates(axes, at)
     axes.set_xlabel("start of the cohort, UTC")
 
 

@@ -23,6 +23,7 @@ from calibrant.figures.base import (
     show_reason,
     style_axes,
 )
+from calibrant.figures.over_time import draw_over_time
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_IN, ROW_IN, PANEL_IN, NAMES_IN = 6.4, 0.27, 0.75, 2.6
-MAX_NAME = 36
+SLICES_IN, VALUES_IN = 5.0, 1.9
+MAX_NAME, MAX_VALUE, MAX_SLICES = 36, 22, 30
 ERRORS = "Calibration errors, in probability; smaller is better"
 BETTER = {"lower": "smaller is better", "higher": "larger is better", "zero": "nearer 0 is better"}
 INTERVAL, NULL = "interval", "calibrated model: mean to 95 % limit"
@@ -67,6 +69,44 @@ def draw_estimates(
             _draw_tolerance(axes, tolerance)
     _name_lines(figure)
     return figure
+
+
+def draw_slices(result: Result) -> Figure:
+    """Return the figure of one metric by slice value: a calibration error if there is one.
+
+    Parameters
+    ----------
+    result : as `GET metrics?by=` returns it
+    """
+    slices = list((result.get("slices") or {}).items())
+    names = [name for _, each in slices[:1] for name in each["metrics"]]
+    name = next((each for each in names if is_error(slug_of(each))), names[0] if names else "")
+    known = [
+        (value, each["metrics"][name], each.get("n_labelled"))
+        for value, each in slices[:MAX_SLICES]
+        if each["metrics"][name].get("value") is not None
+    ]
+    lines = [f"the first {MAX_SLICES} of {len(slices)} values" if len(slices) > MAX_SLICES else ""]
+    size = (SLICES_IN, 1.7 + ROW_IN * max(len(known), 3))
+    title = f"{title_of(name)} by {result.get('by')}" if name else f"By {result.get('by')}"
+    figure = new_figure(result, title, lines, size, left=VALUES_IN, bottom=0.7)
+    axes = figure.subplots()
+    if not known:
+        show_reason(axes, {"reason": "no_data"})
+        return figure
+    _style(axes, "", [f"{short(value, MAX_VALUE)}, n = {n or 0:,}" for value, _, n in known])
+    for place, (_, each, _) in enumerate(reversed(known)):
+        _draw_null(axes, place, each)
+        _draw_value(axes, place, each["value"], each.get("interval"))
+    _name_lines(figure)
+    return figure
+
+
+def draw_metrics(result: Result) -> Figure:
+    """Return the figure of metrics: over time, by slice value or of one window."""
+    if "series" in result:
+        return draw_over_time(result)
+    return draw_slices(result) if "slices" in result else draw_estimates(result)
 
 
 def draw_differences(result: Result, *, on: Figure | None = None) -> Figure:
@@ -108,7 +148,7 @@ def _panels_of(
     if not panels:
         show_reason(every[0], {"reason": "no metric has a value"})
     for axes, (heading, rows) in zip(every, panels, strict=False):
-        _style(axes, heading, rows)
+        _style(axes, heading, [title_of(name) for name in rows])
     return figure, [(axes, rows) for axes, (_, rows) in zip(every, panels, strict=False)]
 
 
@@ -134,7 +174,7 @@ def _style(axes: Axes, heading: str, rows: Sequence[str]) -> None:
     style_axes(axes, "", "", grid="x")
     axes.set_title(heading, fontsize=8.5, loc="left", color=SLATE)
     axes.ticklabel_format(axis="x", useOffset=False, style="plain")
-    titles = [short(title_of(name), MAX_NAME) for name in reversed(rows)]
+    titles = [short(name, MAX_NAME) for name in reversed(rows)]
     axes.set_yticks(range(len(rows)), titles, parse_math=False)
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.margins(x=0.08)

@@ -61,9 +61,12 @@ class Api:
         requested = {name.rstrip("_"): value for name, value in query.items() if value is not None}
         return await self._send("GET", path, urlencode(requested))
 
-    async def read(self, path: str, media_type: str) -> ApiResponse:
-        """Read what is not JSON."""
-        return await self._send("GET", path, "", headers={"accept": media_type})
+    async def read(
+        self, path: str, media_type: str, query: str = "", if_none_match: str | None = None
+    ) -> ApiResponse:
+        """Read what is not JSON; 304 where it is what `if_none_match` names."""
+        known = {} if if_none_match is None else {"if-none-match": if_none_match}
+        return await self._send("GET", path, query, headers={"accept": media_type, **known})
 
     async def send(
         self,

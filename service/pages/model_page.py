@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.documents import Row
+from calibrant.core.durations import parse_duration
+from calibrant.figures.base import MIN_JOINED
+from calibrant.figures.reliability import band_of, filled_rows
 from calibrant_server.service.pages.api import Api, ApiResponse, together
-from calibrant_server.service.pages.charts import (
-    MIN_JOINED,
-    band_of,
-    evidence_chart,
-    evidence_rows,
-    filled_rows,
-    reliability_chart,
-    slices_chart,
-    temperature_chart,
-)
 from calibrant_server.service.pages.numbers import interval
 from calibrant_server.service.pages.verdict import (
     before_map,
@@ -27,9 +21,11 @@ from calibrant_server.service.pages.verdict import (
     verdict,
 )
 
-METRICS = "ece,brier,nll,accuracy"
+METRICS, OVER_TIME = "ece,brier,nll,accuracy", "ece,accuracy"
 MAX_SLICE_KEYS, MAX_VALUES, MAX_LISTED = 4, 30, 10
 WINDOWS = {"all": "All data", "P28D": "Last 28 days", "P7D": "Last 7 days"}
+# Of the curve over time, where the window is all data.
+LONGEST_CURVE, DAY_S = "P56D", 86_400
 
 
 class ModelPageQuery(BaseModel):
@@ -47,7 +43,7 @@ class SliceTable:
 
     name: str
     rows: list[Row]
-    chart: Any
+    figure: str
     n_values: int
     problem: str
 
@@ -60,11 +56,17 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
     settings = await api.get(path)
     if not settings.is_ok:
         return {"settings": settings}
+    curve = view | {
+        "metrics": OVER_TIME,
+        "window": window or LONGEST_CURVE,
+        "every": f"PT{max(DAY_S, int(parse_duration(settings.document['pane'])))}S",
+    }
     found = await together(
         metrics=api.get(f"{path}/metrics", metrics=METRICS, **view),
+        series=api.get(f"{path}/metrics", **curve),
         reliability=api.get(f"{path}/reliability", **view),
-        temperature=api.get(f"{path}/temperature", include="curve", **view),
-        drift=api.get(f"{path}/drift", slice=query.slice, include="evidence"),
+        temperature=api.get(f"{path}/temperature", **view),
+        drift=api.get(f"{path}/drift", slice=query.slice),
         alarms=api.get("/v1/alarms", model=model, limit=MAX_LISTED),
         maps=api.get(f"{path}/maps", limit=100),
         current=api.get(f"{path}/maps/current"),
@@ -77,41 +79,52 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
             for name in names
         }
     )
-    metrics, reliability, current = found["metrics"], found["reliability"], found["current"]
-    drift, temperature = found["drift"].document, found["temperature"].document
-    error = (metrics.document.get("metrics") or {}).get("ece")
-    rows = filled_rows(reliability.document)
-    cohorts = evidence_rows(drift)
+    figures = {
+        "over_time": figure(model, "metrics", **curve),
+        "reliability": figure(model, "reliability", **view),
+        "temperature": figure(model, "temperature", include="curve", **view),
+        "drift": figure(model, "drift", slice=query.slice),
+    }
+    slices = [_slice_table(model, name, each, window) for name, each in by_slice.items()]
     return {
         "settings": settings,
         "model": model,
         "query": query,
         "windows": WINDOWS,
+        "figures": figures,
         **found,
+        **_texts(settings, found),
+        "slices": slices,
+        "slice_names": [row["name"] for each in slices for row in each.rows],
+    }
+
+
+def figure(model: str, read: str, **query: str | None) -> str:
+    """Return the address of a figure for a page."""
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"/models/{quote(model, safe='')}/figures/{read}?{urlencode(given)}"
+
+
+def _texts(settings: ApiResponse, found: dict[str, ApiResponse]) -> dict[str, Any]:
+    """Return the sentences and tables of the page, from its reads."""
+    metrics, reliability, current = found["metrics"], found["reliability"], found["current"]
+    drift, temperature = found["drift"].document, found["temperature"].document
+    estimates = metrics.document.get("metrics") or {}
+    rows = filled_rows(reliability.document)
+    return {
         "is_observed": str(current.document.get("type", "")).endswith("/observe-only"),
         "verdict": metrics.problem or verdict(metrics.document, reliability.document),
-        "error": error,
         "has_intervals": any(
-            interval((each or {}).get("interval"))
-            for each in (*(metrics.document.get("metrics") or {}).values(), temperature)
+            interval((each or {}).get("interval")) for each in (*estimates.values(), temperature)
         ),
-        "is_above_interval": _is_above(error),
+        "is_above_interval": _is_above(estimates.get("ece")),
         "status": shown_status(drift.get("status"), settings.document["label_horizon"] is not None),
         "before_map": before_map(current.document["version"] if current.is_ok else None, drift),
         "n_few": sum(row["n_effective"] < MIN_JOINED for row in rows),
         "rows": rows,
         "bands": [band_of(row) for row in rows],
-        "reliability_chart": reliability_chart(reliability.document, error) if rows else None,
-        "cohorts": cohorts,
+        "parts": [row for row in found["series"].document.get("series") or [] if row["metrics"]],
         "restart": restart(drift, found["maps"].document.get("promotions") or []),
-        "evidence_chart": evidence_chart(drift) if cohorts else None,
-        "temperature_chart": temperature_chart(temperature) if temperature.get("curve") else None,
-        "slices": [_slice_table(name, each) for name, each in by_slice.items()],
-        "slice_names": [
-            f"{name}:{value}"
-            for name, each in by_slice.items()
-            for value in list(each.document.get("slices") or {})[:MAX_VALUES]
-        ],
     }
 
 
@@ -134,7 +147,7 @@ def _is_above(error: dict[str, Any] | None) -> bool:
     return bool(error["value"] > error["interval"][1])
 
 
-def _slice_table(name: str, found: ApiResponse) -> SliceTable:
+def _slice_table(model: str, name: str, found: ApiResponse, window: str | None) -> SliceTable:
     values = found.document.get("slices") or {}
     rows = [
         {
@@ -147,5 +160,6 @@ def _slice_table(name: str, found: ApiResponse) -> SliceTable:
         }
         for value, each in list(values.items())[:MAX_VALUES]
     ]
-    chart = slices_chart(rows) if any(row["value"] is not None for row in rows) else None
-    return SliceTable(name, rows, chart, len(values), found.problem)
+    has_some = any(row["value"] is not None for row in rows)
+    address = figure(model, "metrics", metrics="ece", by=name, window=window) if has_some else ""
+    return SliceTable(name, rows, address, len(values), found.problem)

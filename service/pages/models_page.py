@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi import Request
-from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.pages.charts import sparkline
 from calibrant_server.service.pages.numbers import seen
 from calibrant_server.service.pages.verdict import shown_status
 from calibrant_server.service.pages.visitors import Visitor
@@ -47,7 +45,7 @@ class ModelRow:
     model: str
     status: str | None
     fields: StatusFields
-    line: Markup | None
+    errors: list[float]
     seen: str
 
 
@@ -109,11 +107,9 @@ def _has_alarm(summary: AlarmSummary | None) -> bool:
 
 def _rows(configs: Sequence[ModelConfig], statuses: dict[str, DatedStatus]) -> list[ModelRow]:
     rows = []
-    for number, config in enumerate(configs):
+    for config in configs:
         fields = statuses[config.key].fields if config.key in statuses else UNKNOWN_STATUS
-        evidence = fields.get("evidence") or []
-        line = sparkline(f"line-{number}", evidence) if len(evidence) > 1 else None
         status = shown_status(fields["status"], config.label_horizon_s is not None)
         when = seen(fields["last_seen"], config.pane_s)
-        rows.append(ModelRow(config.model, status, fields, line, when))
+        rows.append(ModelRow(config.model, status, fields, fields.get("errors") or [], when))
     return rows

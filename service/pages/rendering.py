@@ -29,7 +29,7 @@ from calibrant_server.service.pages.visitors import (
 from calibrant_server.service.version import API_VERSION
 
 TEMPLATES = Path(__file__).parent / "templates"
-# No inline script or style, nothing from another site. Figures have no style of their own.
+# No inline script or style, nothing from another site.
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -45,6 +45,12 @@ HEADERS = {
 REPORT_HEADERS = HEADERS | {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'; "
     "frame-ancestors 'none'"
+}
+# A figure has its own styles; the browser asks whether it is still the same.
+FIGURE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Cache-Control": "private, no-cache",
+    "Vary": "Cookie",
 }
 STALE = (
     "The form is older than your session, or came from another site. Nothing was changed. "

@@ -33,7 +33,7 @@ from calibrant_server.workers.store.windows import rfc3339
 STATUS_WINDOW = "P7D"
 # A page waits this long for all of its results together.
 STATUS_DEADLINE_S = 5.0
-EVIDENCE_COHORTS = 60
+N_COHORTS = 60
 NOT_READY, NOT_COMPUTED = "not_ready", "not_computed"
 REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
     (DriftQuery(include=RECENT), WindowQuery()),
@@ -81,13 +81,10 @@ def _resolved(query: Query, config: ModelConfig) -> Query | None:
 _resolved_queries = _ResolvedQueries()
 
 
-async def statuses_with_evidence(
+async def statuses_with_errors(
     reads: ReadService, configs: Sequence[ModelConfig]
 ) -> list[StatusFields]:
-    """Return what `view=status` adds to each model, within the deadline.
-
-    `evidence` is that of a change at the last cohorts, relative to its level (logarithms).
-    """
+    """Return what `view=status` adds to each model, within the deadline; `errors` are the calibration errors of the last cohorts."""
     until = asyncio.get_running_loop().time() + STATUS_DEADLINE_S
     with engine_errors():
         states = await reads.inbox.results.states(configs)
@@ -161,9 +158,8 @@ def _status(
         "label_coverage": week.get("label_coverage"),
         "last_seen": _last_seen(state),
         "reason": next((each.reason for each in results if each.reason is not None), None),
-        "evidence": [
-            row["evidence_log10"] / row["threshold_log10"]
-            for row in drift.get("recent", [])[-EVIDENCE_COHORTS:]
+        "errors": [
+            row["ece"] for row in drift.get("recent", [])[-N_COHORTS:] if row["ece"] is not None
         ],
     }
 

@@ -17,7 +17,7 @@ from calibrant.drift.multiple_testing import flagged
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.computed_statuses import (
     NOT_READY,
-    statuses_with_evidence,
+    statuses_with_errors,
 )
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
@@ -81,7 +81,7 @@ async def _computed(
     reads: ReadService, due: Sequence[tuple[ModelConfig, str]], now: float
 ) -> dict[str, IndexedStatus]:
     """Compute statuses and write those that are complete into the index."""
-    found = await statuses_with_evidence(reads, [config for config, _ in due])
+    found = await statuses_with_errors(reads, [config for config, _ in due])
     entries = {
         config.key: (config, IndexedStatus(state, now, fields))
         for (config, state), fields in zip(due, found, strict=True)
@@ -96,7 +96,7 @@ async def _computed(
 def _shown(entry: IndexedStatus | None) -> dict[str, Any]:
     known = UNKNOWN_STATUS | {"reason": NOT_READY} if entry is None else entry.fields
     as_of = None if entry is None else rfc3339(datetime.fromtimestamp(entry.at_s, UTC))
-    return {name: value for name, value in known.items() if name != "evidence"} | {"as_of": as_of}
+    return {name: value for name, value in known.items() if name != "errors"} | {"as_of": as_of}
 
 
 class Fleet:

@@ -6,13 +6,20 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.durations import parse_duration
+from calibrant.figures.estimates import draw_metrics
 from calibrant_server.service.http.parameters import SliceKey
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
+from calibrant_server.service.reads.figures import (
+    MEDIA_TYPES,
+    Format,
+    drawn,
+    media_type_of,
+    or_drawn,
+)
 from calibrant_server.service.reads.metric_work import reject_costly
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, Duration, unanswerable
-from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.reads.table_formats import or_table, table_type
 from calibrant_server.service.reads.tables import METRICS, metric_rows, rendered
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
@@ -32,6 +39,9 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
     )
     by: SliceKey | None = Field(
         None, description="A slice key: the metrics of each of its values, in `slices`."
+    )
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
     )
 
     def resolved(self, config: ModelConfig) -> AnyQuery:
@@ -96,23 +106,23 @@ class MetricsResponse(BaseModel):
 @router.get(
     "/v1/models/{model}/metrics",
     operation_id="getMetrics",
-    responses={
-        200: or_table(
+    responses=or_drawn(
+        or_table(
             success(MetricsResponse, "The metrics", ETag="Changes with the state and the query.")
-        ),
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
+        )
+    ),
 )
 async def get_metrics(
     read: TheReadAccess, query: Annotated[MetricsParameters, Query()]
 ) -> Response:
-    """Compute any set of metrics over a window; as JSON, or as a table with one row per metric and part."""
-    table = table_type(read.request, [JSON])
-    render = None if table is None else rendered(table, METRICS, metric_rows)
+    """Compute any set of metrics over a window; as JSON, as a table with one row per metric and part, or as a figure."""
+    media_type = table_type(read.request, list(MEDIA_TYPES.values()))
+    if query.format is not None or media_type is None:
+        media_type = media_type_of(query.format, read.request)
+        render = drawn(draw_metrics, media_type)
+    else:
+        render = rendered(media_type, METRICS, metric_rows)
     read_query = await read.read_query(query)
     if query.by is not None:
-        return await read.reads.respond_each(
-            read.request, read_query, query.by, table or JSON, render
-        )
-    return await read.reads.respond(read.request, read_query, table, render)
+        return await read.reads.respond_each(read.request, read_query, query.by, media_type, render)
+    return await read.reads.respond(read.request, read_query, media_type, render)

@@ -28,6 +28,8 @@ ASSETS = {
     "uplot.LICENSE": "text/plain",
     "icon.svg": "image/svg+xml",
 }
+# Reads of the API whose figures pages show.
+FIGURES = ("drift", "metrics", "reliability", "temperature")
 # A new version of the service has other files under the same names.
 AN_HOUR = {"Cache-Control": "public, max-age=3600"}
 
@@ -61,6 +63,20 @@ async def get_model_page(
 ) -> Response:
     """Show one model."""
     return _model_page("model.html", visitor, await model_page(visitor.api, model, query))
+
+
+@router.get("/models/{model}/figures/{name}")
+async def get_page_figure(model: ModelId, name: str, request: Request, visitor: Reader) -> Response:
+    """Return a figure of the API as SVG, under its ETag; the query is that of the read."""
+    if name not in FIGURES:
+        raise PathUnknown("There is no such figure.")
+    known = request.headers.get("if-none-match")
+    path, query = f"/v1/models/{model}/{name}", str(request.url.query)
+    found = await visitor.api.read(path, "image/svg+xml", query, known)
+    headers = rendering.FIGURE_HEADERS | ({"ETag": found.etag} if found.etag else {})
+    if not found.is_ok:
+        return Response(found.problem, found.status, headers, "text/plain")
+    return Response(found.content, found.status, headers, "image/svg+xml")
 
 
 @router.get("/models/{model}/raters")

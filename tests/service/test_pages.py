@@ -18,6 +18,8 @@ from calibrant_server.workers.queries.ask import (
 )
 from calibrant_server.workers.store.model_config import ModelConfig
 from tests.service.conftest import PREDICTIONS, client_of, problem
+from tests.service.figure_marks import Figure
+from tests.service.test_diagrams import ANSWER
 from tests.service.test_keys import bearer, entry
 
 pytestmark = pytest.mark.anyio
@@ -251,6 +253,22 @@ async def test_assets_come_with_their_licences(client):
     for name in ("nothing.js", "..%2Fpages.py"):
         answer = await people(client._transport.app).get(f"/assets/{name}")
         assert answer.status_code == 404
+
+
+async def test_figures_of_a_page_are_those_of_the_api_and_asked_for_once(app, inbox):
+    inbox.answers["reliability"] = {name: ANSWER[name] for name in ANSWER if name != "window"}
+    inbox.answers["metrics"] = {"metrics": {"ece": {"value": 0.0831}}}
+    async with people(app) as client:
+        await client.post(POST, json=PREDICTIONS)
+        found = await client.get("/models/digits/figures/reliability?bins=3")
+        assert (found.status_code, found.headers["content-type"]) == (200, "image/svg+xml")
+        assert "style-src 'unsafe-inline'" in found.headers["content-security-policy"]
+        assert "ECE 0.083" in Figure.of(found.content).texts
+        known = {"If-None-Match": found.headers["etag"]}
+        again = await client.get("/models/digits/figures/reliability?bins=3", headers=known)
+        assert (again.status_code, again.content) == (304, b"")
+        for path, status in (("digits/figures/raters", 404), ("unknown/figures/reliability", 404)):
+            assert (await client.get(f"/models/{path}")).status_code == status
 
 
 async def test_pages_are_not_in_the_api_document(app):

@@ -165,6 +165,7 @@ def recent_rows(results: list[CohortResult]) -> list[Row]:
             "from": at(each.cohort),
             "evidence_log10": log10_of_p(each.p),
             "threshold_log10": log10_of_p(each.level),
+            "ece": each.table.ece,
         }
         for each in results[-SHOWN_COHORTS:]
     ]

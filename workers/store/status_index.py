@@ -27,7 +27,7 @@ _TOGETHER = 500
 class StatusFields(TypedDict):
     """The status of a model in an overview; what is not known is None, with the `reason` of the first part that is missing.
 
-    The words have their sentences. `error` is the estimate of the calibration error, `evidence` that of a change at the last cohorts.
+    The words have their sentences. `error` is the estimate of the calibration error, `errors` that of each of the last cohorts.
     """
 
     status: str | None
@@ -40,7 +40,7 @@ class StatusFields(TypedDict):
     label_coverage: float | None
     last_seen: str | None
     reason: str | None
-    evidence: list[float]
+    errors: list[float]
 
 
 UNKNOWN_STATUS: StatusFields = {
@@ -54,7 +54,7 @@ UNKNOWN_STATUS: StatusFields = {
     "label_coverage": None,
     "last_seen": None,
     "reason": None,
-    "evidence": [],
+    "errors": [],
 }
 
 

@@ -1,5 +1,5 @@
-// Pages work without this file. It adds: evidence as a chart that can be zoomed and read with a pointer, buttons that copy examples,
-// and reloading of a page that is not ready, or sending its form again.
+// Pages work without this file. It adds: curves that can be read with a pointer, buttons that copy examples, and reloading of a page that is not
+// ready, or sending its form again.
 "use strict";
 
 (() => {
@@ -10,84 +10,65 @@
   }
 
   function shown(value) {
-    if (value === null || value === undefined) return "–";
-    return value >= 6 ? "above 1,000,000" : Number(Math.pow(10, value).toPrecision(3)).toLocaleString("en");
+    return value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toLocaleString("en");
   }
 
-  function evidence(figure) {
-    const table = document.getElementById(figure.dataset.evidence);
-    const threshold = Number(figure.dataset.threshold);
-    const rows = [...table.querySelectorAll("tbody tr")];
-    const times = rows.map((row) => Date.parse(row.querySelector("time").dateTime) / 1000);
-    const values = rows.map((row) => Number(row.querySelector("[data-value]").dataset.value));
+  const day = (at) => (at === null ? "–" : new Date(at * 1000).toISOString().slice(0, 10));
+
+  // Panels below each other: the columns of the table that each shows, with name, colour and what it is.
+  const PANELS = [
+    { label: "calibration error", lines: [[3, "Calibrated model, at most", "--band", "area"], [1, "ECE", "--line"]] },
+    { label: "share", lines: [[5, "Mean confidence", "--dotted", "dash"], [4, "Accuracy", "--line"]] },
+    { label: "predictions", lines: [[6, "Predictions", "--band", "area"], [7, "Labelled", "--line"]] },
+  ];
+
+  function overTime(figure) {
+    const rows = [...document.querySelectorAll(`#${figure.dataset.series} tbody tr`)];
     if (rows.length < 2 || typeof uPlot === "undefined") return;
-    const most = 2 * threshold;
-    const since = Date.parse(figure.dataset.since) / 1000;
-    // A line leads to the first value beyond the axis, and not along its end.
-    const clipped = values.map((value, i) => {
-      const near = values.slice(Math.max(i - 1, 0), i + 2);
-      return value <= most || Math.min(...near) <= most ? Math.min(value, most) : null;
-    });
-    const svg = figure.querySelector("svg");
+    const times = rows.map((row) => Date.parse(row.querySelector("time").dateTime) / 1000);
+    const column = (i) => rows.map((row) => (row.cells[i].dataset.value === undefined ? null : Number(row.cells[i].dataset.value)));
     const place = document.createElement("div");
     place.setAttribute("role", "img");
-    place.setAttribute("aria-label", "Change statistic by cohort; the numbers are in the table below");
-    svg.after(place);
-    svg.remove();
-    const make = () => {
-      const lines = { stroke: colour("--grid"), width: 1 };
-      const axis = { stroke: colour("--muted"), grid: lines, ticks: lines };
-      const options = {
-        width: Math.max(260, Math.min(figure.clientWidth, 560)),
-        height: 260,
-        scales: { y: { range: [Math.min(0, ...values, -0.2), most] } },
-        legend: { live: true },
-        cursor: { points: { size: 8 } },
-        axes: [
-          { ...axis, values: (_, splits) => splits.map((at) => new Date(at * 1000).toISOString().slice(5, 10)) },
-          { ...axis, size: 46, label: "change statistic, log₁₀", labelSize: 18 },
-        ],
-        series: [
-          { label: "Cohort", value: (_, at) => (at === null ? "–" : new Date(at * 1000).toISOString().slice(0, 10)) },
-          { label: "Statistic", stroke: colour("--line"), width: 2, points: { show: true, size: 6 }, value: (_, __, ___, i) => shown(i === null ? null : values[i]) },
-          { label: "Threshold", stroke: colour("--muted"), width: 1.5, dash: [5, 4], points: { show: false }, value: () => Math.round(Math.pow(10, threshold)).toLocaleString("en") },
-        ],
-        hooks: { drawClear: [(plot) => shade(plot, since)], draw: [(plot) => arrows(plot, times, values, most)] },
-      };
-      return new uPlot(options, [times, clipped, times.map(() => threshold)], place);
+    place.setAttribute("aria-label", "Calibration error, accuracy and predictions over time; the numbers are in the table below");
+    figure.querySelector("img").replaceWith(place);
+    for (const panel of PANELS) {
+      const data = [times, ...panel.lines.map(([i]) => column(i))];
+      const make = () => new uPlot(options(panel, place.clientWidth), data, place);
+      charts.push({ make, plot: make() });
+    }
+  }
+
+  function options(panel, width) {
+    const grid = { stroke: colour("--grid"), width: 1 };
+    const axis = { stroke: colour("--muted"), grid, ticks: grid };
+    const fromZero = panel.label !== "share";
+    return {
+      width: Math.max(260, width),
+      height: 190,
+      cursor: { sync: { key: "time" }, points: { size: 8 } },
+      scales: { y: { range: (_, low, high) => [fromZero ? 0 : low - 0.05 * (high - low || 1), high + 0.05 * (high - low || high || 1)] } },
+      axes: [
+        { ...axis, values: (_, marks) => marks.map((at) => day(at).slice(5)) },
+        { ...axis, size: 56, label: panel.label, labelSize: 18 },
+      ],
+      series: [
+        { label: "From", value: (_, at) => day(at) },
+        ...panel.lines.map(([, label, name, kind]) => ({
+          label,
+          stroke: colour(name),
+          fill: kind === "area" ? colour(name) : undefined,
+          width: kind === "area" ? 0 : 2,
+          dash: kind === "dash" ? [5, 4] : undefined,
+          points: { show: kind !== "area", size: 5 },
+          value: (_, value) => shown(value),
+        })),
+      ],
     };
-    charts.push({ make, place, plot: make() });
-  }
-
-  function arrows(plot, times, values, most) {
-    const size = 5 * devicePixelRatio;
-    plot.ctx.fillStyle = colour("--dotted");
-    values.forEach((value, i) => {
-      if (value <= most) return;
-      const x = plot.valToPos(times[i], "x", true);
-      const y = plot.bbox.top;
-      plot.ctx.beginPath();
-      plot.ctx.moveTo(x, y);
-      plot.ctx.lineTo(x - size, y + 2 * size);
-      plot.ctx.lineTo(x + size, y + 2 * size);
-      plot.ctx.fill();
-    });
-  }
-
-  function shade(plot, since) {
-    if (Number.isNaN(since)) return;
-    const left = Math.max(plot.valToPos(since, "x", true), plot.bbox.left);
-    const right = plot.bbox.left + plot.bbox.width;
-    if (left >= right) return;
-    plot.ctx.fillStyle = colour("--shade");
-    plot.ctx.fillRect(left, plot.bbox.top, right - left, plot.bbox.height);
   }
 
   function redraw() {
-    for (const chart of charts) {
-      chart.plot.destroy();
-      chart.plot = chart.make();
-    }
+    for (const chart of charts) chart.plot.destroy();
+    for (const chart of charts) chart.plot = chart.make();
   }
 
   function copies(button) {
@@ -98,7 +79,7 @@
     });
   }
 
-  document.querySelectorAll("[data-evidence]").forEach(evidence);
+  document.querySelectorAll("[data-series]").forEach(overTime);
   document.querySelectorAll("[data-reload-after]").forEach((element) => {
     setTimeout(() => location.reload(), 1000 * Number(element.dataset.reloadAfter));
   });
