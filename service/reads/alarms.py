@@ -17,13 +17,13 @@ from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.unit_tables import DRIFT_BINS
 from calibrant.input.names import name_of
 from calibrant_server.service.reads.queries import Duration
-from calibrant_server.workers.alarm.deliveries import SECRET_PREFIX, key_of, new_secret
-from calibrant_server.workers.alarm.settings import (
+from calibrant_server.workers.alarm.alarm_settings import (
     DEFAULT_BUCKET,
     DEFAULT_RATERS,
     ONE_RATER,
     AlarmSettings,
 )
+from calibrant_server.workers.alarm.deliveries import SECRET_PREFIX, key_of, new_secret
 from calibrant_server.workers.alarm.url_guard import (
     BlockedUrlError,
     Network,

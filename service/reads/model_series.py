@@ -15,7 +15,7 @@ from calibrant.core.documents import Result
 from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
-from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.store.model_config import ModelConfig
 
 OF_A_MODEL = ("tenant", "model")

@@ -50,7 +50,7 @@ from calibrant_server.service.reads.frozen_maps import (
 from calibrant_server.service.reads.observe_mode import reject_observed
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
-from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery
 from calibrant_server.workers.store.frozen_maps import FrozenMap, PromotedMap

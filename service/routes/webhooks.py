@@ -20,10 +20,10 @@ from calibrant_server.service.http.lists import (
 )
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId
 from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.commands import trial
 from calibrant_server.workers.alarm.deliveries import WAITING, WebhookDelivery
 from calibrant_server.workers.alarm.episodes import at
-from calibrant_server.workers.alarm.settings import AlarmSettings
 
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 

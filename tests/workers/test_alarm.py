@@ -13,17 +13,17 @@ from scipy.special import expit, logit
 
 from calibrant import Batch, Pane
 from calibrant.drift.unit_tables import UnitTable
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort, take_sealed
 from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.cohort_tables import tables_of
 from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detector_advance import advance_detectors, who_alarms
 from calibrant_server.workers.alarm.detectors import Detector, OpenChange, advanced
 from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
-from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.ingest.entries import ALARM, alarm_order, delete_model
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics

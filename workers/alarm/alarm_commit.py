@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from calibrant_server.workers.alarm.active_map import ActiveMap
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_cohorts
 from calibrant_server.workers.alarm.cohorts import detector_name, rater_in
@@ -21,7 +22,6 @@ from calibrant_server.workers.alarm.episodes import (
     shown,
 )
 from calibrant_server.workers.alarm.events import event_id, events_of, notification
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE
 from calibrant_server.workers.store.model_config import ModelConfig

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import N_FIRST
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
@@ -19,7 +20,6 @@ from calibrant_server.workers.alarm.episodes import (
     partition_in,
     read_episodes,
 )
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether

@@ -8,6 +8,7 @@ from typing import Any
 from calibrant.core.pane import Pane
 from calibrant.drift.calibration import OFF
 from calibrant_server.workers.alarm.active_map import ActiveMap, read_active_map
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import (
     AlarmState,
     read_cohort_results,
@@ -19,7 +20,6 @@ from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.detectors import Detector, OpenChange
 from calibrant_server.workers.alarm.episodes import Episode
 from calibrant_server.workers.alarm.reference import Reference
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether

@@ -9,15 +9,15 @@ from typing import Any
 from calibrant.core.packing import PackingError
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.active_map import ActiveMap, read_active_map
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.cohort_rows import CohortRows, read_rows
+from calibrant_server.workers.alarm.cohort_tables import tables_of
 from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
 from calibrant_server.workers.alarm.reference import Reference, read_reference
-from calibrant_server.workers.alarm.rows import CohortRows, read_rows
 from calibrant_server.workers.alarm.seen_units import SeenUnits, read_units
-from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import RATED

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from calibrant_server.workers.alarm.active_map import ActiveMap
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
@@ -23,7 +24,6 @@ from calibrant_server.workers.alarm.former_alarm import (
     current_summary,
 )
 from calibrant_server.workers.alarm.seen_units import MAX_UNITS, UNIT_BYTES, units_key
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys, model_key
 from calibrant_server.workers.store.model_config import ModelConfig

@@ -16,10 +16,10 @@ from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import evidence_of
+from calibrant_server.workers.alarm.cohort_tables import tables_of
 from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
 from calibrant_server.workers.alarm.detector_advance import advance_cohort
-from calibrant_server.workers.alarm.tables import tables_of
-from calibrant_server.workers.ingest.unsealed import forget
+from calibrant_server.workers.ingest.pane_ids import forget
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig

@@ -9,7 +9,14 @@ from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.active_map import ActiveMap
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
+from calibrant_server.workers.alarm.cohort_rows import (
+    agreement_of,
+    batch_of,
+    rater_cohorts,
+    row_cohorts,
+)
 from calibrant_server.workers.alarm.cohorts import (
     CohortContents,
     DetectorCohort,
@@ -17,9 +24,7 @@ from calibrant_server.workers.alarm.cohorts import (
     detector_name,
 )
 from calibrant_server.workers.alarm.detectors import watched_raters
-from calibrant_server.workers.alarm.rows import agreement_of, batch_of, rater_cohorts, row_cohorts
 from calibrant_server.workers.alarm.seen_units import FirstContacts
-from calibrant_server.workers.alarm.settings import AlarmSettings
 
 MAP_LOST, ONE_RATER, COMPLETE_ROWS, SHARED_UNITS = (
     "map_lost",

@@ -22,6 +22,7 @@ from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, RaterResult, evidence_of
 from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_rater_results
+from calibrant_server.workers.alarm.cohort_tables import tables_of
 from calibrant_server.workers.alarm.cohorts import (
     CohortContents,
     DetectorCohort,
@@ -40,7 +41,6 @@ from calibrant_server.workers.alarm.detectors import (
 )
 from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_id, log10_of_p
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN, units_key
-from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.model_config import ModelConfig
 

@@ -29,10 +29,10 @@ from calibrant.drift.evaluation import effects_of, evaluate
 from calibrant.drift.multiple_testing import flagged
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant_server.workers.alarm.active_map import NO_MAP, ActiveMap
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 from calibrant_server.workers.alarm.reference import Before
-from calibrant_server.workers.alarm.settings import AlarmSettings
 
 Floats = NDArray[np.float64]
 FORMAT = 2

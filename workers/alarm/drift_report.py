@@ -12,6 +12,7 @@ from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
 from calibrant.raters.label_coverage import coverage, coverage_of
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohort_history import CohortResult
@@ -20,7 +21,6 @@ from calibrant_server.workers.alarm.detector_advance import title_of, who_alarms
 from calibrant_server.workers.alarm.detectors import Detector, flagged_names, n_requested, requested
 from calibrant_server.workers.alarm.episodes import at, interval, log10_of_p
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.alarm.words_of import ModelWords, is_of_all, sides_of
 
 ASSUMPTIONS = (

@@ -14,9 +14,9 @@ import numpy as np
 
 from calibrant.core.packing import unpack
 from calibrant.drift.unit_tables import UnitTable
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.detectors import MAX_BYTES, Detector
-from calibrant_server.workers.alarm.settings import AlarmSettings
 
 FORMER = 1
 _HEAD = struct.Struct("<Bdddd")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
 from calibrant.core.hashing import U64
-from calibrant_server.workers.alarm.rows import CohortRows
+from calibrant_server.workers.alarm.cohort_rows import CohortRows
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 

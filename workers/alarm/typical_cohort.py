@@ -11,7 +11,7 @@ from calibrant.core.pane import Pane
 from calibrant.drift.histogram_tables import posted_table
 from calibrant.drift.mapped_scores import OWN_SCORE, scalar, table_at
 from calibrant.drift.unit_tables import UnitTable, merged, unit_table
-from calibrant_server.workers.alarm.tables import cells_of
+from calibrant_server.workers.alarm.cohort_tables import cells_of
 
 
 def typical_table(

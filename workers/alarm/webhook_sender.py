@@ -21,9 +21,9 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.commands import attempt
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery, signed_headers
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.alarm.url_guard import (
     BlockedUrlError,
     Network,

@@ -28,6 +28,7 @@ from calibrant.drift.words import (
     coverage_fell,
     status_of,
 )
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
@@ -38,7 +39,6 @@ from calibrant_server.workers.alarm.detectors import (
     n_requested,
     requested,
 )
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.model_config import ModelConfig
 
 DAY_S = 86_400

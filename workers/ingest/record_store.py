@@ -9,8 +9,8 @@ from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
 from calibrant_server.workers.ingest.joined_model import Group, JoinedModel
 from calibrant_server.workers.ingest.label_join import LabelJoin
+from calibrant_server.workers.ingest.pane_ids import note
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
-from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.segments.ragged import Ints
 from calibrant_server.workers.store.commit import Commit

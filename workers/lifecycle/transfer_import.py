@@ -20,9 +20,9 @@ from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
 from calibrant_server.workers.alarm.alarm_transfer import AlarmLines
 from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.ingest.pane_ids import note
 from calibrant_server.workers.ingest.record_store import TALLIES, tallies_of
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.lifecycle.export_shapes import Line, shaped
 from calibrant_server.workers.lifecycle.sample_import import ImportedSamples

@@ -28,10 +28,10 @@ from calibrant.drift.recommendation import (
 from calibrant.drift.row_tables import row_table
 from calibrant.drift.unit_tables import UnitTable, unit_table
 from calibrant.results.temperature import temperature
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 from calibrant_server.workers.alarm.detector_advance import since_change
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kind import Inputs, state_of
 from calibrant_server.workers.queries.kinds import calibration_map

@@ -28,6 +28,7 @@ from calibrant.drift.words import (
     ScoresState,
 )
 from calibrant.raters.label_coverage import label_counts
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.alarm.detector_advance import RATER_SHIFT
@@ -43,7 +44,6 @@ from calibrant_server.workers.alarm.drift_report import (
     title,
     words_document,
 )
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.alarm.words_of import ModelWords, Present, words_of
 from calibrant_server.workers.queries import change_advice
 from calibrant_server.workers.queries.kind import (

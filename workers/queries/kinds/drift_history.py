@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from calibrant.core.documents import Result
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohort_history import CohortResult, kept_cohorts
 from calibrant_server.workers.alarm.episodes import interval, log10_of_p
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import DetectorQuery, Needs
 

@@ -11,8 +11,8 @@ from calibrant.drift.calibration import N_RECENT
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.power import PREDICTED_CHANGES, Monitor
 from calibrant.drift.unit_tables import UnitTable
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.detectors import n_requested
-from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.alarm.typical_cohort import typical_table
 from calibrant_server.workers.alarm.words_of import typical_of
 from calibrant_server.workers.queries.kind import Inputs, ResultKind

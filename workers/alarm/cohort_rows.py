@@ -19,15 +19,15 @@ from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.row_tables import row_table
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.alarm.active_map import ActiveMap
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohorts import (
     RATER,
     CohortContents,
     DetectorCohort,
     detector_name,
 )
-from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.ingest.pane_ids import ids_in
 from calibrant_server.workers.ingest.record_store import RecordStore
-from calibrant_server.workers.ingest.unsealed import ids_in
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig

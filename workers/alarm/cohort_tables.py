@@ -25,8 +25,8 @@ from calibrant.drift.mapped_scores import OWN_SCORE, scalar, table_at
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, unit_table
 from calibrant.raters.label_coverage import label_counts
 from calibrant_server.workers.alarm.active_map import NO_MAP, ActiveMap
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohorts import DetectorCohort, detector_name
-from calibrant_server.workers.alarm.settings import AlarmSettings
 
 
 def tables_of(
