@@ -23,7 +23,6 @@ PRELOADED = (
     "calibrant_server.service.main",
     "calibrant_server.service.app",
     "calibrant_server.workers.main",
-    "calibrant_server.workers.ingest.sandbox",
     "tests.workers.processes",
 )
 

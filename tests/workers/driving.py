@@ -8,7 +8,7 @@ import time
 from hashlib import blake2b
 
 from calibrant.accumulators.sample import WINDOW_BYTES
-from calibrant_server.workers.ingest import inbox, partition_loop, suspected_entries
+from calibrant_server.workers.ingest import inbox, partition_loop
 from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch, StoreUnavailableError
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
@@ -66,7 +66,6 @@ class FreeLeases:
 # machine makes it wait.
 QUICK = [
     (partition_loop, "READ_BLOCK_S", 0.05),
-    (suspected_entries, "CHILD_TIMEOUT_S", PATIENCE_S),
     (ask, "REASK_S", 0.3),
     (inbox, "RESULT_DEADLINE_S", PATIENCE_S),
     (connection, "CONNECT_TIMEOUT_S", PATIENCE_S),

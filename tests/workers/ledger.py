@@ -258,9 +258,8 @@ def _fill_each(pane: LedgerPane, batches: list[LedgerBatch]) -> None:
 
 def ledger_ground() -> Numerics:
     """Numerics that tests count with."""
-    path = "tests.workers.ledger:ledger_ground"
     return Numerics(
-        LedgerBatch, LedgerPane, LedgerHistogram, _fill_each, lambda config: None, path, LedgerRows, ledger_pane_bytes, False
+        LedgerBatch, LedgerPane, LedgerHistogram, _fill_each, lambda config: None, LedgerRows, ledger_pane_bytes, False
     )  # fmt: skip
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
-from multiprocessing.context import SpawnProcess
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +24,6 @@ from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.sandbox import ChildDied, ChildUnavailable, DisposableReducer
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
@@ -119,7 +113,7 @@ class TestWhichErrorsAreTransient:
 
     @pytest.mark.parametrize("error", [
         redis.ConnectionError("gone"), redis.TimeoutError("slow"), BusyLoadingError("loading"), ReadOnlyError("x"),
-        OutOfMemoryError("x"), ConnectionResetError(), OSError(28, "no space"), ChildUnavailable("no process"),
+        OutOfMemoryError("x"), ConnectionResetError(), OSError(28, "no space"),
     ])  # fmt: skip
     def test_what_is_away_or_rejected_by_the_machine_is(self, error):
         assert is_transient(error)
@@ -178,122 +172,6 @@ def test_zstandard_without_memory_is_not_damage(monkeypatch):
     monkeypatch.setattr(packing, "_decompressed", without_memory)
     with pytest.raises(MemoryError):
         packing.unpack(data)
-
-
-ROOT = Path(__file__).parents[2]
-SCRIPT = """
-print("started", flush=True)
-from calibrant_server.workers.ingest.sandbox import DisposableReducer
-from tests.workers.ledger import ledger_ground
-from tests.workers.test_poison import MODEL, entry_of
-
-reducer = DisposableReducer(ledger_ground(), 60, 0)
-print(reducer.reduce(entry_of([4]), MODEL)[1])
-reducer.close()
-"""
-
-
-@pytest.mark.one_server
-@pytest.mark.one_server
-class TestTheChild:
-    """What the machine rejects says nothing about an entry."""
-
-    @pytest.fixture
-    def in_danger(self, bench):
-        bench.put_model()
-        bench.deliver(delivery("b1", [4]))
-        loop = bench.loop()
-        bench.client.hset(loop.keys.cursor, "chi", "9999999999999-0")
-        loop._fencing.reload()
-        yield loop
-        loop._suspected._child.close()
-
-    def test_it_cannot_be_started(self, bench, in_danger, monkeypatch):
-        monkeypatch.setattr(
-            SpawnProcess, "start", once(SpawnProcess.start, OSError(12, "cannot allocate"))
-        )
-        in_danger._step_or_reload()
-        assert no_letters(bench)
-        in_danger._step_or_reload()
-        assert bench.pane().numbers == pane_of([4]).numbers
-
-    def test_it_ends_while_it_starts(self, bench, in_danger):
-        path, numerics = in_danger._numerics.path, in_danger._suspected._child._numerics
-        in_danger._suspected._child._numerics = replace(
-            numerics, path="tests.workers.ledger:nothing_of_the_name"
-        )
-        for _ in range(3):
-            in_danger._step_or_reload()
-        assert no_letters(bench)
-        in_danger._suspected._child._numerics = replace(numerics, path=path)
-        in_danger._step_or_reload()
-        assert bench.pane().numbers == pane_of([4]).numbers
-
-    def test_one_that_ended_between_two_entries_proves_nothing(self, bench, in_danger, monkeypatch):
-        process, _ = in_danger._suspected._child.child()
-        process.kill()
-        process.join()
-        started, start = [], SpawnProcess.start
-
-        def counted(process):
-            started.append(process)
-            start(process)
-
-        monkeypatch.setattr(SpawnProcess, "start", counted)
-        in_danger._step_or_reload()
-        assert bench.pane().numbers == pane_of([4]).numbers and len(started) == 1
-
-    def test_one_that_stops_in_the_middle_of_its_reply_has_died(self, monkeypatch):
-        """Waiting for the rest has the same limit as waiting for the first byte."""
-        ours, theirs = multiprocessing.Pipe()
-        # A length, and less than that.
-        theirs._send(b"\0\0\0\x7f...")  # type: ignore[attr-defined]
-
-        class Stopped:
-            exitcode = None
-
-            def kill(self):
-                theirs.close()
-                self.exitcode = -9
-
-            def is_alive(self):
-                return self.exitcode is None
-
-        reducer = DisposableReducer(Numerics(), 0.2, 0)
-        reducer._running = (Stopped(), ours)
-        with pytest.raises(ChildDied, match="longer than"):
-            reducer._exchange(None, MODEL)
-        ours.close()
-
-    def test_the_parents_main_module_is_not_loaded(self, tmp_path):
-        """A script without a guard starts an engine; a spawned process must not run the script again."""
-        script = tmp_path / "script.py"
-        script.write_text(SCRIPT)
-        ran = subprocess.run(
-            [sys.executable, str(script)], capture_output=True, text=True, check=True, cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        assert ran.stdout == "started\n1\n"
-
-    def test_an_os_error_inside_it_is_handed_on(self, monkeypatch):
-        reducer = DisposableReducer(Numerics(), 1, 0)
-        from calibrant_server.workers.ingest import sandbox as child
-
-        def rejected(*args):
-            raise OSError(24, "too many open files")
-
-        monkeypatch.setattr(child, "reduce_entry", rejected)
-        entry = child.IngestEntry(  # type: ignore[attr-defined]
-            model=MODEL.key,
-            generation=MODEL.generation,
-            batch_id="b",
-            kind=PREDICTIONS,
-            digest=b"",
-            received_ms=0,
-            payload=b"",
-        )
-        with pytest.raises(ChildUnavailable, match="too many open files"):
-            reducer.read_reply(child.reply_to(entry, MODEL, Numerics()), entry)
 
 
 @pytest.mark.parametrize("payload", [b'{"op":"an_op_of_a_later_version"}', b"no json", b"[]", b"null", b"\xff",

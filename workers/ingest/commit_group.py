@@ -201,12 +201,6 @@ class CommitGroup:
             return
         self._fill(item)
 
-    def add_reduced(self, item: Item, reduction: Reduction, n: int) -> None:
-        """Add an item that was reduced elsewhere."""
-        item.n, item.touched = n, reduction.touched
-        self.items.append(item)
-        self.reduction.absorb(reduction)
-
     def _fill(self, item: Item) -> None:
         assert item.entry is not None and item.config is not None
         self._progress()

@@ -26,11 +26,11 @@ from calibrant_server.workers.ingest.parking import Parking, SoleEntryError
 from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.sole_entries import SoleEntries
-from calibrant_server.workers.ingest.suspected_entries import SuspectedEntries
 from calibrant_server.workers.ingest.tries import Tries
 from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import (
+    FIRST_ID,
     Commit,
     FencingToken,
     StaleTokenError,
@@ -51,6 +51,8 @@ _FIRST_COUNT = 16
 _MAX_GAP_S = 1.0
 # A loop whose stream is empty waits this long for the next entry, if its thread has nothing else to do.
 READ_BLOCK_S = 0.3
+# Workers that end while an entry is alone, before it is parked: one end may be that of another partition's entry.
+MAX_ENDS_ALONE = 2
 _AFTER_ERROR_S = 0.2
 # Partitions that wait for a thread get one after this time, at the next commit.
 _MAX_TURN_S = 0.5
@@ -99,13 +101,6 @@ class PartitionLoop:
         self._node = store.node(partition)
         self._fencing = FencingToken(store, self.keys)
         self._cache = PaneCache(store, self.keys, numerics, budget or PaneBudget.of(store.settings))
-        self._suspected = SuspectedEntries(
-            numerics,
-            look_up=self._look_up,
-            reads=self._reads,
-            idle=self._idle,
-            busy=self._busy,
-        )
         self._housekeeping = Housekeeping(store, self.keys, self._fencing, numerics)
         self._sole = SoleEntries(
             store,
@@ -196,8 +191,9 @@ class PartitionLoop:
         """Forget what is cached, and return the lease."""
         self._is_open = False
         self._cache.forget()
-        self._suspected.close()
         if not self.abandoned:
+            if self._counted and self._fencing.cursor.danger_id != FIRST_ID:
+                self._fencing.leave()
             self._idle()
             self._leases.give_back(self.partition)
 
@@ -246,9 +242,9 @@ class PartitionLoop:
         is_due = time.monotonic() >= self._housekeeping.due_at
         if is_due and self._housekeeping.run(self._busy):
             self._cache.forget()
-        tries = self._tries
-        if tries is not None and tries.spent_id and self._park_next(tries):
+        if self._park_next():
             return True
+        tries = self._tries
         self._wait_for_others()
         items, dry = self._read(self._fencing.cursor.id, block_s)
         if not items:
@@ -260,19 +256,12 @@ class PartitionLoop:
             self._counted = True
             return True
         self._at_work = [items[0].id]
-        in_danger = self._is_dangerous(items[0])
         if _is_alone(items[0]):
             self._try_sole(self._sole.commit, items[0])
-        elif in_danger:
-            self._try_sole(self._commit_one, items[0])
-        elif tries is not None and tries.is_single(items[0].id):
-            self._commit(self._single(items[0]))
+        elif self._is_single(items[0]):
+            self._try_sole(lambda item: self._commit(self._single(item)), items[0])
         else:
             self._commit(self._gather(items, dry))
-        if in_danger and id_order(self._fencing.cursor.id) >= id_order(
-            self._fencing.cursor.danger_id
-        ):
-            self._suspected.close()
         if tries is not None:
             tries.succeeded()
         return True
@@ -286,15 +275,23 @@ class PartitionLoop:
             if self._is_wanted():
                 return
 
-    def _park_next(self, tries: Tries) -> bool:
-        """Park the next entry if it has failed alone too often; its payload is not read, which may be what failed."""
-        head = read_head(self._node, self.keys.stream, f"({self._fencing.cursor.id}")
-        if head is None or head.id != tries.spent_id:
+    def _park_next(self) -> bool:
+        """Park the next entry if it failed alone too often, or its readers died; its payload, which may be why, is not read."""
+        tries, cursor = self._tries, self._fencing.cursor
+        if cursor.ends_alone >= MAX_ENDS_ALONE:
+            spent_id, why = None, f"its reader died {cursor.ends_alone} times while it was alone"
+        elif tries is not None and tries.spent_id:
+            spent_id, why = tries.spent_id, tries.why
+        else:
+            return False
+        head = read_head(self._node, self.keys.stream, f"({cursor.id}")
+        if head is None or spent_id not in (None, head.id):
             return False
         self._busy()
         self._at_work = [head.id]
-        self._parking.park(head, tries.why)
-        tries.succeeded()
+        self._parking.park(head, why)
+        if tries is not None:
+            tries.succeeded()
         return True
 
     def _single(self, item: Item) -> CommitGroup:
@@ -321,7 +318,7 @@ class PartitionLoop:
         group = CommitGroup(self._numerics, self._busy, self._reads())
         while True:
             plain = list(
-                takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
+                takewhile(lambda item: not (_is_alone(item) or self._is_single(item)), items)
             )
             plain = first_of(plain, group)
             self._add(group, plain)
@@ -395,23 +392,11 @@ class PartitionLoop:
         self._next_read_at = now_s + shared_s(len(group.items)) if self._left_none else now_s
         self._left_none = False
 
-    def _commit_one(self, item: Item) -> None:
-        """Commit a suspected entry alone; dead-letter it if its changes cannot be written."""
-        group = self._suspected.group_of(item)
-        try:
-            self._commit(group)
-        except (StaleTokenError, SoleEntryError, *NO_VERDICT):
-            raise
-        except Exception as error:
-            log.exception("entry_not_committed entry_id=%s", item.id)
-            self._cache.forget()
-            item.dead_letter(f"{type(error).__name__}: {error}"[:500])
-            without = CommitGroup(self._numerics)
-            without.items.append(item)
-            self._commit(without)
-
-    def _is_dangerous(self, item: Item) -> bool:
-        return id_order(item.id) <= id_order(self._fencing.cursor.danger_id)
+    def _is_single(self, item: Item) -> bool:
+        """Whether an entry is filled alone: a run that has it failed, or ended its reader."""
+        if id_order(item.id) <= id_order(self._fencing.cursor.danger_id):
+            return True
+        return self._tries is not None and self._tries.is_single(item.id)
 
     def _try_sole(self, work: Callable[[Item], None], item: Item) -> None:
         """Process an entry of a commit of its own; an unexpected error counts as a failed try of this entry."""

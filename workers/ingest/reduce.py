@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
 
 from calibrant.accumulators.delays import delay_bin
 from calibrant.core.batch import Batch
@@ -61,7 +60,6 @@ class Numerics:
     spec : specification of a model's panes
     rows : `Rows` or a class with its interface
     pane_bytes : estimated packed size of a pane of a number of rows
-    path : `module:function` that makes an equal object in another process
     keeps_samples : whether complete rows are stored for a model and day
     """
 
@@ -70,7 +68,6 @@ class Numerics:
     histogram: type[Histogram] = Histogram
     fill_together: Callable[[Pane, list[Batch]], None] = fill_together
     spec: Callable[[ModelConfig], PaneSpec] = ModelConfig.spec
-    path: str = "calibrant_server.workers.ingest.reduce:Numerics"
     rows: type[Rows] = Rows
     pane_bytes: Callable[[PaneSpec, int], int] = estimated_pane_bytes
     keeps_samples: bool = True
@@ -114,13 +111,6 @@ class Numerics:
     def window(self, spec: PaneSpec) -> Pane:
         """Return an empty pane into which the panes of a window are merged."""
         return getattr(self.pane, "for_window", self.pane)(spec)
-
-
-def numerics_at(path: str) -> Numerics:
-    """Return the classes that `module:function` returns."""
-    module, name = path.split(":")
-    numerics: Numerics = getattr(import_module(module), name)()
-    return numerics
 
 
 class StoreReads:

@@ -30,18 +30,29 @@ FIRST_ID = "0-0"
 
 @dataclass(frozen=True)
 class Cursor:
-    """Position of a partition: the last consumed entry and the token of the last commit."""
+    """Position of a partition: the last consumed entry and the token of the last commit.
+
+    Attributes
+    ----------
+    attempts : workers that started since the last commit
+    danger_id : the last entry that a worker which ended without progress can have reached; up to it, each is filled alone
+    ends_alone : workers that ended while the next entry was filled alone
+    """
 
     id: str = FIRST_ID
     token: bytes = FIRST_TOKEN
     attempts: int = 0
     danger_id: str = FIRST_ID
+    ends_alone: int = 0
 
     @classmethod
     def from_hash(cls, found: Mapping[bytes, bytes]) -> Cursor:
         """Read the cursor hash."""
+        position = found.get(b"id", FIRST_ID.encode())
+        at, _, n = found.get(b"alo", b"").partition(b" ")
         return cls(
-            id=found.get(b"id", FIRST_ID.encode()).decode(),
+            id=position.decode(),
+            ends_alone=int(n) if at == position else 0,
             token=found.get(b"tok", FIRST_TOKEN),
             attempts=int(found.get(b"att", 0)),
             danger_id=found.get(b"chi", FIRST_ID.encode()).decode(),
@@ -287,6 +298,10 @@ class FencingToken:
         )
         self._continue_from(Cursor.from_hash(dict(zip(pairs[::2], pairs[1::2], strict=True))))
 
+    def leave(self) -> None:
+        """Forget the workers that ended with the next entry: this one gives it back, and was not ended by it."""
+        self._store.node(self._keys.partition).hdel(self._keys.cursor, "alo")
+
     def reload(self) -> None:
         """Read the cursor again after a commit that was rejected or whose outcome is unknown."""
         node = self._store.node(self._keys.partition)
@@ -323,4 +338,7 @@ class FencingToken:
         if outcome == OVERTAKEN:
             raise StaleTokenError
         consumed = cursor_id or self.cursor.id
-        self.cursor = replace(self.cursor, id=consumed, token=token, attempts=0)
+        ends_alone = 0 if cursor_id else self.cursor.ends_alone
+        self.cursor = replace(
+            self.cursor, id=consumed, token=token, attempts=0, ends_alone=ends_alone
+        )
