@@ -16,7 +16,7 @@ from pathlib import Path
 VARIABLE = "CALIBRANT_KERNEL"
 BASELINE = "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
-ABI = 15
+ABI = 16
 NAME = "libcalibrant_kernel" + (".dylib" if sys.platform == "darwin" else ".so")
 PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))
 
@@ -119,3 +119,7 @@ def _declare(found: ctypes.CDLL) -> None:
     found.calibrant_kernel_narrow.restype = None
     found.calibrant_kernel_hash_rows.argtypes = [pointer, int64, int64, pointer]
     found.calibrant_kernel_hash_rows.restype = None
+    found.calibrant_kernel_tempered.argtypes = [pointer, pointer]
+    found.calibrant_kernel_tempered.restype = int64
+    found.calibrant_kernel_tempered_tables.argtypes = [pointer, pointer]
+    found.calibrant_kernel_tempered_tables.restype = int64

@@ -93,11 +93,12 @@ class Curve:
 
     @cached_property
     def brier_points(self) -> Floats:
-        """Brier score and its stored derivatives in log beta at the stored points, (3, betas), or (2, betas) of an older pane."""
-        value, d1 = self.sums["brier"], self.sums["brier_d1"]
-        points = [value, BETAS * d1]
+        """Brier score and its known derivatives in log beta at the stored points, (1 to 3, betas); an older pane lacks the second."""
+        points = [self.sums["brier"]]
+        if "brier_d1" in self.sums:
+            points.append(BETAS * self.sums["brier_d1"])
         if "brier_d2" in self.sums:
-            points.append(BETAS**2 * self.sums["brier_d2"] + BETAS * d1)
+            points.append(BETAS**2 * self.sums["brier_d2"] + points[1])
         return np.stack(points) / self.weight_all
 
     @property
@@ -226,10 +227,9 @@ class Curve:
         return (self._nll(in_log, 2) - self._nll(in_log, 1)) / beta**2
 
     def total(self, objective: str, beta: float) -> float:
-        """Return the sum of NLL or of the Brier score over the ratings."""
-        if objective == "nll":
-            return self.nll(beta) * self.weight
-        return self.brier(beta) * self.weight_all
+        """Return the sum of NLL or of the Brier score over the ratings, interpolated."""
+        weight = self.weight if objective == "nll" else self.weight_all
+        return self._of(objective)(np.log(beta)) * weight
 
     def unit_losses(self, beta: float, n_units: int) -> float:
         """Return the sum over units of a unit's mean NLL; a profile has it for units of equal weight."""

@@ -6,16 +6,15 @@ From state, NLL and Brier are minimised over T in [1/32, 32]; from rows, over as
 
 from __future__ import annotations
 
-from calibrant.accumulators.counts import Counts
-from calibrant.accumulators.temperature import BETAS, TABLE_BINS, TemperatureProfile
-from calibrant.calibrators.temperature.beyond_grid import SHOWN, beyond_grid, slope_at
+from calibrant.accumulators.temperature import TABLE_BINS, TemperatureProfile
+from calibrant.calibrators.temperature.beyond_grid import beyond_grid
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.fit_result import about_fit, nothing, result_of
 from calibrant.calibrators.temperature.interval import at_most
-from calibrant.calibrators.temperature.row_curve import RowCurve
+from calibrant.calibrators.temperature.row_curve import RowCurve, counts_of
 from calibrant.calibrators.temperature.scaled_rows import fit_scaled
+from calibrant.calibrators.temperature.verdicts import without_temperature
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
@@ -110,8 +109,10 @@ def fit_temperature(
         return exact | counted | {"method": "sample"}
     profile = pane["temperature"]
     assert isinstance(profile, TemperatureProfile)
+    if not about["n"]:
+        return about | nothing() | without_temperature("no_labels")
     curve = Curve(profile, view.policy, bins, min_count)
-    found = result_of(about, lambda: curve, profile, view.policy)
+    found = result_of(about, curve)
     if found["at_bound"] and objective != "ece" and found["temperature"] is not None:
         beyond = beyond_grid(curve, found["bound"], pane.spec.n_classes, found["n_units"])
         return found | _WITHOUT | beyond
@@ -128,11 +129,8 @@ def _limit(view: View, ci: float) -> Result:
         return {}
     if "sample" not in pane.names or not pane.sample.n:
         return {"at_most": None, "at_most_reason": "unequal_units"}
-    batch_sums = BatchSums(pane.sample.batch())
-    profile = TemperatureProfile(pane.spec)
-    profile.fill(batch_sums)
-    curve = RowCurve(profile, batch_sums, view.policy, 1)
-    limit = at_most(curve, n_units=batch_sums.n_units, ci=ci)
+    curve = RowCurve(pane.sample.batch(), view.policy, 1)
+    limit = at_most(curve, n_units=counts_of(curve.batch)["n_units"], ci=ci)
     if limit is None:
         return {"at_most": None, "at_most_reason": "unequal_units"}
     return {"at_most": limit, "at_most_of": "sample"}
@@ -184,38 +182,17 @@ def fit_temperature_exact(
         An option outside its range.
     """
     _check(objective, bins, None)
-
-    def fit(rows: Batch) -> Result:
-        return _fit_in_range(rows, objective, raters, ci, bins, min_count)
-
-    found = fit(batch)
-    if objective != "ece" and found["at_bound"] and found["temperature"] is not None:
-        return fit_scaled(batch, found, fit, lambda rows: _is_inverse(rows, raters))
-    return found
-
-
-def _fit_in_range(
-    batch: Batch, objective: str, raters: str, ci: float, bins: int, min_count: float
-) -> Result:
-    """Return the fit to rows among the stored temperatures."""
     spec = PaneSpec(batch.task, batch.n_classes)
-    pane_query = PaneQuery(raters=raters, ci=ci).check(spec)
-    batch_sums = BatchSums(batch)
-    profile, counts = TemperatureProfile(spec), Counts(spec)
-    profile.fill(batch_sums)
-    counts.fill(batch_sums)
-    policy = View(Pane(spec), pane_query).policy
-    about = about_fit(spec, counts.named(), objective, raters, ci, bins, min_count, "raw")
-    return result_of(
-        about, lambda: RowCurve(profile, batch_sums, policy, bins, min_count), profile, policy
-    )
-
-
-def _is_inverse(batch: Batch, raters: str) -> bool:
-    """Return whether the NLL of rows rises with the inverse temperature at its smallest stored value, by more than chance."""
-    profile = TemperatureProfile(PaneSpec(batch.task, batch.n_classes))
-    profile.fill(BatchSums(batch))
-    return slope_at(Curve(profile, policy_index(raters), 1), float(BETAS[0])) > SHOWN
+    PaneQuery(raters=raters, ci=ci).check(spec)
+    counts = counts_of(batch)
+    about = about_fit(spec, counts, objective, raters, ci, bins, min_count, "raw")
+    if not about["n"]:
+        return about | nothing() | without_temperature("no_labels")
+    curve = RowCurve(batch, policy_index(raters), bins, min_count, objective)
+    found = result_of(about, curve)
+    if objective != "ece" and found["at_bound"] and found["temperature"] is not None:
+        return fit_scaled(curve, found, lambda scaled: result_of(about, scaled))
+    return found
 
 
 def check_ece_bins(bins: int) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from calibrant.accumulators.temperature import BETAS, TemperatureProfile
+from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.temperature.curve import Curve, Minimum
 from calibrant.calibrators.temperature.ece_fit import ECE_TEMPERATURES, fitted_by_ece
 from calibrant.calibrators.temperature.interval import METHOD, at_most, interval_of, why_none
@@ -68,25 +66,18 @@ def nothing() -> Result:
     }
 
 
-def result_of(about: Extra, make: Any, profile: TemperatureProfile, policy: int) -> Result:
-    if not about["n"]:
-        return about | nothing() | without_temperature("no_labels")
-    probe = Curve(profile, policy, 1)
+def result_of(about: Extra, curve: Curve) -> Result:
     about |= {
-        "n_zero_probability": probe.n_zero_probability,
-        "n_incorrect_units": probe.unit_counts.get("incorrect_units"),
+        "n_zero_probability": curve.n_zero_probability,
+        "n_incorrect_units": curve.unit_counts.get("incorrect_units"),
     }
-    if not probe.weight_all > 0.0:
+    if not curve.weight_all > 0.0:
         return about | nothing() | without_temperature("no_labels")
-    if not probe.weight > 0.0:
+    if not curve.weight > 0.0:
         return about | nothing() | without_temperature("all_zero_probability")
-    curve: Curve = make()
+    fitted = fitted_by_ece(curve) if about["objective"] == "ece" else _fitted(curve, about)
     before = _losses(curve, 1.0)
     known: Result = {"before": before, "curve": _points(curve)}
-    if about["objective"] == "ece":
-        fitted = fitted_by_ece(curve)
-    else:
-        fitted = _fitted(curve, probe, about)
     if fitted is None:
         return about | nothing() | known | without_temperature("flat")
     if "reason" in fitted:
@@ -123,8 +114,8 @@ def _points(curve: Curve) -> dict[str, list[float | None]]:
     }
 
 
-def _fitted(curve: Curve, profile: Curve, about: Extra) -> Result | None:
-    """Fit by NLL or Brier; the interval always comes from the profile."""
+def _fitted(curve: Curve, about: Extra) -> Result | None:
+    """Fit by NLL or Brier."""
     objective = about["objective"]
     at = curve.minimum(objective)
     if at is None:
@@ -150,7 +141,7 @@ def _fitted(curve: Curve, profile: Curve, about: Extra) -> Result | None:
         "plateau": None if second is None else sorted([1.0 / at.beta, 1.0 / second.beta]),
         "precision": curve.precision if objective == "brier" else None,
     }
-    return fitted | _uncertainty(curve, profile, at, about)
+    return fitted | _uncertainty(curve, at, about)
 
 
 def _is_separable(curve: Curve, about: Extra) -> bool:
@@ -159,7 +150,7 @@ def _is_separable(curve: Curve, about: Extra) -> bool:
     return bool(about["objective"] == "nll" if incorrect is None else incorrect == 0)
 
 
-def _uncertainty(curve: Curve, profile: Curve, at: Minimum, about: Extra) -> Result:
+def _uncertainty(curve: Curve, at: Minimum, about: Extra) -> Result:
     """Return standard error and interval, or the reason why there are none."""
     objective = about["objective"]
     reason = "at_bound" if at.bound is not None else why_none(about)
@@ -173,7 +164,7 @@ def _uncertainty(curve: Curve, profile: Curve, at: Minimum, about: Extra) -> Res
         return {"standard_error_reason": reason, "interval_reason": reason}
     variance = curve.variance(objective, at.beta)
     assert variance is not None
-    interval = interval_of(profile, objective, at.beta, n_units=about["n_units"], ci=about["ci"])
+    interval = interval_of(curve, objective, at.beta, n_units=about["n_units"], ci=about["ci"])
     return {
         "standard_error": float(np.sqrt(variance)) / at.beta**2,
         "standard_error_method": "sandwich by unit, delta method",

@@ -1,198 +1,278 @@
-"""Losses as functions of the inverse temperature, from raw rows."""
+"""Losses as functions of the inverse temperature, from raw rows by the kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.temperature import BETAS, TemperatureProfile
+from calibrant.accumulators.temperature import BETAS, STEPS_PER_OCTAVE
 from calibrant.calibrators.temperature.curve import Curve, Minimum
 from calibrant.calibrators.temperature.ece_interpolation import stored_ece
 from calibrant.calibrators.temperature.hermite import LOG_BETAS, Root, quintic, root
-from calibrant.calibrators.temperature.tempered_rows import (
-    brier,
-    brier_slopes,
-    nll,
-    nll_by_row,
-    nll_slopes,
-    rows_of,
-    spread,
+from calibrant.core.batch import Batch
+from calibrant.core.logits import relative_logits
+from calibrant.kernel.tempered import (
+    SUMS,
+    WITH_BRIER,
+    WITH_BRIER_DERIVATIVES,
+    WITHOUT_BRIER,
+    TemperedRows,
+    TemperedSums,
 )
-from calibrant.core.batch_sums import BatchSums
-from calibrant.core.grid import equal_width_bin
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-ROOT_WIDTH = 1e-2
-ROW_STEPS_PER_OCTAVE = 8
-MAX_SCORES = 1 << 21
+MEAN, MAJORITY = 1, 2
+MAX_NEWTON = 20
+# Last relative step of Newton's method, whose error is its square: of sums in float64, and of rows as float32.
+STILL, STILL_OF_MANY = 1e-8, 1e-5
+# Relative error of T from rows as float32.
+ERROR_OF_MANY = 1e-8
+# Of so many betas the tables are computed one by one; of more, from normalisers at this many nodes per octave.
+FEW_BETAS, NODES_PER_OCTAVE = 32, 8
 
 
 class RowCurve(Curve):
-    """Losses from raw rows: exact at any beta; the profile only narrows the search.
+    """Losses of raw rows at any inverse temperature.
 
     Parameters
     ----------
-    profile : TemperatureProfile that was filled with `batch_sums`
-    batch_sums : BatchSums
+    batch : Batch; predictions without ratings do not count
     policy, bins, min_count : as in `Curve`; any number of bins
+    objective : "nll", "brier" or "ece", of which minima may be asked for
+    scale : the logits are divided by it, so that temperatures are multiples of it
     """
 
     method = "raw"
 
     def __init__(
         self,
-        profile: TemperatureProfile,
-        batch_sums: BatchSums,
+        batch: Batch,
         policy: int,
         bins: int,
         min_count: float = 0.0,
+        objective: str = "nll",
+        scale: float = 1.0,
     ) -> None:
-        super().__init__(profile, policy, bins, min_count)
-        self.policy, self.batch_sums = policy, batch_sums
-        step = max(256, (1 << 18) // batch_sums.batch.n_classes)
-        self.parts = [
-            rows_of(batch_sums, slice(start, min(start + step, batch_sums.n)))
-            for start in range(0, batch_sums.n, step)
-        ]
+        self.batch, self.policy, self.bins, self.min_count = batch, policy, bins, min_count
+        self.objective, self.scale = objective, scale
+        self.rows = _tempered(batch, policy)
+        self._order = WITH_BRIER_DERIVATIVES if objective == "brier" else WITH_BRIER
+        found = self._pass(BETAS, self._order, bins=bins, doubles_every=STEPS_PER_OCTAVE)
+        self.sums = dict(zip(SUMS, found.sums.T, strict=True))
+        if self._order == WITH_BRIER:
+            self.sums = {name: sums for name, sums in self.sums.items() if "brier_d" not in name}
+        assert found.tables is not None
+        self.ece_points = self._errors(found.tables)
+        self._at: dict[float, tuple[dict[str, float], float]] = {}
+        self.weight, self.weight_all = self.rows.weight, self.rows.weight_all
+        self.n_zero_probability, self.unit_counts = self._count_impossible(), self._count_units()
+
+    def scaled(self, scale: float) -> RowCurve:
+        """Return the losses of the logits divided by another number."""
+        return RowCurve(self.batch, self.policy, self.bins, self.min_count, self.objective, scale)
+
+    def _pass(self, betas: Floats, order: int, **options: Any) -> TemperedSums:
+        """Return the sums at betas of the scaled logits, with derivatives in these."""
+        found = self.rows.sums(betas / self.scale, order, **options)
+        powers = [0, 1, 2, 2, 0, 1, 2, 2]
+        return TemperedSums(found.sums / self.scale ** np.array(powers), found.tables, found.rows)
+
+    def _exact(self, beta: float) -> tuple[dict[str, float], float]:
+        """Return the sums and the ECE in float64; those of the scores as sent are computed with the first others."""
+        if beta not in self._at:
+            betas = np.array([beta] if 1.0 in self._at or beta == 1.0 else [1.0, beta])
+            found = self._pass(betas, self._order, bins=self.bins, is_exact=True)
+            assert found.tables is not None
+            for at, sums, ece in zip(
+                betas.tolist(),
+                found.sums.tolist(),
+                self._errors(found.tables).tolist(),
+                strict=True,
+            ):
+                self._at[at] = (dict(zip(SUMS, sums, strict=True)), ece)
+        return self._at[beta]
+
+    def _sums(self, beta: float) -> dict[str, float]:
+        return self._exact(beta)[0]
+
+    def _count_impossible(self) -> int:
+        if not self.rows.n_impossible:
+            return 0
+        chosen = _chosen(self.batch, self.policy)
+        return int(chosen[_is_impossible(self.batch)].sum())
+
+    def _count_units(self) -> dict[str, int]:
+        incorrect = self.rows.is_incorrect
+        if not has_units(self.batch):
+            return {"incorrect_units": int(np.count_nonzero(incorrect))}
+        return {"incorrect_units": len(np.unique(self.batch.unit_key[incorrect]))}
 
     def nll(self, beta: float) -> float:
-        return sum(nll(part, self.policy, beta)[0] for part in self.parts) / self.weight
+        return self._sums(beta)["nll"] / self.weight
 
     def brier(self, beta: float) -> float:
-        return sum(brier(part, self.policy, beta)[0] for part in self.parts) / self.weight_all
+        return self._sums(beta)["brier"] / self.weight_all
 
     def slope(self, objective: str, beta: float) -> float:
         total = self.weight if objective == "nll" else self.weight_all
-        return beta * self._slope(objective, beta) / total
+        return beta * self._sums(beta)[f"{objective}_d1"] / total
 
     def curvature(self, beta: float) -> float:
-        return sum(nll(part, self.policy, beta)[2] for part in self.parts) / self.weight
+        return self._sums(beta)["nll_d2"] / self.weight
 
     def total_curvature(self, objective: str, beta: float) -> float:
-        if objective == "nll":
-            return self.curvature(beta) * self.weight
-        high, low = beta * (1.0 + 1e-4), beta * (1.0 - 1e-4)
-        return (self._slope("brier", high) - self._slope("brier", low)) / (high - low)
+        return self._sums(beta)[f"{objective}_d2"]
 
     def squares(self, objective: str, beta: float) -> float | None:
-        return float((self._unit_slopes(objective, beta) ** 2).sum())
+        if not has_units(self.batch):
+            return self._sums(beta)[f"{objective}_d1_squared"]
+        found = self._pass(np.array([beta]), self._order, by_row=True, is_exact=True)
+        assert found.rows is not None
+        slopes = found.rows[1 if objective == "nll" else 2] / self.scale
+        return float((np.bincount(self._unit_index, slopes) ** 2).sum())
+
+    def squared_slope(self, beta: float) -> float:
+        return self.squares("nll", beta) or 0.0
 
     def unit_losses(self, beta: float, n_units: int) -> float:
-        loss, weight = np.zeros((2, self.batch_sums.n_units))
-        for part in self.parts:
-            by_row = nll_by_row(part, self.policy, beta)
-            loss += np.bincount(part.unit, by_row[0], len(loss))
-            weight += np.bincount(part.unit, by_row[1], len(loss))
+        found = self._pass(np.array([beta]), WITHOUT_BRIER, by_row=True, is_exact=True)
+        assert found.rows is not None
+        loss = np.bincount(self._unit_index, found.rows[0])
+        weight = np.bincount(self._unit_index, self._possible_weight, len(loss))
         return float(np.divide(loss, weight, out=np.zeros_like(loss), where=weight > 0).sum())
 
-    def _slope(self, objective: str, beta: float) -> float:
-        if objective == "nll":
-            return float(sum(nll(part, self.policy, beta)[1] for part in self.parts))
-        return float(sum(brier(part, self.policy, beta)[1] for part in self.parts))
+    @cached_property
+    def _unit_index(self) -> Ints:
+        if not has_units(self.batch):
+            return np.arange(self.batch.n)
+        return np.unique(self.batch.unit_key, return_inverse=True)[1].astype(np.int64)
 
-    def _unit_slopes(self, objective: str, beta: float) -> Floats:
-        losses = nll_slopes if objective == "nll" else brier_slopes
-        total = np.zeros(self.batch_sums.n_units)
-        for part in self.parts:
-            total += np.bincount(part.unit, losses(part, self.policy, beta), len(total))
-        return total
+    @cached_property
+    def _possible_weight(self) -> Floats:
+        """Weight of each row's ratings of positive probability, (n,)."""
+        weight = _shares(self.batch, self.policy) * ~_is_impossible(self.batch)
+        return np.bincount(self.batch.ratings.row, weight, self.batch.n).astype(np.float64)
 
     def _between(self, objective: str, a: int, b: int, rises: bool) -> list[Root]:
-        def slope(log_beta: float) -> float:
-            return self._slope(objective, float(np.exp(log_beta)))
+        return [
+            self._refined(objective, start, (float(LOG_BETAS[a]), float(LOG_BETAS[b])))
+            for start in super()._between(objective, a, b, rises)
+        ]
 
-        found = []
-        for start in super()._between(objective, a, b, rises):
-            low, high = np.log(start.beta) - ROOT_WIDTH, np.log(start.beta) + ROOT_WIDTH
-            if not slope(low) < 0.0 < slope(high):
-                low, high = LOG_BETAS[a], LOG_BETAS[b]
-            found.append(root(slope, low, high))
-        return found
+    def _refined(self, objective: str, start: Root, ends: tuple[float, float]) -> Root:
+        """Return the root of the slope by Newton's method; by bisection where that leaves the interval."""
+        still = STILL if self.rows.is_exact else STILL_OF_MANY
+        order = WITHOUT_BRIER if objective == "nll" else WITH_BRIER_DERIVATIVES
+        first, second = (SUMS.index(f"{objective}_{name}") for name in ("d1", "d2"))
+        beta = start.beta
+        for step in range(1, MAX_NEWTON + 1):
+            sums = self._pass(np.array([beta]), order).sums[0]
+            if not sums[second] > 0.0:
+                break
+            move = float(sums[first] / sums[second])
+            beta -= move
+            if not np.exp(ends[0]) <= beta <= np.exp(ends[1]):
+                break
+            if abs(move) <= still * beta:
+                return Root(beta, step)
+        return root(lambda at: self.slope(objective, float(np.exp(at))), *ends)
 
     @property
     def precision(self) -> str:
         return "rows"
 
     def root_error(self, objective: str, at: Minimum) -> float:
-        return 0.0
+        return 0.0 if self.rows.is_exact else ERROR_OF_MANY
 
     def ece_error(self, beta: float) -> float:
         return 0.0
 
-    @cached_property
-    def ece_points(self) -> Floats:
-        return self.eces(BETAS)
+    def ece(self, beta: float) -> float:
+        return self._exact(beta)[1]
 
     def eces(self, betas: Floats) -> Floats:
-        """Return the ECE at each beta of an increasing array.
-
-        For many betas, each row's log normaliser is interpolated between closely spaced points.
-        """
-        weight, correct_ratings = self._row_weights
-        result = np.empty(len(betas))
-        for chosen, scores in self._scores(betas):
-            place = equal_width_bin(scores, self.bins) + self.bins * np.arange(len(scores))[:, None]
-            gap, count = (
-                np.bincount(place.ravel(), values.ravel(), len(scores) * self.bins)
-                .reshape(-1, self.bins)
-                .astype(np.float64)
-                for values in (
-                    correct_ratings - weight * scores,
-                    np.broadcast_to(weight, scores.shape),
-                )
-            )
-            result[chosen] = stored_ece(count, gap, self.min_count)
-        return result
-
-    @cached_property
-    def _row_weights(self) -> tuple[Floats, Floats]:
-        """Weight and weighted correct ratings of each row's score under the policy."""
-        weights = [part.table_weights[0 if self.policy == 0 else 1] for part in self.parts]
-        return np.concatenate(weights), np.concatenate(
-            [part.table_correct[self.policy] for part in self.parts]
+        """Return the ECE at each beta of an increasing array."""
+        if len(betas) <= FEW_BETAS:
+            tables = self._pass(betas, WITHOUT_BRIER, bins=self.bins).tables
+            assert tables is not None
+            return self._errors(tables)
+        log_betas = np.log(betas / self.scale)
+        n_nodes = int(np.ceil(np.ptp(log_betas) / np.log(2.0) * NODES_PER_OCTAVE)) + 1
+        nodes = np.linspace(log_betas[0], log_betas[-1], n_nodes)
+        left = np.clip(np.searchsorted(nodes, log_betas, "right") - 1, 0, n_nodes - 2)
+        basis = np.concatenate(
+            [quintic(nodes[j], nodes[j + 1], log_betas[left == j]) for j in range(n_nodes - 1)]
+        )
+        return self._errors(
+            self.rows.tables(betas / self.scale, np.exp(nodes), left, basis, self.bins)
         )
 
-    def _scores(self, betas: Floats) -> Iterator[tuple[slice | Ints, Floats]]:
-        """Yield places in `betas` with the rows' scores there, (places, n), a few at a time."""
-        few = max(1, MAX_SCORES // max(self.batch_sums.n, self.bins))
-        if len(betas) <= 4 * ROW_STEPS_PER_OCTAVE:
-            for i, beta in enumerate(betas):
-                total = np.concatenate(
-                    [np.exp(beta * part.logit).sum(axis=0) for part in self.parts]
-                )
-                yield slice(i, i + 1), self._score(betas[i : i + 1], np.log(total)[None])
-            return
-        first, last = np.log(betas[0]), np.log(betas[-1])
-        n_nodes = int(np.ceil((last - first) / np.log(2.0) * ROW_STEPS_PER_OCTAVE)) + 1
-        nodes = np.linspace(first, last, n_nodes)
-        left = np.clip(np.searchsorted(nodes, np.log(betas), "right") - 1, 0, n_nodes - 2)
-        after = self._log_total(nodes[0])
-        for j in range(n_nodes - 1):
-            before, after = after, self._log_total(nodes[j + 1])
-            places = np.flatnonzero(left == j)
-            for start in range(0, len(places), few):
-                chosen = places[start : start + few]
-                basis = quintic(nodes[j], nodes[j + 1], np.log(betas[chosen]))
-                yield chosen, self._score(betas[chosen], basis @ np.concatenate([before, after]))
+    def _errors(self, tables: Floats) -> Floats:
+        count, score, correct = np.moveaxis(tables, 2, 0)
+        return stored_ece(count, correct - score, self.min_count)
 
-    def _score(self, betas: Floats, log_total: Floats) -> Floats:
-        """Return scores at each beta. At beta 1 they are the scores as sent, so that a score on an edge stays there."""
-        log_score = -log_total
-        if self.batch_sums.batch.task == "binary":
-            log_score += betas[:, None] * np.concatenate([part.logit[1] for part in self.parts])
-        score = np.minimum(np.exp(log_score), 1.0)
-        score[betas == 1.0] = self.batch_sums.score
-        return score
 
-    def _log_total(self, log_beta: float) -> Floats:
-        """Return each row's log normaliser with two derivatives in log beta, (3, n)."""
-        beta = float(np.exp(log_beta))
-        columns = []
-        for part in self.parts:
-            total, mean, variance = spread(part, beta)
-            columns.append(np.stack([np.log(total), beta * mean, beta**2 * variance + beta * mean]))
-        return np.concatenate(columns, axis=1)
+def has_units(batch: Batch) -> bool:
+    """Return whether the caller named units, so that several rows may share one."""
+    return batch.unit_source in ("unit", "case")
+
+
+def counts_of(batch: Batch) -> dict[str, int]:
+    """Return the numbers of predictions, labelled ones, ratings, and units with a label."""
+    labelled = np.zeros(batch.n, np.bool_)
+    labelled[batch.ratings.row] = True
+    n = int(np.count_nonzero(labelled))
+    return {
+        "n_predictions": batch.n,
+        "n_labelled": n,
+        "n_ratings": int(batch.ratings.count.sum()),
+        "n_units": len(np.unique(batch.unit_key[labelled])) if has_units(batch) else n,
+    }
+
+
+def _tempered(batch: Batch, policy: int) -> TemperedRows:
+    ratings = batch.ratings
+    return TemperedRows(
+        batch.scores,
+        ratings.row,
+        ratings.class_index,
+        None if _is_plain(batch) else _shares(batch, policy),
+        is_logits=batch.is_logits,
+        is_binary=batch.task == "binary",
+        edge_rules=batch.edge_rules,
+    )
+
+
+def _is_plain(batch: Batch) -> bool:
+    """Return whether every rated row has one rating of weight one, so that all policies agree."""
+    row, count = batch.ratings.row, batch.ratings.count
+    return batch.weights is None and bool((count == 1).all() and (row[1:] != row[:-1]).all())
+
+
+def _chosen(batch: Batch, policy: int) -> NDArray[Any]:
+    """Return the number of ratings of each entry that count under a policy; (entries,)."""
+    if policy <= MEAN:
+        return batch.ratings.count
+    classes = batch.majority[0] if policy == MAJORITY else batch.chosen_rating
+    return np.asarray(classes[batch.ratings.row] == batch.ratings.class_index)
+
+
+def _shares(batch: Batch, policy: int) -> Floats:
+    """Return the weight of each entry of the ratings under a policy, the row's own included; (entries,)."""
+    row = batch.ratings.row
+    share = _chosen(batch, policy) / (batch.row_total[row] if policy == MEAN else 1.0)
+    return np.asarray(share if batch.weights is None else share * batch.weights[row])
+
+
+def _is_impossible(batch: Batch) -> NDArray[np.bool_]:
+    """Return whether the class of each entry of the ratings has probability 0; (entries,)."""
+    row, class_index = batch.ratings.row, batch.ratings.class_index
+    if not batch.is_logits:
+        return np.asarray(batch.scores[row, class_index] == 0.0)
+    return np.asarray(
+        relative_logits(batch.scores[row], axis=1)[np.arange(len(row)), class_index] == -np.inf
+    )

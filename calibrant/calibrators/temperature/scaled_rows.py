@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from calibrant.accumulators.temperature import BETAS
+from calibrant.calibrators.temperature.beyond_grid import SHOWN, slope_at
+from calibrant.calibrators.temperature.row_curve import RowCurve
 from calibrant.calibrators.temperature.verdicts import without_relation
-from calibrant.core.batch import Batch
 from calibrant.core.documents import Result
 
 # Ratio of the stored temperatures: neighbouring ranges touch.
@@ -23,53 +21,35 @@ _LISTS = ("interval", "plateau")
 _AS_SENT = ("before", "curve", "objective_before")
 
 
-def fit_scaled(
-    batch: Batch,
-    found: Result,
-    fit: Callable[[Batch], Result],
-    is_inverse: Callable[[Batch], bool],
-) -> Result:
+def fit_scaled(curve: RowCurve, found: Result, fit: Callable[[RowCurve], Result]) -> Result:
     """Return the fit to rows whose best temperature is at an end of the stored range, in as wide a range as they need.
 
     Parameters
     ----------
-    batch : Batch
+    curve : RowCurve
     found : the fit within the stored range
-    fit : a batch to its fit in that range
-    is_inverse : a batch to whether its loss rises with the inverse temperature from 0 on, by more than chance
+    fit : losses of scaled logits to their fit in that range
 
     Returns
     -------
     the fit; without a temperature (`unrelated`, `inverse`) if the loss falls up to an infinite one
     """
-    bound, scale, rows = found["bound"], 1.0, batch
+    bound, scale, last = found["bound"], 1.0, curve
     for _ in range(MAX_STEPS):
         scale *= STEP if bound == "upper" else 1.0 / STEP
-        smaller = divided(batch, scale)
+        smaller = curve.scaled(scale)
         scaled = fit(smaller)
         if scaled["temperature"] is None:  # rounding hides the loss
             break
-        rows = smaller
+        last = smaller
         if not scaled["at_bound"]:
             result = found | _in_units(scaled, found, scale)
             is_open = scaled["interval"] and scaled["interval"][1] >= scaled["range"][1]
             return result | _without(False, found["n_units"]) if is_open else result
     if bound == "lower":
         return found
-    return found | _without(is_inverse(rows), found["n_units"])
-
-
-def divided(batch: Batch, scale: float) -> Batch:
-    """Return the batch with its logits divided by a number; units and chosen ratings stay."""
-    if batch.is_logits:
-        logits = batch.scores / scale
-    else:
-        with np.errstate(divide="ignore"):
-            logits = np.log(batch.scores) / scale
-    other = replace(batch, scores=logits, is_logits=True)
-    for name in ("prediction_hash", "unit_hash", "unit_key", "chosen_rating"):
-        other.__dict__[name] = getattr(batch, name)
-    return other
+    # Whether the NLL rises with the inverse temperature at its smallest value, by more than chance.
+    return found | _without(slope_at(last, float(BETAS[0])) > SHOWN, found["n_units"])
 
 
 def _in_units(scaled: Result, found: Result, scale: float) -> Result:

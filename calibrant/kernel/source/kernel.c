@@ -11,6 +11,7 @@
 #include "narrow.c"
 #include "noisy_sums.c"
 #include "small_batch.c"
+#include "tempered.h"
 #include "workspace.h"
 
 #if defined(_WIN32)
@@ -26,6 +27,8 @@
     void kernel_fill_##variant(Workspace *workspace, Batch *batch);                                 \
     void kernel_prepare_##variant(Workspace *workspace);                                            \
     int kernel_single_labels_##variant(const SingleLabels *rows, void *scratch);                    \
+    int64_t kernel_tempered_##variant(TemperedRows *rows, const TemperedPass *pass);                \
+    int64_t kernel_tempered_tables_##variant(TemperedRows *rows, const TemperedTables *asked);      \
     void kernel_numbers_##variant(const double *x, double *exponentials, double *logarithms, int64_t n)
 
 DECLARE_VARIANT(baseline);
@@ -48,6 +51,8 @@ static int has_avx2(void)
 #define kernel_fill_avx2 kernel_fill_baseline
 #define kernel_single_labels_avx2 kernel_single_labels_baseline
 #define kernel_numbers_avx2 kernel_numbers_baseline
+#define kernel_tempered_avx2 kernel_tempered_baseline
+#define kernel_tempered_tables_avx2 kernel_tempered_tables_baseline
 static int has_avx2(void)
 {
     return 0;
@@ -302,6 +307,18 @@ EXPORTED void calibrant_kernel_divide(const Divisions *divisions, double *halves
 EXPORTED void calibrant_kernel_noisy_sums(const NoisyGaps *gaps, float *sums)
 {
     sum_noisy_gaps(gaps, sums);
+}
+
+/* Count the slots of rows (without a pass and tiles), write their tiles (without a pass), or do a pass. Returns 0, or 1 without memory. */
+EXPORTED int64_t calibrant_kernel_tempered(TemperedRows *rows, const TemperedPass *pass)
+{
+    return uses_avx2 > 0 ? kernel_tempered_avx2(rows, pass) : kernel_tempered_baseline(rows, pass);
+}
+
+/* Write tables at many betas. Returns 0, or 1 without memory. */
+EXPORTED int64_t calibrant_kernel_tempered_tables(TemperedRows *rows, const TemperedTables *asked)
+{
+    return uses_avx2 > 0 ? kernel_tempered_tables_avx2(rows, asked) : kernel_tempered_tables_baseline(rows, asked);
 }
 
 /* Read columns of numbers of a JSON object. Returns 1, or 0 where the text is not plain. */

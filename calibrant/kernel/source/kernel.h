@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 15
+#define KERNEL_ABI 16
 
 #define N_REPLICATES 64
 #define N_POLICIES 4

@@ -16,6 +16,7 @@
 #include "single_labels.c"
 #include "softmax_moments.c"
 #include "temperature.c"
+#include "tempered.c"
 #include "uncertainty.c"
 #include "units.c"
 
@@ -40,6 +41,22 @@ void NAMED(kernel_prepare_, VARIANT)(Workspace *workspace)
     make_keys(workspace->word_keys[0], workspace->word_keys[1], workspace->model.n_classes);
     make_betas(&workspace->points);
     make_concentrations(&workspace->points);
+}
+
+/* Count the slots of rows, write their tiles, or do a pass; `calibrant_kernel_tempered`. */
+int64_t NAMED(kernel_tempered_, VARIANT)(TemperedRows *rows, const TemperedPass *pass)
+{
+    if (pass)
+        return pass_tempered(rows, pass);
+    if (rows->tiles)
+        return fill_tempered(rows);
+    count_slots(rows);
+    return 0;
+}
+
+int64_t NAMED(kernel_tempered_tables_, VARIANT)(TemperedRows *rows, const TemperedTables *asked)
+{
+    return tables_of_tempered(rows, asked);
 }
 
 /* Exponentials and logarithms of a whole number of lanes, for the test of their errors. */
