@@ -165,18 +165,6 @@ class DayMoves:
         for name in self._complete.keys() - names:
             del self._complete[name]
 
-    def forget(self, name: Name) -> None:
-        """Forget one model and its moves: a file that is being written stays among the spare ones, which are removed."""
-        self._complete.pop(name, None)
-        self._queue.pop(name, None)
-        self._resting.pop(name, None)
-        self._days = [
-            (each, day) for each, day in self._days if (each.key, each.generation) != name
-        ]
-        self._moves = [
-            each for each in self._moves if (each.config.key, each.config.generation) != name
-        ]
-
     def step(self, progress: Callable[[], None] = lambda: None) -> bool:
         """Do what can be done without waiting; return whether panes of the store changed."""
         files = self._keys.files

@@ -282,12 +282,6 @@ class Housekeeping:
         """Remove the panes that ended longer ago than their model's retention; return their number. Default: of every model."""
         return self._of_each(lambda config: self._removal.drop_old_panes(config, progress), configs)
 
-    def _forget_model(self, name: tuple[str, str]) -> None:
-        self._walk, self._due = None, DueTimes()
-        self._walked.pop(name, None)
-        self._removal.forget(name)
-        self._cold.forget(name)
-
     def remove_model(self, entry: IngestEntry, progress: Callable[[], None]) -> None:
         """Remove everything of a deleted model. Safe to repeat."""
         self._removal.remove_model(entry.model, entry.generation, progress)

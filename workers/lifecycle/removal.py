@@ -51,10 +51,6 @@ class PaneRemoval:
         for name in self._removed_to.keys() - names:
             del self._removed_to[name]
 
-    def forget(self, name: tuple[str, str]) -> None:
-        """Forget one model."""
-        self._removed_to.pop(name, None)
-
     def drop_old_panes(self, config: ModelConfig, progress: Callable[[], None]) -> int:
         """Remove the panes that ended longer ago than the model's retention; return their number.
 

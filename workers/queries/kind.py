@@ -184,18 +184,6 @@ def side_name(against: Against, other: Inputs) -> Result:
     return {against.by: other.window.to_dict()}
 
 
-def result_of_other(
-    compute: Callable[[Q, Inputs], Result], query: Q, other: Inputs, case: str | None
-) -> Result:
-    """Return the other side's result; the reason where it lacks the requested case."""
-    try:
-        return compute(query, other)
-    except CalibrationInputError as error:
-        if case is None or error.violations[0].rule != "unknown_case":
-            raise
-        return {"reason": "unknown_case"}
-
-
 def reject_other_classes(config: ModelConfig, other: ModelConfig) -> None:
     """Reject a comparison of models with different tasks or classes."""
     if (config.task, config.n_classes) != (other.task, other.n_classes):

@@ -10,7 +10,6 @@ idle connections, and those in use when they are returned. The next request conn
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha1
@@ -48,8 +47,6 @@ from calibrant_server.workers.store.transient_errors import is_of_the_connection
 CONNECT_TIMEOUT_S = 1.0
 # A replica on the same network confirms within milliseconds. Below the time-out of a request.
 REPLICA_WAIT_MS = 1000
-# The server flushes each second, and may take as long again.
-FLUSHED_S = 2.0
 _WRITE_AGAIN = "#!lua flags=allow-oom\nreturn redis.call('INCRBY', KEYS[1], 0)"
 # Wait for a connection of the pool. Calls release theirs within the socket's timeout.
 POOL_WAIT_S = 5.0
@@ -268,61 +265,9 @@ class Store:
         except NoScriptError:
             return node.eval(text, len(keys), *keys, *args)
 
-    def confirmed(self, partition: int, *command: Any) -> Any:
-        """Return the reply of a command of a partition; with durability `replicated`, once a replica has what it wrote or read.
-
-        Both are sent together: between two requests another server may take the partition, and confirm only what it has.
-
-        Raises
-        ------
-        NotReplicated
-        """
-        with self.node(partition).pipeline(transaction=False) as pipe:
-            pipe.execute_command(*command)
-            if self.settings.durability == "replicated":
-                pipe.eval(_WRITE_AGAIN, 1, self.keys.partition(partition).bytes_in)
-                pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
-            reply, *confirmations = pipe.execute()
-        if confirmations and int(confirmations[-1]) < 1:
-            raise NotReplicated()
-        return reply
-
-    def run_confirmed(
-        self, partition: int, script: str, keys: Sequence[str], args: Sequence[Any] = ()
-    ) -> Any:
-        """Run a script of a partition; return its reply as `confirmed` does."""
-        return self.confirmed(partition, "EVAL", self._scripts[script][0], len(keys), *keys, *args)
-
     def queue(self, pipe: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> None:
         """Put a script into a pipeline. Its reply is NoScriptError if the server does not have it: then run it."""
         pipe.evalsha(self._scripts[script][1], len(keys), *keys, *args)
-
-    def await_durable(self, partition: int) -> None:
-        """Wait until what was written to a partition is as safe as the durability of the settings can make it.
-
-        Raises
-        ------
-        NotReplicated
-        """
-        if self.settings.durability == "everysec":
-            time.sleep(FLUSHED_S)
-        self.await_replica(partition)
-
-    def await_replica(self, partition: int) -> None:
-        """With durability `replicated`, wait until a replica has what was written to a partition.
-
-        Raises
-        ------
-        NotReplicated
-        """
-        if self.settings.durability != "replicated":
-            return
-        with self.node(partition).pipeline(transaction=False) as pipe:
-            pipe.eval(_WRITE_AGAIN, 1, self.keys.partition(partition).bytes_in)
-            pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
-            _, n_replicas = pipe.execute()
-        if int(n_replicas) < 1:
-            raise NotReplicated()
 
     def fix_properties(self) -> None:
         """Record the fixed properties at creation, or reject a store with other ones."""
