@@ -276,7 +276,9 @@ def fit_map(
     for part in split_batch(batch):
         pane.fill_batch(part)
     pane_query = PaneQuery(bins=options.bins, scope=scope, raters=raters, ci=ci)
-    return CalibrationMap(batch.notes.added_to(fit(method, View(pane, pane_query, batch), options)))
+    return CalibrationMap.from_dict(
+        batch.notes.added_to(fit(method, View(pane, pane_query, batch), options))
+    )
 
 
 def compat(

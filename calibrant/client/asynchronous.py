@@ -110,10 +110,6 @@ class AsyncModel:
         """Return the temperature that fits a window."""
         return await self._client.run(operations.temperature(self.name, query))
 
-    async def calibration_map(self, **query: Any) -> CalibrationMap:
-        """Return a map fitted to a window: `method="isotonic"`, ..."""
-        return await self._client.run(operations.calibration_map(self.name, query))
-
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Result]]:
         """Return the method of a result that the library declares: `roc(scope="positive")`, `stability()`, ..."""
         read = operations.declared(name)

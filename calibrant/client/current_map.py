@@ -76,7 +76,7 @@ class CurrentMap:
         found = self._map
         if found is None and logits is None:
             return np.array(probabilities, np.float64)
-        return (found or CalibrationMap(IDENTITY))(probabilities, logits=logits)
+        return (found or CalibrationMap.from_dict(IDENTITY))(probabilities, logits=logits)
 
     def refresh(self) -> None:
         """Read the current map now, in this thread.
@@ -96,7 +96,10 @@ class CurrentMap:
     def _read(self) -> None:
         headers = {} if self._etag is None else {"If-None-Match": self._etag}
         operation = Operation(
-            "GET", model_path(self._model, "/maps/current"), CalibrationMap, headers=headers
+            "GET",
+            model_path(self._model, "/maps/current"),
+            CalibrationMap.from_dict,
+            headers=headers,
         )
         try:
             received, values = self._transport.response(operation)
@@ -107,7 +110,7 @@ class CurrentMap:
                 raise
             return
         if values is not None:
-            self._map, self._etag = CalibrationMap(values), received.get("etag")
+            self._map, self._etag = CalibrationMap.from_dict(values), received.get("etag")
 
     def _start(self) -> None:
         self._stop = threading.Event()

@@ -73,14 +73,9 @@ def temperature(model: str, query: dict[str, Any]) -> Operation[Temperature]:
     )
 
 
-def calibration_map(model: str, query: dict[str, Any]) -> Operation[CalibrationMap]:
-    """Request a map fitted to a window."""
-    return _get(model_path(model, "/calibration-map"), CalibrationMap, **query)
-
-
 def frozen_map(model: str, version: int) -> Operation[CalibrationMap]:
     """Request a frozen map."""
-    return _get(model_path(model, f"/maps/{version}"), CalibrationMap)
+    return _get(model_path(model, f"/maps/{version}"), CalibrationMap.from_dict)
 
 
 def declared(name: str) -> Read[Any, Any]:

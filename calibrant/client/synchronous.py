@@ -135,10 +135,6 @@ class Model:
         """Return the temperature that fits a window."""
         return self._client.run(operations.temperature(self.name, query))
 
-    def calibration_map(self, **query: Any) -> CalibrationMap:
-        """Return a map fitted to a window: `method="isotonic"`, ..."""
-        return self._client.run(operations.calibration_map(self.name, query))
-
     def __getattr__(self, name: str) -> Callable[..., Result]:
         """Return the method of a result that the library declares: `roc(scope="positive")`, `stability()`, ..."""
         read = operations.declared(name)

@@ -112,7 +112,7 @@ def from_onnx(model: onnx.ModelProto | bytes | str | PathLike[str]) -> Calibrati
     if values["digest"] != digest(values):
         detail = "Received parameters of another digest; write the map again."
         raise CalibrationInputError.at("/metadata_props", "digest", detail)
-    return CalibrationMap(values)
+    return CalibrationMap.from_dict(values)
 
 
 def append_map(

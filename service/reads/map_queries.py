@@ -1,50 +1,28 @@
 """Queries for a calibration map, and their response model."""
 
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
-
+from calibrant.results.calibration_map import CalibrationMap, calibration_map
+from calibrant.results.map_query import MapFitQuery
 from calibrant_server.service.reads.queries import ClockQuery
-from calibrant_server.service.reads.recommendations import Recommendation
+from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.reads.service import ReadQuery
-from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery, MapFitQuery
+from calibrant_server.workers.queries.declared import declared_query, query_class
 from calibrant_server.workers.store.model_config import ModelConfig
 
+# A map to apply has no weights.
+_FIT = query_class(MapFitQuery)
+_FIT.kind = calibration_map.name
 
-class MapParameters(ClockQuery, CalibrationMapQuery):
+
+class MapParameters(ClockQuery, declared_query(calibration_map)):  # type: ignore[misc]
     """Which map, fitted to what."""
 
 
-class ApplyFit(ClockQuery, MapFitQuery):
+class ApplyFit(ClockQuery, _FIT):  # type: ignore[misc,valid-type]
     """Which map, fitted to what, to map rows with."""
 
 
-class MapResponse(BaseModel):
+class MapResponse(part_of(CalibrationMap, "MapResponse")):  # type: ignore[misc]
     """A map as plain numbers, from which any client can compute it."""
-
-    model_config = ConfigDict(extra="allow")
-
-    method: str
-    scope: Literal["positive", "top_label", "class", "full"]
-    parameters: dict[str, Any] | None
-    digest: str | None
-    n: int
-    before: dict[str, Any] | None = None
-    after: dict[str, Any] | None = None
-    heldout: dict[str, Any] | None = None
-    gradient_norm: float | None = Field(None, description="Largest slope of the mean loss.")
-    iterations: int | None = None
-    objective_before: float | None = None
-    objective_after: float | None = None
-    at_bound: bool | None = None
-    standard_errors: dict[str, Any] | None = Field(
-        None, description="Standard errors of the parameters."
-    )
-    sample: dict[str, Any] | None = Field(
-        None, description="For maps fitted to the stored sample: n, threshold, complete."
-    )
-    recommendation: Recommendation | None = None
-    reason: str | None = None
 
 
 def map_read_query(parameters: MapParameters, config: ModelConfig) -> ReadQuery:

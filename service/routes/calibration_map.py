@@ -1,6 +1,5 @@
-"""Calibration maps: fitted on request, given as plain numbers, applied to a posted batch."""
+"""Calibration maps applied to a posted batch."""
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -9,7 +8,6 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from calibrant import calibrators as maps
-from calibrant.figures.calibration_map import draw_map
 from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.dependencies import (
@@ -26,12 +24,10 @@ from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
-from calibrant_server.service.reads.dependencies import TheMapRead
-from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.frozen_maps import MAX_VERSION, map_errors
-from calibrant_server.service.reads.map_queries import ApplyFit, MapParameters, MapResponse
+from calibrant_server.service.reads.map_queries import ApplyFit
 from calibrant_server.service.reads.observe_mode import reject_observed
-from calibrant_server.service.reads.queries import AgainstQuery, resolved_query, unanswerable
+from calibrant_server.service.reads.queries import resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.store.frozen_maps import FrozenMap
@@ -39,14 +35,6 @@ from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
-
-
-class FitParameters(MapParameters, AgainstQuery):
-    """Which map, fitted to what, compared with what, and how it is shown."""
-
-    format: Format | None = Field(
-        None, description="Format of the response, instead of the header Accept."
-    )
 
 
 class ApplyParameters(ApplyFit):
@@ -96,27 +84,6 @@ class ApplyResponse(BaseModel):
         description="Instead of `probabilities`, if the map returns one probability per prediction.",
     )
     errors: list[ProblemError]
-
-
-FITTED: dict[str, Any] = success(
-    MapResponse, "The map, or its curve", ETag="Changes with the state and the query."
-)
-
-
-@router.get(
-    "/v1/models/{model}/calibration-map",
-    operation_id="getCalibrationMap",
-    responses=or_drawn(FITTED),
-)
-async def get_calibration_map(
-    read: TheMapRead, query: Annotated[FitParameters, Query()]
-) -> Response:
-    """Fit a calibration map to the window's labels; as SVG or PNG the curve of the map."""
-    read_query = await read.read_query(query)
-    draw = partial(
-        draw_map, n_classes=read_query.config.n_classes, classes=read_query.config.classes
-    )
-    return await read.respond(read_query, query.format, draw)
 
 
 @router.post(

@@ -7,10 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.calibrators import MAPS
 from calibrant.catalogue import catalogue, option_of
+from calibrant.results.map_query import OPTIONS
 from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.security.keys import Caller, needs
-from calibrant_server.workers.queries.kinds.calibration_map import OPTIONS
 
 AnyCaller = Annotated[Caller, Depends(needs("read", "maps:read", "ingest"))]
 router = APIRouter(tags=["catalogue"], default_response_class=Response)

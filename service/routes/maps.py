@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from calibrant.core.errors import Violation
+from calibrant.results.map_query import PARTS
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
@@ -40,7 +41,6 @@ from calibrant_server.service.reads.frozen_maps import (
 )
 from calibrant_server.service.reads.map_queries import MapParameters, map_read_query
 from calibrant_server.service.reads.service import ReadQuery
-from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
 from calibrant_server.workers.store.windows import rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
@@ -92,7 +92,7 @@ async def create_map(
     """Fit a calibration map and freeze it as a version."""
     wanted = validated(NewMap, await document(request, ingest))
     config = await model_of(connection, caller, model)
-    parts = ",".join(CalibrationMapQuery.parts)
+    parts = ",".join(PARTS)
     read_query = map_read_query(wanted.model_copy(update={"include": parts}), config)
     with engine_errors(), map_errors():
         fitted = orjson.loads((await reads.result(read_query)).body)

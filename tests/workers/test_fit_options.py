@@ -10,9 +10,9 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.calibrators import MAPS
 from calibrant.core.errors import CalibrationInputError
+from calibrant.results.calibration_map import calibration_map as fitted_map
 from calibrant.results.temperature import temperature as fitted_temperature
 from calibrant_server.workers.queries.kind import Inputs, kind_of
-from calibrant_server.workers.queries.kinds import calibration_map
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
@@ -57,7 +57,7 @@ def _computed(kind, query, inputs, **given):
     return json.dumps(kind.compute(asked, inputs), sort_keys=True)
 
 
-temperature = kind_of(fitted_temperature)
+calibration_map, temperature = kind_of(fitted_map), kind_of(fitted_temperature)
 
 
 def _fields(query):
@@ -71,14 +71,14 @@ def _is_taken(method, name):
 
 
 def test_every_parameter_is_tried():
-    assert _fields(calibration_map.CalibrationMapQuery) == {"method", *OF_MAPS}
+    assert _fields(calibration_map.query) == {"method", *OF_MAPS}
     assert _fields(temperature.query) == {"objective", *OF_TEMPERATURES}
 
 
 @pytest.mark.parametrize("name", list(OF_MAPS))
 @pytest.mark.parametrize("method", list(MAPS))
 def test_a_parameter_of_a_map_changes_it_or_is_refused(inputs, method, name):
-    kind, query = calibration_map, calibration_map.CalibrationMapQuery
+    kind, query = calibration_map, calibration_map.query
     shared = {"method": method, "include": "heldout"}
     plain = _computed(kind, query, inputs, **shared)
     other = shared | {name: OF_MAPS[name]}
@@ -100,6 +100,6 @@ def test_a_parameter_of_a_temperature_changes_it(inputs, objective, name):
 
 
 def test_bins_that_the_grid_cannot_give_are_refused_before_the_window_is_read():
-    asked = calibration_map.CalibrationMapQuery(method="histogram", bins=7)
+    asked = calibration_map.query(method="histogram", bins=7)
     with pytest.raises(CalibrationInputError, match="cannot give 7 equal-width bins"):
         asked.resolved(CONFIG)

@@ -27,6 +27,7 @@ from calibrant.drift.recommendation import (
 )
 from calibrant.drift.row_tables import row_table
 from calibrant.drift.unit_tables import UnitTable, unit_table
+from calibrant.results.calibration_map import calibration_map
 from calibrant.results.temperature import temperature
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
@@ -34,8 +35,6 @@ from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 from calibrant_server.workers.alarm.detector_advance import since_change
 from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kind import Inputs, state_of
-from calibrant_server.workers.queries.kinds import calibration_map
-from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
@@ -156,11 +155,8 @@ class _Calls:
         return temperature(state_of(self._inputs), query).to_dict()
 
     def _platt(self) -> dict[str, float] | None:
-        requested = {"method": "platt", "raters": self._policy, "weights": "unit"}
-        query = CalibrationMapQuery.model_validate(requested).resolved(self._config)
-        assert isinstance(query, CalibrationMapQuery)
-        found = calibration_map.compute(query, self._inputs)["parameters"]
-        return found if isinstance(found, dict) else None
+        query = query_for(calibration_map, method="platt", raters=self._policy, weights="unit")
+        return calibration_map(state_of(self._inputs), query.plain()).parameters
 
     @property
     def _inputs(self) -> Inputs:

@@ -174,7 +174,7 @@ def test_a_map_that_does_not_fit_is_refused():
     with pytest.raises(CalibrationInputError, match="Received 4 classes"):
         to_onnx(fitted("vector", 3, None), 4)
     with pytest.raises(CalibrationInputError, match="without parameters"):
-        to_onnx(cal.CalibrationMap({"method": "platt", "parameters": None}), 2)
+        to_onnx(cal.CalibrationMap.from_dict({"method": "platt", "parameters": None}), 2)
     with pytest.raises(CalibrationInputError, match="Received 2 columns"):
         to_onnx(fitted("platt", 3, "top_label"), 3, n_columns=2)
 

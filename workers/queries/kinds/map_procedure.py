@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from calibrant.calibrators.procedure_gain import procedure_gain
 from calibrant.core.documents import Result
+from calibrant.results.calibration_map import calibration_map
+from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
 from calibrant_server.workers.queries.query import Query
 
 LEVEL = 0.95
@@ -36,7 +38,7 @@ def is_slow(query: MapProcedureQuery) -> bool:
 def compute(query: MapProcedureQuery, inputs: Inputs) -> Result:
     """Whether maps of the procedure beat `current`, with the gain and its interval."""
     # The rule of a promotion is one level, whatever level the intervals of the fit have.
-    requested = CalibrationMapQuery.model_validate(query.fit).model_copy(update={"ci": LEVEL})
+    requested = replace(query_for(calibration_map, **query.fit).plain(), ci=LEVEL)
     view, options = requested.view_of(inputs.pane)
     return procedure_gain(query.current, requested.slug, options, view)
 
