@@ -16,7 +16,6 @@ from calibrant.calibrators.from_rows import (
     SUMMED,
     held_out_rows,
     losses_of,
-    mapped_rows,
     rows_of,
 )
 from calibrant.calibrators.held_out_losses import held_out_losses
@@ -232,7 +231,7 @@ def _fitted_to_rows(
     solved = method.solve_rows(rows, options)
     after = None
     if solved.parameters is not None:
-        after = losses_of(rows, mapped_rows(method.at_rows, solved.parameters, rows), scope)
+        after = losses_of(rows, method.at_rows(solved.parameters, rows.logits), scope)
     result |= {
         "fitted_to": "rows" if sample is None else "sample",
         "sample": sample,

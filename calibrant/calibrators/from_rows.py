@@ -115,11 +115,6 @@ def parameter_details(
     }
 
 
-def mapped_rows(at: AtRows, parameters: Mapping[str, Any], rows: LabelledRows) -> Floats:
-    """Return probabilities of rows after a map, (n, n_classes)."""
-    return at(parameters, rows.logits)
-
-
 def scope_losses(
     rows: LabelledRows, probabilities: Floats, scope: str, brier: str = ONE_CLASS
 ) -> dict[str, Floats]:

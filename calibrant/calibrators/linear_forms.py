@@ -24,7 +24,6 @@ class LinearForm:
     start : float64 (n_parameters,)
     centre : float64 (n_parameters,) or None: from where the squares count. Default: from 0.
     bounds : minimum and maximum of every free parameter, or None
-    n_gauge : number of directions of the parameters that no probability depends on
     """
 
     own: bool
@@ -33,7 +32,6 @@ class LinearForm:
     penalty: Floats
     start: Floats
     bounds: tuple[float, float] | None = None
-    n_gauge: int = 0
     centre: Floats | None = None
 
     def deviations(self, parameters: Floats) -> Floats:
@@ -59,10 +57,3 @@ def probabilities_of(logits: Floats) -> Floats:
     """Return the softmax of rows."""
     power = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(power / power.sum(axis=1, keepdims=True))
-
-
-def linear(inputs: Floats, coefficients: Floats, own: bool) -> Floats:
-    """Return the linear forms of every row, (n, n_classes)."""
-    if own:
-        return inputs * coefficients[:, 0] + coefficients[:, 1]
-    return inputs @ coefficients[:, :-1].T + coefficients[:, -1]

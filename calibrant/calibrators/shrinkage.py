@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import FitResult, Floats, Options
 from calibrant.calibrators.diagonal_objective import objective_of
 from calibrant.calibrators.from_rows import clipped, parameter_details, why_none
 from calibrant.calibrators.linear_forms import LinearForm
 from calibrant.calibrators.rows import LabelledRows
-from calibrant.calibrators.scaling_maps import temperature_form
 from calibrant.calibrators.softmax import MAX_CURVED, SoftmaxFit, fit_softmax
 from calibrant.calibrators.softmax_objective import SoftmaxObjective, SoftmaxPoints
 from calibrant.core.documents import Parameters, Result
@@ -52,6 +52,13 @@ class _Candidate:
     objective: SoftmaxObjective
     fit: SoftmaxFit
     left_out: Floats
+
+
+def temperature_form(n_classes: int) -> LinearForm:
+    """Return the form with one inverse temperature, shared by all classes."""
+    place = np.stack([np.zeros(n_classes, np.int64), np.full(n_classes, -1)], axis=1)
+    bounds = float(BETAS[0]), float(BETAS[-1])
+    return LinearForm(True, place, np.zeros((n_classes, 2)), np.zeros(1), np.ones(1), bounds)
 
 
 def solve_shrunk(

@@ -38,7 +38,7 @@ class SoftmaxFit:
     iterations : of L-BFGS and Newton together
     converged : whether the gradient is small enough
     at_bound : whether a parameter is at its bound
-    least_curvature : minimal eigenvalue of the Hessian in standardised parameters, gauge left out; or None
+    least_curvature : minimal eigenvalue of the Hessian in standardised parameters; or None
     standard_errors : float64 (n_parameters,), sandwich by unit; None if not computed
     """
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +18,6 @@ from calibrant.calibrators.rows import LabelledRows
 Floats = NDArray[np.float64]
 Change = Callable[[Floats], Floats]
 GRADIENT_TOLERANCE = 1e-14  # largest slope at which Newton steps end
-ROUND_TOLERANCES = (1e-4, 1e-6, 1e-8, 1e-10)  # the same for the rounds of `fit_fast`
-MAX_FINAL_STEP = 1e-3  # longest final step of `fit_fast`, in standardised parameters
-FLAT = 1e-8  # curvature, in standardised parameters, below which a direction counts as flat
 MAX_NEWTON = 40
 MIN_NEWTON = 4
 MAX_HALVINGS = 20
@@ -55,15 +51,6 @@ class _Evaluated:
     probabilities: Floats
     value: float
     gradient: Floats
-
-
-class FastFit(NamedTuple):
-    """Fit without full convergence: parameters, minimal curvature, whether no bound is active, whether it converged."""
-
-    parameters: Floats
-    least_curvature: float
-    is_free: bool
-    has_converged: bool
 
 
 class SoftmaxObjective:
@@ -189,14 +176,12 @@ class SoftmaxObjective:
         low, high = self.form.bounds
         return ~(((at <= low) & (gradient > 0)) | ((at >= high) & (gradient < 0)))
 
-    def newton(
-        self, at: Floats, still: float = GRADIENT_TOLERANCE, most: int = MAX_NEWTON
-    ) -> tuple[Floats, int]:
+    def newton(self, at: Floats, most: int = MAX_NEWTON) -> tuple[Floats, int]:
         """Take Newton steps, halved until they lower the loss enough, or the gradient if rounding hides the loss."""
         value, gradient = self.value_and_gradient(at)
         for step in range(most):
             free = self.inside(at, gradient)
-            if self._norm(at, gradient) < still:
+            if self._norm(at, gradient) < GRADIENT_TOLERANCE:
                 return at, step
             hessian = self.hessian(at)
             move = _step(hessian, gradient, free)
@@ -227,30 +212,10 @@ class SoftmaxObjective:
     def _norm(self, at: Floats, gradient: Floats) -> float:
         return float(np.abs(gradient[self.inside(at, gradient)]).max(initial=0.0))
 
-    def fit_fast(self, start: Floats) -> FastFit:
-        """Approximate the optimum: end with a final Newton step once the slope is small and the step short.
-
-        That last step squares the error and is not evaluated. If steps stay long although the slope
-        vanishes, the loss has no minimum, and the curvature shows it.
-        """
-        at = start
-        for near in ROUND_TOLERANCES:
-            at = self.newton(at, near)[0]
-            gradient = self.value_and_gradient(at)[1]
-            free, hessian = self.inside(at, gradient), self.hessian(at)
-            move = _step(hessian, gradient, free)
-            if np.abs(move * self._scale()).max() < MAX_FINAL_STEP:
-                break
-        end = at - move
-        if self.form.bounds is not None:
-            end = np.clip(end, *self.form.bounds)
-        least = self._least(hessian[np.ix_(free, free)], free)
-        return FastFit(end, least, bool(free.all()), self._norm(at, gradient) < ROUND_TOLERANCES[0])
-
     def _least(self, hessian: Floats, free: NDArray[np.bool_]) -> float:
         scale = self._scale()[free]
         values = np.linalg.eigvalsh(hessian / np.outer(scale, scale))
-        return float(values[min(self.form.n_gauge, len(values) - 1)]) if len(values) else 0.0
+        return float(values[0]) if len(values) else 0.0
 
     def curvature_and_errors(
         self, at: Floats, free: NDArray[np.bool_]
@@ -284,14 +249,6 @@ class SoftmaxObjective:
         """Return the root mean square of each parameter's features."""
         scale = np.sqrt(self.form.collected(self.squares() / self.points.total))
         return np.where(scale > 0, scale, 1.0)
-
-    def is_collinear(self) -> bool:
-        """Return whether features alone, for any labels, leave a direction without curvature."""
-        points = self.points
-        flat = self.likelihood_hessian(np.full((points.k, points.n), 1.0 / points.k)) / points.total
-        flat += np.diag(2.0 * self.form.penalty)
-        everything = np.ones(self.form.n_parameters, np.bool_)
-        return bool(self._least(flat, everything) < FLAT / points.k)
 
 
 def _step(hessian: Floats, gradient: Floats, free: NDArray[np.bool_]) -> Floats:

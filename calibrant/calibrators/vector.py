@@ -9,19 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.linear_forms import LinearForm, probabilities_of
 from calibrant.calibrators.rows import LabelledRows
-from calibrant.calibrators.scaling_maps import named
 from calibrant.calibrators.shrinkage import solve_shrunk
-
-
-def form(n_classes: int) -> LinearForm:
-    """Return the form: slopes first, then intercepts, whose common part has no effect."""
-    place = np.stack([np.arange(n_classes), n_classes + np.arange(n_classes)], axis=1)
-    start = np.concatenate([np.ones(n_classes), np.zeros(n_classes)])
-    nothing = np.zeros(2 * n_classes)
-    return LinearForm(True, place, np.zeros((n_classes, 2)), nothing, start, n_gauge=1)
+from calibrant.core.documents import Parameters
 
 
 def shrunk_form(own: NDArray[np.bool_], beta: float) -> LinearForm:
@@ -47,7 +40,7 @@ def solve_rows(rows: LabelledRows, options: Options) -> FitResult:
     -------
     FitResult
     """
-    solved = solve_shrunk(rows, shrunk_form, named, options)
+    solved = solve_shrunk(rows, shrunk_form, _named, options)
     if solved.parameters is not None:
         intercepts = np.array(solved.parameters["intercepts"])
         solved.parameters["intercepts"] = (intercepts - intercepts.mean()).tolist()
@@ -59,6 +52,14 @@ def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
     inputs = clipped(logits, parameters["clip"])
     slopes, intercepts = (np.array(parameters[name]) for name in ("slopes", "intercepts"))
     return probabilities_of(inputs * slopes + intercepts)
+
+
+def _named(coefficients: Floats) -> Parameters:
+    return {
+        "slopes": coefficients[:, 0].tolist(),
+        "intercepts": coefficients[:, 1].tolist(),
+        "clip": CLIP,
+    }
 
 
 MAP = MapMethod(

@@ -6,12 +6,14 @@ import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.temperature.curve import Curve, Minimum
-from calibrant.calibrators.temperature.ece_fit import ECE_TEMPERATURES, fitted_by_ece
 from calibrant.calibrators.temperature.interval import METHOD, at_most, interval_of, why_none
 from calibrant.calibrators.temperature.verdicts import verdict_of, without_temperature
 from calibrant.core.documents import Extra, Result
 from calibrant.core.spec import PaneSpec
 
+ECE_TEMPERATURES = np.arange(100, 2001) / 200.0
+# ECEs this close count as equal; of rows, and where the ECE does not depend on the temperature.
+ROW_PLATEAU, FLAT_ECE = 1e-3, 1e-8
 PROOF = ("gradient_norm", "iterations", "objective_before", "objective_after")
 
 
@@ -75,7 +77,7 @@ def result_of(about: Extra, curve: Curve) -> Result:
         return about | nothing() | without_temperature("no_labels")
     if not curve.weight > 0.0:
         return about | nothing() | without_temperature("all_zero_probability")
-    fitted = fitted_by_ece(curve) if about["objective"] == "ece" else _fitted(curve, about)
+    fitted = _fitted_by_ece(curve) if about["objective"] == "ece" else _fitted(curve, about)
     before = _losses(curve, 1.0)
     known: Result = {"before": before, "curve": _points(curve)}
     if fitted is None:
@@ -170,4 +172,33 @@ def _uncertainty(curve: Curve, at: Minimum, about: Extra) -> Result:
         "standard_error_method": "sandwich by unit, delta method",
         "interval": interval,
         "interval_method": METHOD,
+    }
+
+
+def _fitted_by_ece(curve: Curve) -> Result | None:
+    """Return the minimal ECE on the grid of temperatures, with the temperatures around it that equal it within the error."""
+    ece = curve.eces(1.0 / ECE_TEMPERATURES[::-1])[::-1]
+    if np.isnan(ece).all():
+        return without_temperature("no_bins")
+    ece = np.where(np.isnan(ece), np.inf, ece)
+    if not np.ptp(ece) > FLAT_ECE:
+        return None
+    best = int(np.argmin(ece))
+    temperature = float(ECE_TEMPERATURES[best])
+    tolerance = max(curve.ece_error(1.0 / temperature), ROW_PLATEAU)
+    worse = np.flatnonzero(ece > ece[best] + tolerance)
+    low = worse[worse < best].max(initial=-1) + 1
+    high = worse[worse > best].min(initial=len(ece)) - 1
+    ends = {0: "lower", len(ece) - 1: "upper"}
+    return {
+        "temperature": temperature,
+        "inverse_temperature": 1.0 / temperature,
+        "standard_error_reason": "not_smooth",
+        "interval_reason": "not_smooth",
+        "at_bound": best in ends,
+        "bound": ends.get(best),
+        "iterations": len(ece),
+        "plateau": [float(ECE_TEMPERATURES[low]), float(ECE_TEMPERATURES[high])],
+        "plateau_tolerance": tolerance,
+        "error_estimate": None if curve.method == "profile" else 0.0,
     }
