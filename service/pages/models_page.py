@@ -1,4 +1,4 @@
-"""Data of the page of all models: statuses of one page of them, sorted by status or name."""
+"""Data of the page of all models: statuses of one page of them, filtered and sorted."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
 UNKNOWN_RANK = 2
 ORDERS = {
     "status": "Order: open alarm, watch, not enough data, OK; equal ones by name.",
+    "error": "Order: by calibration error, the largest first.",
+    "labels": "Order: by labelled share, the smallest first.",
+    "seen": "Order: by last data, the oldest first.",
     "name": "Order: by name.",
 }
+Order = Literal["status", "error", "labels", "seen", "name"]
+Status = Literal["", "alarm", "watch", "insufficient_data", "ok"]
 Summaries = dict[str, AlarmSummary]
 
 
@@ -33,7 +38,8 @@ class ModelsPageQuery(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    sort: Literal["status", "name"] = "status"
+    sort: Order = "status"
+    status: Status = ""
     page: int = Field(1, ge=1, le=100_000)
     q: str = Field("", max_length=128)
 
@@ -70,13 +76,16 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
         summaries = await state.connection.inbox.alarms.summaries()
     mine = [each for each in listed if visitor.caller.may_use(each.model)]
     found = [each for each in mine if query.q.lower() in each.model.lower()]
-    known = statuses.known(found)
+    known = await _statuses(statuses, found, query)
+    if query.status:
+        found = [each for each in found if _status_of(each, summaries, known) == query.status]
     ordered = sorted(found, key=lambda each: _place(each, query, summaries, known))
     first = (query.page - 1) * PAGE_SIZE
     shown = ordered[first : first + PAGE_SIZE]
     current = await statuses.decided(shown)
     # A status that was just computed also counts for the order of this page.
-    shown = sorted(shown, key=lambda each: _place(each, query, summaries, known | current))
+    known |= {key: each.fields for key, each in current.items()}
+    shown = sorted(shown, key=lambda each: _place(each, query, summaries, known))
     return ModelsPage(
         rows=_rows(shown, current),
         n_models=len(mine),
@@ -87,18 +96,42 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
     )
 
 
+async def _statuses(
+    statuses: StatusCache, configs: Sequence[ModelConfig], query: ModelsPageQuery
+) -> dict[str, StatusFields]:
+    """Return the known statuses: of every model where the page depends on them."""
+    if query.status or query.sort not in ("status", "name"):
+        return await statuses.indexed(configs)
+    return {key: each.fields for key, each in statuses.known(configs).items()}
+
+
 def _place(
     config: ModelConfig,
     query: ModelsPageQuery,
     summaries: Summaries,
-    known: dict[str, DatedStatus],
+    known: dict[str, StatusFields],
 ) -> tuple[Any, ...]:
-    """Return the sort key of a model: its alarms are known of every model at one read, the rest as last computed."""
+    """Return the sort key of a model; a model of which the value is not known comes last."""
+    fields = known.get(config.key, UNKNOWN_STATUS)
+    if query.sort == "error":
+        error = (fields["error"] or {}).get("value")
+        return (error is None, -(error or 0.0), config.model)
+    if query.sort == "labels":
+        share = fields["label_coverage"]
+        return (share is None, share or 0.0, config.model)
+    if query.sort == "seen":
+        return (fields["last_seen"] is None, fields["last_seen"] or "", config.model)
     if query.sort == "name":
         return (config.model,)
-    status = known[config.key].fields["status"] if config.key in known else None
-    rank = 0 if _has_alarm(summaries.get(config.key)) else RANKS.get(status or "", UNKNOWN_RANK)
-    return (rank, config.model)
+    status = _status_of(config, summaries, known)
+    return (RANKS.get(status, UNKNOWN_RANK), config.model)
+
+
+def _status_of(config: ModelConfig, summaries: Summaries, known: dict[str, StatusFields]) -> str:
+    """Return the status: alarms are known of every model at one read, the rest as last computed."""
+    if _has_alarm(summaries.get(config.key)):
+        return "alarm"
+    return known.get(config.key, UNKNOWN_STATUS)["status"] or "insufficient_data"
 
 
 def _has_alarm(summary: AlarmSummary | None) -> bool:

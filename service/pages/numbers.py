@@ -11,6 +11,8 @@ from markupsafe import Markup, escape
 from calibrant.figures.numbers import to_the_minute
 
 MISSING = "–"
+# Ends of the grid on which a temperature is looked for.
+LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 1.0001 / 32, 31.999
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 REASONS = {
@@ -49,6 +51,26 @@ def number(value: float | None, digits: int = 3) -> str:
         return f"{value:,.0f}"
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:.{places}f}"
+
+
+def aligned(value: float | None, places: int = 3) -> str:
+    """Return a number with fixed decimals, for columns that are compared.
+
+    >>> aligned(0.525), aligned(0.00935), aligned(None)
+    ('0.525', '0.009', '–')
+    """
+    return MISSING if value is None or math.isnan(value) else f"{value:.{places}f}"
+
+
+def temperature(value: float | None) -> str:
+    """Return a temperature; beyond the range in which one is looked for, no number fits.
+
+    >>> temperature(1.517), temperature(32.0), temperature(1 / 32), temperature(None)
+    ('1.52', 'beyond the range', 'beyond the range', '–')
+    """
+    if value is not None and not LOWEST_TEMPERATURE < value < HIGHEST_TEMPERATURE:
+        return "beyond the range"
+    return aligned(value, 2)
 
 
 def interval(bounds: list[float | None] | None) -> str:

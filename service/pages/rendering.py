@@ -72,7 +72,9 @@ def templates() -> Environment:
     for name in (
         "number",
         "sentence",
+        "aligned",
         "interval",
+        "temperature",
         "per_cent",
         "reason",
         "moment",

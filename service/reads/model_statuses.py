@@ -73,6 +73,12 @@ class StatusCache:
                     config.generation, now, entry.fields, entry.decisions
                 )
 
+    async def indexed(self, configs: Sequence[ModelConfig]) -> dict[str, StatusFields]:
+        """Return the status of each model that has one, as last computed by any process; none is computed for this."""
+        entries = await current_entries(self._reads, configs, max_computed=0)
+        found = {key: entry.fields for key, entry in entries.items()}
+        return found | {key: each.fields for key, each in self.known(configs).items()}
+
     def known(self, configs: Sequence[ModelConfig]) -> dict[str, DatedStatus]:
         """Return the cached statuses of these models, whatever their age."""
         found = {each.key: self._statuses.get(each.key) for each in configs}

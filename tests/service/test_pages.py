@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ from calibrant_server.workers.queries.ask import (
     ResultUnfinishedError,
 )
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, IndexedStatus
 from tests.service.conftest import PREDICTIONS, client_of, problem
 from tests.service.figure_marks import Figure
 from tests.service.test_diagrams import ANSWER
@@ -379,6 +381,22 @@ async def test_the_list_of_models_states_its_order_and_has_it(app, registry, inb
             assert "Order: open alarm, watch, not enough data, OK; equal ones by name" in text
         names, text = await models_of(client, sort="name")
         assert names == ["a", "b", "c", "d", "e"] and "Order: by name." in text
+
+
+async def test_the_list_is_sorted_by_what_is_known_and_filtered_by_status(app, registry, inbox):
+    for name, value, share in (("a", 0.01, 0.9), ("b", 0.3, 0.2), ("c", None, None)):
+        config = ModelConfig("default", name, "binary", 2)
+        await registry.put(config, None)
+        error = None if value is None else {"value": value}
+        fields = {**UNKNOWN_STATUS, "status": "ok", "error": error, "label_coverage": share}
+        inbox.statuses.states[config.key] = "s"
+        await inbox.statuses.write({config.key: (config, IndexedStatus("s", time.time(), fields))})
+    inbox.alarms.result = {"default/b": {"n_alarms": 1}}
+    async with people(app) as client:
+        assert (await models_of(client, sort="error"))[0] == ["b", "a", "c"]
+        assert (await models_of(client, sort="labels"))[0] == ["b", "a", "c"]
+        assert (await models_of(client, status="alarm"))[0] == ["b"]
+        assert (await models_of(client, status="ok", sort="name"))[0] == ["a", "c"]
 
 
 async def test_the_first_view_has_the_order_of_the_statuses_that_it_shows(app, registry, inbox):
