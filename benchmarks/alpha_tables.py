@@ -24,7 +24,6 @@ from scipy.special import gammaln, log_softmax, psi
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators.linear_forms import probabilities_of
-from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
@@ -85,9 +84,9 @@ class Ratings:
         return pane
 
     def concentration(self, temperature: float, penalty: float = 0.0) -> Concentration:
-        profile = Pane(PaneSpec("multiclass", self.counts.shape[1]))["concentration"]
-        profile.fill(BatchSums(self.batch(temperature)))
-        return fit_concentration(profile, penalty)
+        pane = Pane(PaneSpec("multiclass", self.counts.shape[1]), {"concentration"})
+        pane.fill_batch(self.batch(temperature))
+        return fit_concentration(pane["concentration"], penalty)
 
 
 def loaded(folder: Path) -> dict[str, Ratings]:

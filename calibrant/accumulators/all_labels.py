@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.cells import empty_cells, fill_cells, ranges_of_cells
+from calibrant.accumulators.cells import empty_cells, ranges_of_cells
 from calibrant.accumulators.ranges import Ranges, grid_edges
-from calibrant.core.batch_sums import BatchSums
 from calibrant.core.spec import PaneSpec
 
 
@@ -24,19 +23,6 @@ class AllLabelCells(Accumulator):
 
     def ranges(self) -> dict[str, Ranges]:
         return {"cells": ranges_of_cells(self.spec.n_classes, grid_edges(self.spec.class_grid))}
-
-    def fill(self, batch_sums: BatchSums) -> None:
-        place = self.spec.class_grid.locate(batch_sums.columns, batch_sums.batch.edge_rules)
-        correct_ratings = batch_sums.correct_ratings
-        correct_place = place[correct_ratings.class_index, correct_ratings.row]
-        fill_cells(
-            self.blocks["cells"],
-            batch_sums,
-            place.ravel(),
-            batch_sums.columns.ravel(),
-            correct_ratings,
-            correct_place,
-        )
 
 
 ACCUMULATOR = AllLabelCells

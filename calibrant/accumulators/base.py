@@ -57,7 +57,10 @@ class Accumulator:
         raise NotImplementedError(f"{type(self).__name__} must return its blocks")
 
     def fill(self, batch_sums: BatchSums) -> None:
-        """Add a batch. `batch_sums.batch` has at least one labelled prediction, or `batch_sums.n` is 0."""
+        """Add a batch, where the compiled kernel does not.
+
+        `batch_sums.batch` has at least one labelled prediction, or `batch_sums.n` is 0.
+        """
         raise NotImplementedError(f"{type(self).__name__} must fill its blocks")
 
     def ranges(self) -> dict[str, Ranges]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
-from calibrant.core.batch_sums import BatchSums
 
 COUNTS = (
     "n_predictions",
@@ -33,20 +30,6 @@ class Counts(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         return {"counts": Block(len(COUNTS), len(SUMS), 1, (COUNTS.index("n_labelled"),))}
-
-    def fill(self, batch_sums: BatchSums) -> None:
-        batch = batch_sums.batch
-        tied = batch.majority[1] if batch_sums.n else np.zeros(0, bool)
-        self.blocks["counts"].counts[:, 0] += [
-            batch_sums.complete_batch.n,
-            batch_sums.n,
-            int(batch_sums.n_ratings.sum()),
-            batch_sums.n_units,
-            int(tied.sum()),
-            batch_sums.n if batch.unit_source == "row" else 0,
-            int((batch_sums.n_ratings == 1).sum()),
-        ]
-        self.blocks["counts"].sums[0, 0] += float(batch_sums.weights.sum())
 
     def ranges(self) -> dict[str, Ranges]:
         return {

@@ -7,13 +7,10 @@ weight n_i.
 
 from __future__ import annotations
 
-import numpy as np
-
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
-from calibrant.core.batch_sums import N_REPLICATES, BatchSums
-from calibrant.raters.label_rows import label_rows
+from calibrant.core.batch_sums import N_REPLICATES
 
 COUNTS = ("predictions", "ratings")
 MOMENTS = ("weight", "squared_gap", "spread", "correction", "disagreement_loss")
@@ -46,25 +43,6 @@ class LabelUncertainty(Accumulator):
                 COUNTS, SUMS, RANGES, {"ratings": within("predictions", 1, MAX_COUNT)}, totals
             )
         }
-
-    def fill(self, batch_sums: BatchSums) -> None:
-        if not batch_sums.n:
-            return
-        block, rows = self.blocks["sums"], label_rows(batch_sums)
-        place = 2 * batch_sums.replicate + rows.several
-        block.counts[0] += np.bincount(place, minlength=block.size)
-        block.counts[1] += np.bincount(place, rows.n_ratings, block.size).astype(np.int64)
-        columns = (
-            np.ones(batch_sums.n),
-            rows.squared_gap,
-            rows.spread,
-            rows.correction,
-            rows.disagreement_loss,
-        )
-        weights = (batch_sums.weights, batch_sums.weights * rows.n_ratings)
-        for i, weight in enumerate(weights):
-            for j, column in enumerate(columns):
-                block.sums[i * len(MOMENTS) + j] += np.bincount(place, weight * column, block.size)
 
 
 ACCUMULATOR = LabelUncertainty

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from calibrant.accumulators.cells import OneTable
-from calibrant.core.batch_sums import BatchSums
 from calibrant.core.spec import PaneSpec
 
 
@@ -15,9 +14,6 @@ class PositiveCells(OneTable):
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
         return spec.n_classes == 2
-
-    def fill(self, batch_sums: BatchSums) -> None:
-        self._fill_scores(batch_sums, batch_sums.columns[1], batch_sums.positive_correct)
 
 
 ACCUMULATOR = PositiveCells

@@ -8,9 +8,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import LOGIT_SPAN, Ranges, variance_of, weight_of, within
-from calibrant.core.batch_sums import BatchSums
 from calibrant.core.label_policies import N_POLICIES
-from calibrant.core.summing import over_classes
 
 COUNTS = ("samples", "predictions", "n_zero_probability")
 SUMS = (
@@ -51,35 +49,6 @@ class ScoreSums(Accumulator):
         return {
             "scores": Ranges(COUNTS, SUMS, RANGES, few, {"predictions": "n_labelled"}, each=True)
         }
-
-    def fill(self, batch_sums: BatchSums) -> None:
-        if not batch_sums.n:
-            return
-        block = self.blocks["scores"]
-        counts, sums = batch_sums.row_scores
-        block.counts[:] += counts.sum(axis=2).astype(np.int64)
-        block.sums[:5] += sums.sum(axis=2)
-        block.sums[5:] += _null_sums(batch_sums)
-
-
-def _null_sums(batch_sums: BatchSums) -> Floats:
-    """Return mean and variance of the Brier and accuracy sums if labels were drawn from the predictions; (4, 4)."""
-    p2, p3 = (
-        batch_sums.squares,
-        over_classes(batch_sums.columns * batch_sums.columns * batch_sums.columns),
-    )
-    top = batch_sums.confidence
-    result = np.empty((4, N_POLICIES))
-    for policy in range(N_POLICIES):
-        weight = batch_sums.weights * (batch_sums.n_ratings if policy == 0 else 1)
-        dependent = batch_sums.unit_size * weight**2
-        result[:, policy] = (
-            weight @ (1.0 - p2),
-            dependent @ np.maximum(4.0 * (p3 - p2**2), 0.0),
-            weight @ top,
-            dependent @ (top * (1.0 - top)),
-        )
-    return result
 
 
 ACCUMULATOR = ScoreSums

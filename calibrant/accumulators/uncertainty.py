@@ -21,8 +21,7 @@ from calibrant.accumulators.ranges import (
     within,
 )
 from calibrant.core.batch_sums import BatchSums
-from calibrant.core.edge_rules import derived_rules
-from calibrant.core.grid import Grid, grid_of, on_edge
+from calibrant.core.grid import Grid, grid_of
 from calibrant.core.histogram_fields import UNCERTAINTY_CELLS
 from calibrant.raters.label_distribution import entropy
 
@@ -118,14 +117,6 @@ class Uncertainty(Accumulator):
                 ("predictions",), SUMS, RANGES, totals={"predictions": "n_labelled"}, edges=edges
             )
         }
-
-    def fill(self, batch_sums: BatchSums) -> None:
-        if not batch_sums.n:
-            return
-        uncertainty = np.minimum(batch_sums.entropy / np.log(self.spec.n_classes), 1.0)
-        rules = derived_rules(batch_sums.batch.edge_rules)
-        place = uncertainty_grid().locate(on_edge(uncertainty, CELLS), rules)
-        fill_uncertainty(self.blocks["cells"], batch_sums, place, uncertainty)
 
 
 ACCUMULATOR = Uncertainty

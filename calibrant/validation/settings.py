@@ -11,7 +11,6 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import BatchSums
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
@@ -155,12 +154,10 @@ def view_of(setting: Setting, rows: SimulatedRows, run: int = 0) -> View:
         # Other names in every run, so that units fall into other replicates.
         columns["units"] = [f"{run}-{unit}" for unit in rows.unit.tolist()]
     batch = Batch.from_columns(columns).batch
-    pane = Pane(PaneSpec("multiclass", setting.n_classes) if several else PaneSpec("binary", 2))
-    batch_sums = BatchSums(batch)
+    spec = PaneSpec("multiclass", setting.n_classes) if several else PaneSpec("binary", 2)
     tables = ("top_label", "classes", "all_labels") if several else ("positive", "top_label")
-    for name in (*ACCUMULATORS, *tables):
-        if name in pane.names:
-            pane[name].fill(batch_sums)
+    pane = Pane(spec, {*ACCUMULATORS, *tables})
+    pane.fill_batch(batch)
     return View(pane, PaneQuery(binning=setting.binning, scope=setting.scope))
 
 

@@ -11,6 +11,7 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.batch_sums import BatchSums
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import PaneQuery, View, compute_metrics
+from tests.oracle.panes import fill_part
 
 SPEC = PaneSpec("binary", 2)
 SLUGS = ["brier", "accuracy", "nll", "ece", "debiased_ece", "mce", "kde_ece", "refinement_loss"]
@@ -31,7 +32,7 @@ def quick_view_of(p: np.ndarray, y: np.ndarray, units: list[str]) -> View:
     )
     pane = Pane(SPEC)
     for name in READ:
-        pane[name].fill(batch_sums)
+        fill_part(pane[name], batch_sums)
     return View(pane, PANE_QUERY)
 
 

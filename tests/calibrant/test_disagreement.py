@@ -13,7 +13,7 @@ from scipy.special import digamma as psi
 from scipy.special import gammaln, polygamma
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, rising_factors
+from calibrant.accumulators.concentration import LOG_CONCENTRATIONS
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
@@ -23,6 +23,8 @@ from calibrant.raters.disagreement_report import disagreement_report, thresholds
 from calibrant.raters.disagreement_tables import disagreement_table, table_of_rows
 from calibrant.raters.label_statistics import disagreement, u_statistic
 from calibrant.raters.posterior import dirichlet_disagreement, point_disagreement
+from tests.oracle.fills.concentration import rising_factors
+from tests.oracle.panes import fill_part
 
 ACCUMULATORS = ("counts", "label_uncertainty", "disagreement", "concentration")
 
@@ -44,7 +46,7 @@ def pane(z: np.ndarray, y: np.ndarray, **columns: Any) -> Pane:
     )
     batch_sums, complete = BatchSums(given.batch), Pane(PaneSpec("multiclass", z.shape[1]))
     for name in ACCUMULATORS:
-        complete[name].fill(batch_sums)
+        fill_part(complete[name], batch_sums)
     return complete
 
 

@@ -8,6 +8,7 @@ import pytest
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.batch_sums import BatchSums
 from calibrant.metrics import METRICS, PaneQuery, View, compute_metrics
+from tests.oracle.panes import fill_part
 
 BINARY = PaneSpec("binary", 2)
 SLUGS = ("ece", "rmsce", "debiased_ece", "ace")
@@ -38,7 +39,7 @@ def pane_of(rng: np.random.Generator, n: int, size: float) -> Pane:
     batch_sums = BatchSums(Batch.from_columns({"confidences": score, "labels": label}).batch)
     pane = Pane(BINARY)
     for name in ("positive", "counts", "replicates"):
-        pane[name].fill(batch_sums)
+        fill_part(pane[name], batch_sums)
     return pane
 
 

@@ -15,6 +15,7 @@ from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.raters.label_losses_by_bin import class_bins
 from calibrant.raters.label_losses_by_row import Choice
+from tests.oracle.panes import fill_part
 
 SLUGS = (
     "squared_loss",
@@ -50,7 +51,7 @@ def pane(*batches: Batch) -> Pane:
     complete = Pane(PaneSpec("multiclass", batches[0].n_classes))
     for part in batches:
         for name in ACCUMULATORS:
-            complete[name].fill(BatchSums(part))
+            fill_part(complete[name], BatchSums(part))
     return complete
 
 
@@ -214,7 +215,7 @@ def test_parts_add_up_among_rows_with_several_ratings() -> None:
 def test_squared_loss_is_the_brier_score(loss_weight: object, raters: str) -> None:
     z, y = rows()
     complete = pane(batch(z, y))
-    complete["scores"].fill(BatchSums(batch(z, y)))
+    fill_part(complete["scores"], BatchSums(batch(z, y)))
     found = asked(complete, ("squared_loss", "brier"), raters=raters, loss_weight=loss_weight)
     assert found["squared_loss"]["value"] == pytest.approx(found["brier"]["value"], abs=1e-14)
 
@@ -483,7 +484,7 @@ def test_a_pane_stays_small() -> None:
     complete = Pane(PaneSpec("multiclass", 10))
     names = ("label_uncertainty", "label_bins", "disagreement", "concentration")
     for name in names:
-        complete[name].fill(given)
+        fill_part(complete[name], given)
     assert sum(map(len, complete.parts().values())) < 64_000
 
 

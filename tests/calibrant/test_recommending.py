@@ -439,11 +439,8 @@ def test_the_interval_of_a_windows_gain_covers_what_fresh_labels_show(temperatur
         labels = (softmax(z / temperature, axis=1).cumsum(axis=1) > rng.random((400, 1))).argmax(
             axis=1
         )
-        pane = Pane(PaneSpec("multiclass", 3))
-        pane["temperature"].fill(
-            batch_sums := BatchSums(Batch.from_columns({"logits": z, "labels": labels}).batch)
-        )
-        pane["counts"].fill(batch_sums)
+        pane = Pane(PaneSpec("multiclass", 3), {"temperature", "counts"})
+        pane.fill_batch(Batch.from_columns({"logits": z, "labels": labels}).batch)
         found = left_out_gain(pane, 0, 0.95)
         assert found is not None
         best = Curve(pane["temperature"], 0, 1).minimum("nll")  # type: ignore[arg-type]

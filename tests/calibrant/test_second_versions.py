@@ -12,11 +12,11 @@ from scipy.stats import t as student
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import fit
 from calibrant.calibrators.rows import mean_by_unit
-from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.estimators.cumulative import ks_survival, kuiper_survival
 from calibrant.metrics import compute_metrics
+from tests.oracle.batch_sums import FillSums
 
 
 def batch_of(seed: int, n: int = 400) -> Batch:
@@ -49,7 +49,7 @@ def test_intervals_are_the_jackknife_of_rows(
 ) -> None:
     batch = batch_of(1)
     score, hit = batch.probabilities[:, 1], batch.label_counts[:, 1]
-    replicate = BatchSums(batch).replicate
+    replicate = FillSums(batch).replicate
     values = np.array(
         [number(score[replicate != r], hit[replicate != r]) for r in np.unique(replicate)]
     )

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane
-from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics import METRICS
@@ -19,6 +18,7 @@ from calibrant.stability.report import stability_report
 from calibrant.stability.row_curves import RowSubset, hashed
 from calibrant.stability.subsets import draws_of
 from tests.calibrant.notions import batch_of, pane_of
+from tests.oracle.batch_sums import FillSums
 
 ONE_BY_ONE = (
     *(
@@ -87,7 +87,7 @@ def test_resamples_at_once_are_their_rows(name: str, raters: str, scope: str) ->
 def test_curves_of_units_are_of_all_their_rows(slug: str) -> None:
     batch = batch_of(3, n=60, units=True)
     found = stability(viewed(batch), slug, n_bootstraps=2, seed=4)
-    unit = BatchSums(batch).unit_index
+    unit = FillSums(batch).unit_index
     assert (found["source"], found["exact"], found["n_drawn"]) == ("rows", True, unit.max() + 1)
     draws = draws_of(found["n_drawn"], 0, 1, "nested", np.random.default_rng(4))
     for step in (0, 8, 16):
@@ -112,7 +112,7 @@ def test_curves_of_replicates_are_of_their_rows(slug: str) -> None:
     found = stability(
         viewed(batch, raw=False, bins=60), slug, source="replicates", n_bootstraps=2, seed=6
     )
-    replicate = np.unique(BatchSums(batch).replicate, return_inverse=True)[1]
+    replicate = np.unique(FillSums(batch).replicate, return_inverse=True)[1]
     draws = draws_of(found["n_drawn"], 0, 1, "nested", np.random.default_rng(6))
     assert (found["source"], found["bins"], found["exact"]) == ("replicates", 60, False)
     for step in (0, 5, 16):

