@@ -52,11 +52,13 @@ class DesignEffect:
     within : over the bins
     total : of the sum over all bins, which sees dependence between bins
     n : Kish's effective number of samples divided by the larger effect
+    size : Kish's effective number of samples alone, which depends on weights only
     """
 
     within: float
     total: float
     n: float
+    size: float
 
 
 class Draws(NamedTuple):
@@ -99,7 +101,7 @@ def design_effect(tables: ReplicateTables, bins: BinMoments, least: float) -> De
     total = _over(float(overall), float(model.sum()))
     within, total = max(within, least), max(total, least)
     size = float(_kish_of(bins).mean())
-    return DesignEffect(within, total, size / max(within, total, 1.0))
+    return DesignEffect(within, total, size / max(within, total, 1.0), size)
 
 
 def noisy_gaps(

@@ -15,6 +15,7 @@ from calibrant.inference.gap_tables import GapForm, GapTables, gap_tables, repli
 from calibrant.inference.intervals import (
     INTERVAL_METHOD,
     INTERVAL_OF,
+    RANGE_CAUTION,
     ResampledGaps,
     gap_interval,
 )
@@ -30,9 +31,8 @@ from calibrant.inference.unit_null import (
 )
 
 MIN_EFFECTIVE = 50.0
-MIN_EFFECTIVE_OF_UNITS = 120.0
 MIN_BIN_UNITS = 5.0
-_CLEARLY_DEPENDENT = 1.5
+_MIN_UNITS_OF_RANGE = 12
 _MIN_EFFECT_OF_SHARES = 0.05
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float]
@@ -53,13 +53,15 @@ def gap_uncertainty(
     try:
         gaps, found = value_gaps(view, form, seed)
     except NoResultError as rejection:
-        return None, null, about | {"interval_reason": rejection.reason}
-    low, high = gap_interval(form.statistic, form.of_truth, gaps, view.pane_query.ci).bounds
+        spread = _range(view, form, seed) if rejection.reason == "too_few_units" else {}
+        return None, null, about | {"interval_reason": rejection.reason} | spread
+    interval = gap_interval(form.statistic, form.of_truth, gaps, view.pane_query.ci)
+    low, high = interval.bounds
     if null is not None and null.limit is not None and form.observed <= null.limit:
         # What chance alone explains does not exclude a calibrated model.
         low = min(low, 0.0)
     of_interval: Extra = {"interval_method": INTERVAL_METHOD, "interval_of": INTERVAL_OF}
-    return (low, high), null, about | of_interval | found
+    return (low, high), null, about | of_interval | found | interval.correction(form.observed)
 
 
 def has_named_units(view: View) -> bool:
@@ -88,7 +90,7 @@ def fine_gaps(view: View, bins: int, seed: int) -> tuple[ResampledGaps, float]:
     table = Table(grouped, np.arange(replicates.bins + 1) / replicates.bins, 0.0)
     moments = gap_tables((view.scope,), "equal_width", replicates.bins, [table]).moments
     effect = design_effect(replicates, moments, _least_effect(view))
-    _reject_few(view, effect)
+    _reject_few(effect)
     draws = Draws.of(len(replicates.weight), moments.weight.shape, seed)
     return noisy_gaps(replicates, moments, effect, draws), effect.n
 
@@ -121,6 +123,20 @@ def design_effect_of(view: View) -> float:
     return max(effect.within, effect.total)
 
 
+def _range(view: View, form: GapForm, seed: int) -> Extra:
+    """Return the spread of resampled units where there are too few for an interval, but at least 12."""
+    if view.counts["n_units"] < _MIN_UNITS_OF_RANGE or form.by_bin:
+        return {}
+    try:
+        replicates, _ = replicates_of(view, form.tables)
+    except NoResultError:
+        return {}
+    draws = Draws.of(len(replicates.weight), form.tables.weight.shape, seed)
+    gaps = noisy_gaps(replicates, form.tables.moments, _effect(view, form.tables), draws)
+    found = gap_interval(form.statistic, form.of_truth, gaps, view.pane_query.ci)
+    return {"range": list(found.bounds), "range_caution": RANGE_CAUTION}
+
+
 def value_gaps(
     view: View, form: GapForm, seed: int, draws: Draws | None = None
 ) -> tuple[ResampledGaps, Extra]:
@@ -150,7 +166,7 @@ def _noisy(
     replicates, _ = replicates_of(view, tables)
     reject_if_thin(view)
     effect = _effect(view, tables)
-    _reject_few(view, effect)
+    _reject_few(effect)
     if draws is not None:
         return noisy_gaps(replicates, tables.moments, effect, draws), effect
     key = ("noisy", *tables.key, seed)
@@ -171,13 +187,11 @@ def _least_effect(view: View) -> float:
     return _MIN_EFFECT_OF_SHARES if POLICIES[view.policy] == "mean" and several else 1.0
 
 
-def _reject_few(view: View, effect: DesignEffect) -> None:
-    dependent = has_named_units(view) and max(effect.within, effect.total) > _CLEARLY_DEPENDENT
-    least = MIN_EFFECTIVE_OF_UNITS if dependent else MIN_EFFECTIVE
-    if effect.n < least:
+def _reject_few(effect: DesignEffect) -> None:
+    if effect.size < MIN_EFFECTIVE:
         raise NoResultError(
             "too_few_units",
-            f"the effective number of independent samples is {effect.n:.0f}; intervals need {least:.0f}",
+            f"The weights leave {effect.size:.0f} effective samples; an interval needs {MIN_EFFECTIVE:.0f}.",
         )
 
 

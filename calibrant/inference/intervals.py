@@ -18,6 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Extra
 from calibrant.inference.gap_sums import GapSum, by_bin
 from calibrant.inference.replication import ReplicateTables, resamples
 
@@ -27,14 +28,15 @@ INTERVAL_METHOD = (
     "bootstrap of 64 unit replicates, sparse bins topped up to their binomial variance, "
     "inverted along all observed gaps and along the significant ones"
 )
-MAY_BE_ABOVE = (
-    "chance raises the estimate of a small error, so the estimate can be above its interval"
-)
+BIASED = "biased upward at this n"
+MAY_BE_ABOVE = "chance raises the value of a small error, so the value can be above the interval, which is that of `corrected`"
+RANGE_CAUTION = "spread of resampled units; there are too few for an interval, so it contains the true value less often than `ci`"
 INTERVAL_OF = f"the population's value of this metric over the same bins; {MAY_BE_ABOVE}"
 JACKKNIFE = "jackknife of 64 unit replicates"
 RATIO_OF = "the population's value of this metric"
 _MIN_FREEDOM = 4.0
 _ROUNDING = 1e-10
+_MOSTLY = 0.9
 _SIGNIFICANCE = 0.05
 _LENGTHS = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.2])
 
@@ -138,11 +140,16 @@ class GapInterval(NamedTuple):
     Attributes
     ----------
     bounds : lower and upper bound
-    corrected : the truth of which the observed value is the median, the middle of those along both rays
+    corrected : the truth along all observed gaps of which the observed value is the median
     """
 
     bounds: tuple[float, float]
     corrected: float
+
+    def correction(self, observed: float) -> Extra:
+        """Return `corrected`, and `bias` where more than a tenth of the observed value is due to chance."""
+        found: Extra = {"corrected": self.corrected}
+        return found | ({"bias": BIASED} if self.corrected < _MOSTLY * observed else {})
 
 
 def gap_interval(
@@ -168,7 +175,7 @@ def gap_interval(
         uppers.append(-_reached(-values[::-1, place], -size[::-1], -observed))
         middles.append(_reached(np.median(values, axis=1), size, observed))
     lower, upper = min(lowers), max(uppers)
-    return GapInterval((lower, max(upper, lower)), (min(middles) + max(middles)) / 2.0)
+    return GapInterval((lower, max(upper, lower)), middles[0])
 
 
 def simulated_at(

@@ -28,6 +28,8 @@ from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NoResultError, View
 
 MIN_FILLED = 20
+# An interval needs so many units: they fill 20 of 64 replicates but for 2 in 100,000 sets of names.
+MIN_UNITS = 40
 MAX_HISTOGRAM_SHARE = 0.1
 N_RESAMPLES = 240
 Floats = NDArray[np.float64]
@@ -156,10 +158,19 @@ _MANY_ROWS = 4 * N_REPLICATES
 
 
 def reject_if_thin(view: View, least: int = MIN_FILLED) -> None:
-    """Raise if fewer than `least` replicates are filled, or plain histograms hold too much of the window."""
+    """Raise if there are too few units, fewer than `least` replicates are filled, or plain histograms hold too much of the window.
+
+    Intervals need 40 units, so that the number of units decides and not the replicates into which their names fall. Units that are split
+    over panes count in each, so replicates can be empty even then.
+    """
     if view.histogram_share() > MAX_HISTOGRAM_SHARE:
         raise NoResultError(
             "histograms_not_replicated", "more than a tenth of the window came as plain histograms"
+        )
+    n_units = view.counts["n_units"]
+    if least >= MIN_FILLED and n_units < MIN_UNITS:
+        raise NoResultError(
+            "too_few_units", f"Received {n_units} units; an interval needs {MIN_UNITS}."
         )
     filled = view.once("filled replicates", lambda: _count_filled(view))
     if filled < least:

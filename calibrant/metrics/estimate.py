@@ -27,7 +27,8 @@ class Estimate:
     interval : lower and upper bound, None where there are none; `extra["interval_reason"]` says why
     null : mean and 95 % quantile of the metric for a perfectly calibrated model with the same predictions and sample
         size, None where they are not known
-    extra : further results by name, such as `bins`, `scope`, `by_class`, `interval_method`, `error_bound`
+    extra : further results by name, such as `bins`, `scope`, `by_class`, `interval_method`, `error_bound`; `corrected`, which the
+        interval describes, and `bias` where chance raises the value by more than a tenth; `range` where units are too few for an interval
     name : the metric's slug, with the options of the request
     n : number of labelled predictions; None where plain histograms do not carry it
     n_ratings : number of ratings
@@ -253,6 +254,12 @@ class Estimate:
         if self.value is None:
             parts.append(f"reason={self.reason!r}")
         if self.interval is not None:
+            if (
+                "corrected" in self.extra
+                and self.value is not None
+                and self.value > self.interval[1]
+            ):
+                parts.append(f"corrected={number(self.extra['corrected'])}")
             parts.append(f"interval=[{number(self.interval[0])}, {number(self.interval[1])}]")
         if self.null is not None:
             parts.append(f"null_q95={number(self.null[1])}")

@@ -201,7 +201,9 @@ def interval_of_bins(view: View, of_bins: OfBins, seed: int) -> Interval:
         "interval_bins": gaps.bins,
         "n_effective": n_effective,
     }
-    return Interval(gap_interval(made, made, gaps, view.pane_query.ci).bounds, about)
+    found = gap_interval(made, made, gaps, view.pane_query.ci)
+    observed = float(made(gaps.total, gaps.gap))
+    return Interval(found.bounds, about | found.correction(observed))
 
 
 def bin_scores(view: View, bins: int) -> Floats:

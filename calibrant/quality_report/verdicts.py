@@ -15,6 +15,7 @@ from calibrant.figures.numbers import (
     plain_number,
     plain_numbers,
 )
+from calibrant.inference.replication import MIN_UNITS
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.metrics.estimate import Estimate
 from calibrant.quality_report.contents import ReportContents
@@ -24,8 +25,6 @@ WORDS = {
     "outside": "outside tolerance",
     "not_shown": "not shown",
 }
-# Units are hashed into 64 replicates; intervals need 20 of them to be filled, which 25 units do on average.
-UNITS_OF_INTERVALS = 25
 REASONS = {
     "no_data": "no labelled data",
     "too_few_units": "too few independent units",
@@ -98,8 +97,7 @@ def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> st
         n = contents.count("n_units")
         is_few = each.get("interval_reason") == "too_few_units"
         if is_few and n is not None and contents.metrics.get("unit_source") == "named":
-            text += f" There {'is' if n == 1 else 'are'} {counted(n, 'unit')}; intervals need about {UNITS_OF_INTERVALS} or more, "
-            text += "and more if predictions of a unit are alike."
+            text += f" There {'is' if n == 1 else 'are'} {counted(n, 'unit')}; intervals need {MIN_UNITS}."
         return text
     text = f"{title_of(key)} is {value}, with a {percent(contents.ci)} interval from {interval_text(bounds)}."
     if each["value"] > bounds[1]:
@@ -161,7 +159,7 @@ def _advice(state: str, each: Mapping[str, Any]) -> str:
         return "What to do: do not use the probabilities as they are. Correct them, then evaluate again with other data."
     more = "more units"
     if each.get("interval") is None and each.get("interval_reason") == "too_few_units":
-        more = f"at least {UNITS_OF_INTERVALS} units"
+        more = f"at least {MIN_UNITS} units"
     return (
         f"What to do: evaluate {more}, with the same tolerance. Until then, state neither that the model is calibrated nor that "
         "it is not."

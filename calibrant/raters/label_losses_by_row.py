@@ -13,7 +13,7 @@ from calibrant.core.documents import Extra
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import JACKKNIFE, ratio_interval
-from calibrant.inference.replication import MIN_FILLED
+from calibrant.inference.replication import MIN_FILLED, MIN_UNITS
 
 Floats = NDArray[np.float64]
 Interval = tuple[tuple[float, float] | None, Extra]
@@ -172,7 +172,7 @@ def reject_empty(view: View) -> None:
 def row_interval(view: View, numerator: Floats, rows: RowLosses) -> Interval:
     """Return the interval of a mean over predictions with its method, or the reason why there is none."""
     filled = rows.weight > 0
-    if filled.sum() < MIN_FILLED:
+    if view.counts["n_units"] < MIN_UNITS or filled.sum() < MIN_FILLED:
         return None, {"interval_reason": "too_few_units"}
     bounds = ratio_interval(numerator[filled], rows.weight[filled], view.pane_query.ci)
     return bounds, {"interval_method": JACKKNIFE}

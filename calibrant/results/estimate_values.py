@@ -17,6 +17,16 @@ class EstimateValues(Result):
     interval_of: str | None = may_say(
         "What the interval contains with the requested probability. The estimate can be above it."
     )
+    corrected: float | None = may_say(
+        "The true value of which the estimate is the median; the interval is that of `corrected`."
+    )
+    bias: str | None = may_say(
+        "`biased upward at this n` where more than a tenth of the value is due to chance."
+    )
+    range: list[float] | None = may_say(
+        "Without an interval: the spread of resampled units, which contains the true value less often than `ci`."
+    )
+    range_caution: str | None = may_say("Why `range` is not an interval.")
     n_effective: float | None = may_say(
         "Kish's effective number of independent samples: weights and dependent units lower it."
     )

@@ -110,3 +110,54 @@ def test_a_paired_difference_of_errors_is_covered_and_not_wider_than_an_unpaired
         held += found.interval[0] <= truth <= found.interval[1]
     assert np.mean(widths) < np.mean(apart)
     assert held >= 0.87 * runs
+
+
+def test_the_number_of_units_decides_whether_there_is_an_interval() -> None:
+    """At n = 55, 8 of 40 sets of names had one, and 100 patients of 10 predictions none."""
+    draws = np.random.default_rng(27)
+    score = draws.beta(1.5, 2.5, 50)
+    labels = (draws.random(50) < score).astype(int)
+    for names in range(20):
+        ids = [f"{names}-{row}" for row in range(50)]
+        assert cal.ece(score, labels, ids=ids).interval is not None
+        few = cal.ece(score[:49], labels[:49], ids=ids[:49])
+        assert (few.interval, few.extra["interval_reason"]) == (None, "too_few_units")
+        assert cal.brier(score[:40], labels[:40], ids=ids[:40]).interval is not None
+        assert cal.brier(score[:39], labels[:39], ids=ids[:39]).interval is None
+    low, high = few.extra["range"]
+    assert 0.0 <= low < high and "too few" in few.extra["range_caution"]
+    assert "range" not in cal.ece(score[:9], labels[:9]).extra
+
+
+def test_patients_of_ten_predictions_have_an_interval_that_contains_the_truth() -> None:
+    held = 0
+    for run in range(RUNS):
+        draws = np.random.default_rng([28, run])
+        patient = np.repeat(np.arange(100), 10)
+        score = draws.beta(1.5, 2.5, 100)[patient]
+        luck = np.where(draws.random(1000) < 0.7, draws.random(100)[patient], draws.random(1000))
+        found = cal.ece(score, (luck < score).astype(int), units=[f"{run}-{i}" for i in patient])
+        held += found.interval[0] <= 0.0 <= found.interval[1]
+    assert held >= 0.87 * RUNS
+
+
+def test_a_value_above_its_interval_is_shown_with_the_corrected_one() -> None:
+    """The interval of an error that chance explains is that of `corrected`; it is not widened to the value."""
+    score, labels = _binary(29, 4, 150, 1.0)
+    found = cal.mce(score, labels)
+    corrected = found.extra["corrected"]
+    assert found.interval[0] <= corrected <= found.interval[1]
+    assert corrected < 0.9 * found.value
+    assert found.extra["bias"] == "biased upward at this n"
+    means = np.array(
+        [
+            [each.value, each.extra["corrected"]]
+            for each in (cal.ece(*_binary(30, run, 1000, 0.6)) for run in range(40))
+        ]
+    ).mean(axis=0)
+    edges = np.arange(16) / 15
+    fine = np.random.default_rng(31).beta(1.5, 2.5, 2_000_000)
+    gap = scipy.special.expit(0.6 * scipy.special.logit(fine)) - fine
+    place = np.clip(np.searchsorted(edges, fine) - 1, 0, 14)
+    truth = np.abs(np.bincount(place, gap, 15)).sum() / len(fine)
+    assert abs(means[1] - truth) < 0.6 * abs(means[0] - truth)
