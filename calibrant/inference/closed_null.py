@@ -1,10 +1,11 @@
 """Null references of statistics of gaps in closed form, without draws.
 
-The gaps of a calibrated model are taken as independent and normal with mean 0, and limited to [-1, 1], as in `null_reference.gap_null`.
+The gaps of a calibrated model are taken as independent with mean 0. Those of bins with many predictions are normal and limited to [-1, 1], as in
+`null_reference.gap_null`. In bins with few, sums of absolute gaps have the moments of counts; sums of squares take all gaps as normal.
 A weighted sum of absolute or squared gaps is the convolution of its summands, computed on a grid. A shifted gamma distribution with
 the same mean, variance and skewness replaces the convolution of many summands, none of which dominates.
 
-With many classes, most bins of a class have few predictions. Their gaps are then those of a binomial or Poisson count with the same variance.
+With many classes, most bins of a class have few predictions. Their counts are binomial or Poisson, with the same variance.
 
 Compared with 200,000 draws, the errors are below the standard error of 2,000 draws (`tests/calibrant/test_closed_null.py`).
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells, equal_mass_groups
 from calibrant.inference.intervals import GapStatistic
 
-ASSUMPTION = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; normal sums"
+ASSUMPTION = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; sums of bins normal, or of counts where few"
 DRAWN = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; binomial sums of cells"
 N_DRAWS = 2000
 _MAX_UNGROUPED = 2000

@@ -1,6 +1,6 @@
 """Brier score, summed over classes, as the mean over ratings of the squared distance to the rated class.
 
-Models of two classes also report `brier_binary`, half of it.
+Models of two classes also report `brier_binary`, half of it. A rating of a class with probability 0 counts like any other.
 """
 
 from __future__ import annotations

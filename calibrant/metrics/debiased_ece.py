@@ -1,7 +1,7 @@
 """Debiased calibration error: the root mean square gap minus the part that label sampling variance adds to it.
 
-The variance of each bin's accuracy, estimated from the bin itself, is subtracted from its squared gap (nothing if the bin has fewer
-than two samples). The total is at least 0 before the root.
+The variance of each bin's accuracy, estimated from the bin itself, is subtracted from its squared gap. The printed y (1 - y) / (n - 1) has no
+value for a bin with one prediction: its squared gap stays, so that many such bins raise the value. The total is at least 0 before the root.
 """
 
 from __future__ import annotations

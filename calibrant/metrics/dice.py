@@ -1,4 +1,7 @@
-"""Dice over cases: overlap of the top class with the reference, reported together with marginal errors."""
+"""Dice over cases: overlap of the top class with the reference, reported together with marginal errors.
+
+A class that neither has is 0/0 in the printed formula and is left out of the mean; one that only one of them has counts 0.
+"""
 
 from __future__ import annotations
 

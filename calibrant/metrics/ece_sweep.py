@@ -1,7 +1,8 @@
 """ECE-sweep: the gap over the largest number of equal-mass bins up to which accuracy never decreases with confidence.
 
 Bins are tried from 1 upwards, and the last number before the first failure is used. Numbers up to `MAX_BINS` are tried, because a
-sample without a miss stays monotone for any number. `at_bound` reports that.
+sample without a miss stays monotone for any number. `at_bound` reports that. Equal scores stay together; `ties=split` divides them by rank as
+the paper does, in the caller's order of rows.
 """
 
 from __future__ import annotations

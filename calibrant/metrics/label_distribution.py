@@ -1,6 +1,7 @@
 """Human-uncertainty calibration: predictions against the distribution of their ratings, each prediction counted once.
 
-EntCE compares entropies, DistCE distributions, RankCS the order of the classes. `raters` has no effect on them: they compare with the
+EntCE compares entropies, DistCE distributions, RankCS the order of the classes, by stable ascending argsorts: among equal shares the
+lowest class comes first, and a descending order would give another value. `raters` has no effect on them: they compare with the
 shares of ratings.
 """
 
