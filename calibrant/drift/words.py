@@ -110,7 +110,8 @@ class ChangeState:
     n_units : labelled units since the change, or of all cohorts compared
     start, earliest, latest : DATE with its range
     before, after : rates of the labels
-    rate : what they are called: accuracy, or the rate of class 1
+    rate : what they are called: accuracy, or the rate of positive labels
+    temperatures : before and after, where they can be fitted
     of_reference : whether the live data differ from the reference from their first day
     smallest_points : change of the rate that would show within 7 cohorts; None if none would
     armed_at : when the change is armed; None if it is, or will not be
@@ -128,6 +129,7 @@ class ChangeState:
     before: float | None = None
     after: float | None = None
     rate: str = "accuracy"
+    temperatures: tuple[float, float] | None = None
     of_reference: bool = False
     smallest_points: float | None = None
     armed_at: int | None = None
@@ -156,21 +158,26 @@ class ChangeState:
         return f"No change is seen{after}, by {self.n_units:,.0f} labelled units{would}."
 
     def _changed(self) -> str:
-        rates = ""
-        if (
-            self.before is not None
-            and self.after is not None
-            and abs(self.after - self.before) >= SHOWN_POINTS
-        ):
-            verb = "fell" if self.after < self.before else "rose"
-            rates = f": {self.rate} {verb} from {_percent(self.before)} to {_percent(self.after)}"
         n = f" ({self.n_units:,.0f} labelled units since)"
         if self.of_reference or self.start is None:
-            return f"Live data differ from the reference{rates}{n}."
+            return f"Live data differ from the reference{self._size()}{n}."
         date = self._day(self.start)
         if (self.earliest, self.latest) != (self.start, self.start):
             date += f" ({self._day(self.earliest or self.start)} to {self._day(self.latest or self.start)})"
-        return f"Changed about {date}{rates}{n}."
+        return f"Changed about {date}{self._size()}{n}."
+
+    def _size(self) -> str:
+        """Return the size of the change in the rate of labels or, if it is small, in temperature."""
+        before, after = self.before, self.after
+        if before is not None and after is not None and abs(after - before) >= SHOWN_POINTS:
+            verb = "fell" if after < before else "rose"
+            return f": {self.rate} {verb} from {_percent(before)} to {_percent(after)}"
+        if self.temperatures is None:
+            return ""
+        first, last = self.temperatures
+        return (
+            f": the temperature {'fell' if last < first else 'rose'} from {first:.2f} to {last:.2f}"
+        )
 
     def _not_armed(self) -> str:
         if self.why_not is not None:

@@ -22,7 +22,8 @@ from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detector_advance import advance_detectors, who_alarms
-from calibrant_server.workers.alarm.detectors import Detector, OpenChange, advanced
+from calibrant_server.workers.alarm.detector_evaluation import advanced
+from calibrant_server.workers.alarm.detectors import Detector, OpenChange
 from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
 from calibrant_server.workers.ingest.entries import ALARM, alarm_order, delete_model
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop

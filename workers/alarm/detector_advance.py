@@ -31,14 +31,8 @@ from calibrant_server.workers.alarm.cohorts import (
     parts_of,
     rater_in,
 )
-from calibrant_server.workers.alarm.detectors import (
-    Detector,
-    advanced,
-    n_judged,
-    renewed,
-    skipped,
-    watched,
-)
+from calibrant_server.workers.alarm.detector_evaluation import advanced
+from calibrant_server.workers.alarm.detectors import Detector, n_judged, renewed, skipped, watched
 from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_id, log10_of_p
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN, units_key
 from calibrant_server.workers.store.commit import Commit

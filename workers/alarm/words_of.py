@@ -10,6 +10,7 @@ import numpy as np
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.calibration import N_RECENT, OFF, merged_counts, phi_of, selection_of
+from calibrant.drift.effect import temperature_of
 from calibrant.drift.evaluation import effects_of
 from calibrant.drift.occupancy_shift import Shift, shift_of
 from calibrant.drift.power import Monitor
@@ -32,13 +33,8 @@ from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
-from calibrant_server.workers.alarm.detectors import (
-    Detector,
-    judgement_of,
-    n_judged,
-    n_requested,
-    requested,
-)
+from calibrant_server.workers.alarm.detector_evaluation import judgement_of
+from calibrant_server.workers.alarm.detectors import Detector, n_judged, n_requested, requested
 from calibrant_server.workers.store.model_config import ModelConfig
 
 DAY_S = 86_400
@@ -177,9 +173,15 @@ def _changed(
         _rate(before),
         _rate(after),
         "accuracy" if config.task == "multiclass" else "the rate of positive labels",
+        _temperatures(before, after),
         change.of_reference,
         is_by_day=settings.bucket_s >= DAY_S,
     )
+
+
+def _temperatures(before: UnitTable, after: UnitTable) -> tuple[float, float] | None:
+    first, last = temperature_of(before), temperature_of(after)
+    return None if first is None or last is None else (first["value"], last["value"])
 
 
 def sides_of(

@@ -1,0 +1,59 @@
+"""The baseline `reference` is the past of a model from its first live cohort."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant_server.workers.ingest.baseline_samples import START_S
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
+from calibrant_server.workers.store.slice_names import baseline_slice
+from tests.workers.test_alarm import CONFIG, DAY_S, Sealing, pane_of
+from tests.workers.test_alarm_acknowledged import result
+
+pytestmark = pytest.mark.one_server
+
+
+def freeze(sealing, pane, window=(0, 0)):
+    """Store a pane as the baseline of that name."""
+    model, keys = (CONFIG.key, CONFIG.generation), sealing.keys
+    slice_ = baseline_slice("reference")
+    sealing.node.hset(keys.pane(PaneKey(*model, slice_, START_S)), mapping=pane.parts())
+    versions = {str(START_S): b"v", LAST_CHANGE: b"v"}
+    sealing.node.hset(keys.versions(*model, slice_), mapping=versions)
+    stored = json.dumps({"window": list(window), "counts": {}, "clock": "event", "slice": None})
+    sealing.node.hset(keys.baselines(*model), "reference", stored)
+
+
+@pytest.mark.parametrize("slope", [1.0, 0.2])
+def test_a_change_from_the_reference_is_shown_within_five_cohorts(bench, slope):
+    sealing, rng = Sealing(bench), np.random.default_rng(3)
+    freeze(sealing, pane_of(rng, 6000))
+    raised = []
+    for day in range(5):
+        raised += sealing.seal(day, {"": pane_of(rng, slope=slope)})
+    change = sealing.detector().change
+    assert (len(raised), change is not None) == ((0, False) if slope == 1.0 else (1, True))
+    if change is not None:
+        assert change.of_reference
+        sentence = result(sealing)["change"]["sentence"]
+        assert sentence.startswith("Live data differ from the reference")
+
+
+def test_without_a_reference_so_few_cohorts_show_nothing(bench):
+    sealing, rng = Sealing(bench), np.random.default_rng(3)
+    for day in range(5):
+        assert sealing.seal(day, {"": pane_of(rng, slope=0.2)}) == []
+
+
+def test_cohorts_inside_the_window_of_the_reference_count_once(bench):
+    sealing, rng = Sealing(bench), np.random.default_rng(3)
+    days = [pane_of(rng) for _ in range(10)]
+    for day, pane in enumerate(days[:8]):
+        sealing.seal(day, {"": pane})
+    freeze(sealing, pane_of(rng, 1600), (0, 8 * DAY_S))
+    for day, pane in enumerate(days[8:], 8):
+        sealing.seal(day, {"": pane})
+    assert result(sealing)["change"]["n"] == pytest.approx(400)
