@@ -111,7 +111,8 @@ class ChangeState:
     start, earliest, latest : DATE with its range
     before, after : rates of the labels
     rate : what they are called: accuracy, or the rate of positive labels
-    temperatures : before and after, where they can be fitted
+    gaps : mean label less mean score, before and after
+    temperatures : before and after, where the table determines them
     of_reference : whether the live data differ from the reference from their first day
     smallest_points : change of the rate that would show within 7 cohorts; None if none would
     armed_at : when the change is armed; None if it is, or will not be
@@ -129,6 +130,7 @@ class ChangeState:
     before: float | None = None
     after: float | None = None
     rate: str = "accuracy"
+    gaps: tuple[float, float] = (0.0, 0.0)
     temperatures: tuple[float, float] | None = None
     of_reference: bool = False
     smallest_points: float | None = None
@@ -172,6 +174,9 @@ class ChangeState:
         if before is not None and after is not None and abs(after - before) >= SHOWN_POINTS:
             verb = "fell" if after < before else "rose"
             return f": {self.rate} {verb} from {_percent(before)} to {_percent(after)}"
+        if abs(self.gaps[1] - self.gaps[0]) >= SHOWN_POINTS:
+            earlier, now = (100.0 * each for each in self.gaps)
+            return f": labels less scores went from {earlier:+.0f} to {now:+.0f} points on average"
         if self.temperatures is None:
             return ""
         first, last = self.temperatures

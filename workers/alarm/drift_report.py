@@ -89,17 +89,18 @@ def _scores(state: ScoresState) -> Result:
     }
 
 
-def effect_of(detector: Detector, alarm: AlarmSnapshot) -> Result | None:
+def effect_of(detector: Detector, alarm: AlarmSnapshot, task: str) -> Result | None:
     """Return the size of an open change, in the rate of correct or positive labels and in temperature; None without one."""
     if detector.change is None:
         return None
     labelled = detector.compared(alarm.cohort_results, alarm.reference.of(alarm.name))
     before, after = sides_of(detector, labelled, alarm)
-    return {"before": _side(before), "after": _side(after)}
+    return {"before": _side(before, task), "after": _side(after, task)}
 
 
-def _side(table: UnitTable) -> Result:
-    n, fitted = table.n_units, temperature_of(table)
+def _side(table: UnitTable, task: str) -> Result:
+    # The table of a top label gives another temperature than its rows do.
+    n, fitted = table.n_units, temperature_of(table) if task == "binary" else None
     return {
         "n": n,
         "accuracy": float(table.correct.sum()) / n if n else None,

@@ -173,10 +173,16 @@ def _changed(
         _rate(before),
         _rate(after),
         "accuracy" if config.task == "multiclass" else "the rate of positive labels",
-        _temperatures(before, after),
+        (mean_gap(before), mean_gap(after)),
+        _temperatures(before, after) if config.task == "binary" else None,
         change.of_reference,
         is_by_day=settings.bucket_s >= DAY_S,
     )
+
+
+def mean_gap(table: UnitTable) -> float:
+    """Return the mean label less the mean score; 0 without units."""
+    return float((table.correct - table.confidence).sum()) / table.n_units if table.n_units else 0.0
 
 
 def _temperatures(before: UnitTable, after: UnitTable) -> tuple[float, float] | None:
