@@ -23,7 +23,7 @@ from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.ingest.entries import EntryError, IngestEntry
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.model_configs import read_configs
+from calibrant_server.workers.store.model_config import read_configs
 
 
 class AcknowledgeCommand(TypedDict):

@@ -41,8 +41,7 @@ from calibrant_server.workers.store.commit import (
 )
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import Leases
-from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.model_configs import parsed_configs
+from calibrant_server.workers.store.model_config import ModelConfig, parsed_configs
 from calibrant_server.workers.store.transient_errors import NO_VERDICT, is_transient
 
 log = logging.getLogger(__name__)

@@ -51,8 +51,7 @@ from calibrant_server.workers.queries.window_state import (
 )
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
-from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.model_configs import ConfigReader
+from calibrant_server.workers.store.model_config import ConfigReader, ModelConfig
 from calibrant_server.workers.store.slice_names import is_sealed, plain_slice, sealed_slice
 from calibrant_server.workers.store.windows import Window, rfc3339
 

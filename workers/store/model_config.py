@@ -1,4 +1,4 @@
-"""The configuration of a model, and its text in the store."""
+"""The configuration of a model, its text in the store, and how it is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from calibrant.core.routing import Place
 from calibrant.core.spec import PaneSpec
-from calibrant_server.workers.store.keys import PaneKey, model_key
+from calibrant_server.workers.store.keys import Keys, PaneKey, model_key
 
 MAX_PARSED = 20_000
 Mode = Literal["serve", "observe"]
@@ -103,3 +103,31 @@ class ModelConfig:
 def parsed_config(text: bytes) -> ModelConfig:
     """Parse a stored configuration once: each batch and each look at its outcome read it again, and it changes rarely."""
     return ModelConfig.from_json(text)
+
+
+class ConfigReader:
+    """Reader of configurations for threads."""
+
+    def __init__(self, client: Any, keys: Keys):
+        self._client, self._keys = client, keys
+
+    def read(self, model: str) -> ModelConfig | None:
+        """Return the configuration of `tenant/model`; None if there is none."""
+        text = self._client.hget(self._keys.of_model(model).models, model)
+        return None if text is None else parsed_config(text)
+
+
+def read_configs(client: Any, models_key: str, models: list[str]) -> dict[str, ModelConfig]:
+    """Return configurations of models of a partition, for workers; deleted models are omitted."""
+    if not models:
+        return {}
+    return parsed_configs(models, client.hmget(models_key, models))
+
+
+def parsed_configs(models: list[str], texts: list[bytes | None]) -> dict[str, ModelConfig]:
+    """Return the configurations that were read of models; deleted models are omitted."""
+    return {
+        model: parsed_config(text)
+        for model, text in zip(models, texts, strict=True)
+        if text is not None
+    }
