@@ -160,7 +160,7 @@ cases, classes, ignore_label, normalize : as in `evaluate`
     check_types(arguments)
     pane_query = PaneQuery(bins, binning, edges, raters, min_count, scope, ci)
     view = filled_view(arguments, pane_query, ["ece"])
-    return ReliabilityTable(view.notes.added_to(reliability_of(view)))
+    return ReliabilityTable.from_dict(view.notes.added_to(reliability_of(view)))
 
 
 def fit_temperature(

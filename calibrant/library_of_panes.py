@@ -61,7 +61,7 @@ def reliability_of_pane(
     pane: Pane, *, bins: int | None, scope: str | None, **requested: Any
 ) -> ReliabilityTable:
     """Compute the reliability table of a pane; see `Pane.reliability`."""
-    return ReliabilityTable(
+    return ReliabilityTable.from_dict(
         reliability_of(
             View(pane, PaneQuery(bins=_bins(pane, bins, scope), scope=scope, **requested))
         )

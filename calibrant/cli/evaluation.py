@@ -112,7 +112,7 @@ def evaluated(
     view = _view(data.batch, slugs, settings)
     report = _report(view, slugs, step)
     step("reliability")
-    table = ReliabilityTable(reliability(view))
+    table = ReliabilityTable.from_dict(reliability(view))
     step("temperature")
     fitted = Temperature.from_dict(
         fit_temperature_exact(data.batch, raters=settings.raters, ci=settings.ci)

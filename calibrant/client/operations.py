@@ -63,7 +63,7 @@ def metrics(
 
 def reliability(model: str, query: dict[str, Any]) -> Operation[ReliabilityTable]:
     """Request the reliability table of a window."""
-    return _get(model_path(model, "/reliability"), ReliabilityTable, **query)
+    return _get(model_path(model, "/reliability"), ReliabilityTable.from_dict, **query)
 
 
 def temperature(model: str, query: dict[str, Any]) -> Operation[Temperature]:
@@ -99,7 +99,7 @@ def result(model: str, read: Read[Any, Any], query: dict[str, Any]) -> Operation
 
 def drift(model: str, query: dict[str, Any]) -> Operation[Drift]:
     """Request the verdict of the drift alarm."""
-    return _get(model_path(model, "/drift"), Drift, **query)
+    return _get(model_path(model, "/drift"), Drift.from_dict, **query)
 
 
 def alarm_pages(model: str, query: dict[str, Any]) -> Operation[Mapping[str, Any]]:
@@ -109,7 +109,7 @@ def alarm_pages(model: str, query: dict[str, Any]) -> Operation[Mapping[str, Any
 
 def alarms_of(pages: Iterable[Mapping[str, Any]]) -> list[Alarm]:
     """Return the alarms of all pages."""
-    return [Alarm(each) for page in pages for each in page["alarms"]]
+    return [Alarm.from_dict(each) for page in pages for each in page["alarms"]]
 
 
 def map_pages(model: str) -> Operation[Mapping[str, Any]]:
@@ -119,7 +119,7 @@ def map_pages(model: str) -> Operation[Mapping[str, Any]]:
 
 def maps_of(pages: list[Mapping[str, Any]]) -> Maps:
     """Return the frozen maps of all pages."""
-    found = Maps(MapVersion(each) for page in pages for each in page["versions"])
+    found = Maps(MapVersion.from_dict(each) for page in pages for each in page["versions"])
     found.current, found.promotions = pages[0]["current"], tuple(pages[0]["promotions"])
     return found
 
@@ -189,7 +189,9 @@ def batch(
     """Send a batch whose body has its id, so that it may be repeated."""
     headers = {"Content-Type": JSON} | ({"Prefer": f"wait={int(wait)}"} if wait else {})
     query = {"partial": "true"} if partial else {}
-    return Operation("POST", model_path(model, f"/{kind}"), Receipt, query, body, headers, wait)
+    return Operation(
+        "POST", model_path(model, f"/{kind}"), Receipt.from_dict, query, body, headers, wait
+    )
 
 
 def new_batch_id() -> str:

@@ -7,41 +7,41 @@ from typing import Any
 
 from calibrant.metrics.estimate import Estimate
 from calibrant.results import Report
-from calibrant.results.values import ResultValues
+from calibrant.results.base import Result
 
 # What a verdict has only with `include=evidence`.
 _LATER = frozenset(("recent", "bins", "bins_since_change", "slices", "detector", "comparison"))
 
 
-class Drift(ResultValues):
+class Drift(Result):
     """The verdict of the drift alarm; the values of `GET drift` are attributes by name: `status`, `calibration`, `change`, ...
 
     Parts of the response that were not requested are None.
     """
 
     def __getattr__(self, name: str) -> Any:
-        return None if name in _LATER and name not in self._values else super().__getattr__(name)
+        return None if name in _LATER and name not in self.about else super().__getattr__(name)
 
     def __repr__(self) -> str:
-        values = self._values
+        values = self.about
         action = (values.get("recommendation") or {}).get("action")
         words = ", ".join(f"{name}={values[name]['word']!r}" for name in ("calibration", "change"))
         return f"Drift(status={values['status']!r}, {words}, recommendation={action!r})"
 
 
-class Alarm(ResultValues):
+class Alarm(Result):
     """One alarm; its values are attributes by name: `id`, `title`, `state`, `raised_at`, `effect`, ..."""
 
     def __repr__(self) -> str:
-        values = self._values
+        values = self.about
         return f"Alarm({values['id']!r}, {values['title']!r}, state={values['state']!r})"
 
 
-class MapVersion(ResultValues):
+class MapVersion(Result):
     """Summary of a frozen map: `version`, `method`, `digest`, `n`, `before`, `after`, ..., without the map itself."""
 
     def __repr__(self) -> str:
-        values = self._values
+        values = self.about
         return (
             f"MapVersion({values['version']}, method={values.get('method')!r}, n={values.get('n')})"
         )
@@ -60,14 +60,14 @@ class Maps(tuple[MapVersion, ...]):
     promotions: tuple[Mapping[str, Any], ...] = ()
 
 
-class Receipt(ResultValues):
+class Receipt(Result):
     """What the service did with a batch: `batch_id`, `status`, `accepted`, `rejected`, `duplicate`, `errors`, ...
 
     Of labels that are merged, `joined` rows have their prediction, and `waiting` rows wait for it.
     """
 
     def __repr__(self) -> str:
-        values = self._values
+        values = self.about
         counts = f"accepted={values['accepted']}, rejected={values['rejected']}"
         if values.get("waiting"):
             counts += f", waiting={values['waiting']}"

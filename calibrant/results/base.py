@@ -48,7 +48,7 @@ def may_say(sentence: str = "") -> Any:
     return field(default=None, metadata={**described, OMITTED: True})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Result:
     """A result of the library, which the service returns and the client reads under the same names.
 
@@ -137,6 +137,11 @@ class Result:
     def from_json(cls, text: str | bytes) -> Self:
         """Return the result in a JSON text."""
         return cls.from_dict(json.loads(text))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         shown = ((each.name, getattr(self, each.name)) for each in fields(self))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics.estimate import number
 from calibrant.printing import html_table, text_table
-from calibrant.results.values import ResultValues, bounds_text, cell, counted
+from calibrant.results.base import Result, may_say, says
+from calibrant.results.values import bounds_text, cell, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,24 +20,35 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-class ReliabilityTable(ResultValues):
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class ReliabilityTable(Result):
     """Per bin: count, mean confidence, accuracy and its interval; the numbers behind the reliability diagram.
 
-    Each column is an array with one entry per bin; means of empty bins are nan. The other results are attributes by
-    name: `scope`, `raters`, `bins`, `binning`, `edges`, `n`, `n_ratings`, `n_units`, `weight`, `mean_confidence`,
-    `accuracy`, `reason`.
-
-    Parameters
-    ----------
-    values : as the service returns them
+    Each column is an array with one entry per bin; means of empty bins are nan.
     """
 
+    scope: str
+    raters: str
+    bins: int
+    binning: str
+    edges: str
+    ci: float = says("Level of the intervals.")
+    n: int = says("Labelled predictions.")
+    n_predictions: int
+    n_ratings: int
+    n_units: int
+    weight: float | None = says("Total weight under the label policy.")
+    mean_confidence: float | None
+    accuracy: float | None = says("Share of ratings equal to the scored class.")
+    table: list[dict[str, Any]] = says("One object per bin; empty bins have null means.")
+    reason: str | None = may_say("Why there are no data.")
+
     def __len__(self) -> int:
-        return len(self._values["table"])
+        return len(self.table)
 
     def column(self, name: str) -> Floats:
         """Return a column by its name in `to_dict()["table"]`; nan where a bin has no value."""
-        values = [row[name] for row in self._values["table"]]
+        values = [row[name] for row in self.table]
         return np.array([np.nan if value is None else value for value in values], np.float64)
 
     @property
@@ -71,7 +84,7 @@ class ReliabilityTable(ResultValues):
     @property
     def bin_interval(self) -> Floats:
         """Interval of the accuracy, (n_bins, 2)."""
-        bounds = [row["interval"] or (np.nan, np.nan) for row in self._values["table"]]
+        bounds = [row["interval"] or (np.nan, np.nan) for row in self.table]
         return np.array(bounds, np.float64).reshape(-1, 2)
 
     @cached_property
@@ -81,7 +94,7 @@ class ReliabilityTable(ResultValues):
         gaps = np.abs(np.nan_to_num(self.column("gap")))
         return float((weight * gaps).sum() / weight.sum()) if len(self) and weight.sum() else None
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: Axes | None = None) -> Axes:  # type: ignore[override]
         """Draw the reliability diagram: accuracy over confidence with intervals, and how the scores are distributed.
 
         Parameters
@@ -101,7 +114,7 @@ class ReliabilityTable(ResultValues):
 
     @property
     def _caption(self) -> str:
-        values = self._values
+        values = self.to_dict()
         caption = f"{counted(values)}; raters={values['raters']}, scope={values['scope']}, binning={values['binning']}"
         return caption + ("" if self.ece is None else f"; ECE {number(self.ece)}")
 
@@ -112,9 +125,9 @@ class ReliabilityTable(ResultValues):
             "confidence",
             "accuracy",
             "gap",
-            f"{100 * self._values['ci']:g} % interval",
+            f"{100 * self.ci:g} % interval",
         )
-        close = "[)" if self._values["edges"] == "left" else "(]"
+        close = "[)" if self.edges == "left" else "(]"
         rows = [
             (
                 f"{close[0]}{row['lower']:.3f}, {row['upper']:.3f}{close[1]}",
@@ -122,14 +135,14 @@ class ReliabilityTable(ResultValues):
                 *(cell(row[name]) for name in ("mean_confidence", "accuracy", "gap")),
                 bounds_text(row["interval"]),
             )
-            for row in self._values["table"]
+            for row in self.table
             if row["weight"]
         ]
         return header, rows
 
     def __repr__(self) -> str:
-        if not self.ece and self._values.get("reason"):
-            return f"ReliabilityTable(no data, reason={self._values['reason']!r})"
+        if not self.ece and self.reason:
+            return f"ReliabilityTable(no data, reason={self.reason!r})"
         return text_table(*self._table(), caption=f"ReliabilityTable of {self._caption}")
 
     def _repr_html_(self) -> str:

@@ -1,43 +1,13 @@
-"""Values of a result as attributes, and their text."""
+"""Values of a result as text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from calibrant.metrics.estimate import number
 
 MISSING = "–"
-
-
-class ResultValues:
-    """A result of the service: its values are attributes by name."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = dict(values)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if name not in self._values:
-            raise AttributeError(
-                f"{type(self).__name__} has no {name!r}; it has {', '.join(self.__dir__())}"
-            )
-        return self._values[name]
-
-    def __dir__(self) -> list[str]:
-        return sorted(
-            {*(name for name in super().__dir__() if not name.startswith("_")), *self._values}
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON, as the service returns them."""
-        return dict(self._values)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the result that `to_dict` described, or that the service returned."""
-        return cls(values)
 
 
 def counted(about: Mapping[str, Any]) -> str:

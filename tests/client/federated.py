@@ -129,7 +129,7 @@ class Centre:
     def _take(self, body):
         first, end = body["offsets"]
         if self.mark is not None and end <= self.mark:
-            return Receipt(
+            return Receipt.from_dict(
                 {"duplicate": True, "batch_id": "", "status": "", "accepted": 0, "rejected": 0}
             )
         if self.mark is not None and first != self.mark:
@@ -143,7 +143,7 @@ class Centre:
             self.totals[name] = (update["sequence"], pane)
             self.seen.append(pane)
         self.mark = end
-        return Receipt(
+        return Receipt.from_dict(
             {"duplicate": False, "batch_id": "", "status": "", "accepted": 1, "rejected": 0}
         )
 

@@ -6,11 +6,11 @@ from calibrant.client.results import Drift
 
 
 def test_parts_that_were_not_requested_are_none():
-    drift = Drift({"status": "insufficient_data", "change": {"word": "not_armed"}})
+    drift = Drift.from_dict({"status": "insufficient_data", "change": {"word": "not_armed"}})
     assert (drift.status, drift.bins, drift.recent) == ("insufficient_data", None, None)
     assert drift.change["word"] == "not_armed"
 
 
 def test_a_misspelled_name_is_an_error():
     with pytest.raises(AttributeError, match="'sumary'; it has"):
-        _ = Drift({"status": "ok"}).sumary
+        _ = Drift.from_dict({"status": "ok"}).sumary

@@ -48,7 +48,7 @@ class Wire:
 
 def accepted(n: int, rejected: int = 0) -> Receipt:
     errors = [{"pointer": "/labels/0", "rule": "class_range", "detail": "no"}] * rejected
-    return Receipt({"accepted": n, "rejected": rejected, "errors": errors})
+    return Receipt.from_dict({"accepted": n, "rejected": rejected, "errors": errors})
 
 
 @pytest.fixture
