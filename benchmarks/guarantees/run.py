@@ -1,6 +1,7 @@
 """`python -m benchmarks.guarantees.run`: simulate every row, print the table and write docs/guarantees.md.
 
-Results are cached by row in `.guarantees.json`, so that an interrupted run continues. FULL=1 adds the slow rows.
+Results are cached by row in `.guarantees.json`, so that an interrupted run continues. A call ends after `--minutes`, and the next one
+continues. `--runs` simulates at most so many runs of a row, which then may be undecided. FULL=1 adds the slow rows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.guarantees.block import Block
@@ -75,20 +77,25 @@ def total(block: Block, results: Results) -> Counts | None:
     return found
 
 
-def simulate(chosen: list[Block], results: Results, processes: int, cache: Path) -> None:
-    """Compute the missing parts and save each as it ends."""
+def simulate(
+    chosen: list[Block], results: Results, processes: int, cache: Path, minutes: float = 55.0
+) -> None:
+    """Compute the missing parts and save each as it ends; begin none after so many minutes."""
     missing = [job for job in jobs_of(chosen) if key_of(*job) not in results]
     print(f"{len(missing)} parts to simulate", file=sys.stderr)
     if not missing:
         return
+    end = time.monotonic() + 60.0 * minutes
     with ProcessPoolExecutor(processes) as pool:
-        for done, future in enumerate(
-            as_completed(pool.submit(compute, job) for job in missing), 1
-        ):
-            key, counts = future.result()
-            results[key] = counts
-            save(cache, results)
-            print(f"{done}/{len(missing)}", end="\r", file=sys.stderr)
+        waiting = [pool.submit(compute, job) for job in missing]
+        for done, future in enumerate(as_completed(waiting), 1):
+            if not future.cancelled():
+                key, counts = future.result()
+                results[key] = counts
+                save(cache, results)
+                print(f"{done}/{len(missing)}", end="\r", file=sys.stderr)
+            if time.monotonic() > end:
+                pool.shutdown(wait=False, cancel_futures=True)
 
 
 def main() -> int:
@@ -96,11 +103,16 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", help="rows whose section contains this")
     parser.add_argument("--cache", type=Path, default=CACHE)
+    parser.add_argument("--minutes", type=float, default=55.0, help="time after which a call ends")
+    parser.add_argument("--runs", type=int, help="most runs of a row")
     given = parser.parse_args()
     full = os.environ.get("FULL") == "1"
     every = [block for block in blocks() if full or not block.full]
+    if given.runs:
+        every = [replace(block, runs=min(block.runs, given.runs)) for block in every]
     results = load(given.cache)
-    simulate([b for b in every if given.only in b.section], results, given.processes, given.cache)
+    some = [block for block in every if given.only in block.section]
+    simulate(some, results, given.processes, given.cache, given.minutes)
     totals = [(block, total(block, results)) for block in every]
     n_failed = write(ROOT / "docs" / "guarantees.md", totals)
     return 1 if n_failed else 0

@@ -18,7 +18,6 @@ from calibrant.core.view import View
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
-ACCUMULATORS = ("counts", "scores", "replicates", "unit_sample")
 N_POPULATION = 1_000_000
 
 # Constants of the library were chosen on the first two shapes. The others judge them.
@@ -67,7 +66,7 @@ class Units:
 
 @dataclass(frozen=True)
 class Setting:
-    """A simulated model. `weights` is the standard deviation of log weights; `n_classes` above 2 has Dirichlet rows."""
+    """A simulated model. `weights` is the standard deviation of log weights; `n_classes` above 2 has Dirichlet rows of `raters` ratings."""
 
     shape: str = "beta"
     curve: str = "calibrated"
@@ -77,6 +76,7 @@ class Setting:
     n_classes: int = 2
     binning: str = "equal_width"
     scope: str | None = None
+    raters: int = 1
 
     @property
     def text(self) -> str:
@@ -96,12 +96,17 @@ class Setting:
             parts.append(self.binning)
         if self.scope is not None:
             parts.append(f"scope {self.scope}")
+        if self.raters > 1:
+            parts.append(f"{self.raters} raters")
         return ", ".join(parts)
 
 
 @dataclass(frozen=True)
 class SimulatedRows:
-    """Rows of one run. `rate` is the true probability of a label: (n,) of class 1, or (n, n_classes)."""
+    """Rows of one run. `rate` is the true probability of a label: (n,) of class 1, or (n, n_classes).
+
+    `label` has classes, (n,), or label counts, (n, n_classes).
+    """
 
     score: Floats
     rate: Floats
@@ -137,16 +142,18 @@ def _rows_of_classes(setting: Setting, rng: Rng) -> SimulatedRows:
     else:
         slope = {"calibrated": 1.0, "slope .6": 0.6, "slope .8": 0.8}[setting.curve]
         rate = scipy.special.softmax(slope * np.log(np.maximum(score, 1e-300)), axis=1)
+    if setting.raters > 1:
+        return SimulatedRows(score, rate, rng.multinomial(setting.raters, rate))
     label = (rng.random((setting.n, 1)) > rate.cumsum(axis=1)[:, :-1]).sum(axis=1)
     return SimulatedRows(score, rate, label)
 
 
 def view_of(setting: Setting, rows: SimulatedRows, run: int = 0) -> View:
-    """Fill what the metrics of tables read, and nothing else."""
+    """Fill a pane with the rows of a run."""
     several = setting.n_classes > 2
     columns: dict[str, object] = {
         ("probabilities" if several else "confidences"): rows.score,
-        "labels": rows.label,
+        ("label_counts" if rows.label.ndim > 1 else "labels"): rows.label,
     }
     if rows.weight is not None:
         columns["weights"] = rows.weight
@@ -154,9 +161,7 @@ def view_of(setting: Setting, rows: SimulatedRows, run: int = 0) -> View:
         # Other names in every run, so that units fall into other replicates.
         columns["units"] = [f"{run}-{unit}" for unit in rows.unit.tolist()]
     batch = Batch.from_columns(columns).batch
-    spec = PaneSpec("multiclass", setting.n_classes) if several else PaneSpec("binary", 2)
-    tables = ("top_label", "classes", "all_labels") if several else ("positive", "top_label")
-    pane = Pane(spec, {*ACCUMULATORS, *tables})
+    pane = Pane(PaneSpec("multiclass", setting.n_classes) if several else PaneSpec("binary", 2))
     pane.fill_batch(batch)
     return View(pane, PaneQuery(binning=setting.binning, scope=setting.scope))
 
@@ -165,5 +170,7 @@ def view_of(setting: Setting, rows: SimulatedRows, run: int = 0) -> View:
 def population(setting: Setting) -> SimulatedRows:
     """Return very many rows of a setting, to compute true errors from their rates."""
     few = 200_000 if setting.n_classes > 2 else N_POPULATION
-    free = Setting(setting.shape, setting.curve, few, n_classes=setting.n_classes)
+    free = Setting(
+        setting.shape, setting.curve, few, n_classes=setting.n_classes, raters=setting.raters
+    )
     return rows_of(free, np.random.default_rng(2718))

@@ -15,7 +15,7 @@ from benchmarks.guarantees.verdicts import Share, verdict
 from calibrant.validation import PROMISES, Promise, outcome
 from calibrant.validation.settings import Setting
 
-MAX_ROWS = 150
+MAX_ROWS = 480
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.name)
