@@ -119,7 +119,7 @@ def sentence(error: Exception) -> str:
 
 def unread() -> list[str]:
     """Return the variables with the prefix that no setting reads: most likely misspelt."""
-    read = variables(Settings).keys() | variables(EngineSettings).keys() | {kernel.VARIABLE}
+    read = variables(Settings).keys() | variables(EngineSettings).keys() | kernel.VARIABLES
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in read)
 
 

@@ -6,8 +6,12 @@ its specification.
 
 from __future__ import annotations
 
+from calibrant.kernel import threads
 from calibrant.kernel.library import VARIABLE, KernelError, Status, status
+
+# Environment variables that are read here.
+VARIABLES = frozenset({VARIABLE, threads.VARIABLE})
 
 status()
 
-__all__ = ["VARIABLE", "KernelError", "Status", "status"]
+__all__ = ["VARIABLE", "VARIABLES", "KernelError", "Status", "status"]

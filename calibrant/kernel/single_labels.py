@@ -23,6 +23,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.input.single_labels import SingleLabels
 from calibrant.kernel.library import library
 from calibrant.kernel.structures import KernelGrid, KernelSingleLabels
+from calibrant.kernel.threads import in_threads
 
 # Accumulators that the pass fills; those without blocks of their own are of other input.
 FILLED = frozenset(
@@ -89,15 +90,21 @@ def pane_of(rows: SingleLabels, only: Collection[str]) -> Pane | None:
 
 
 def _summed(rows: SingleLabels, spec: PaneSpec) -> _Tables | None:
-    grid, n = spec.top_grid, len(rows.labels)
-    total = _Tables.zero(grid, has_positive=spec.n_classes == 2)
-    part = total if n <= ROWS_OF_TABLE else _Tables.zero(grid, has_positive=spec.n_classes == 2)
-    for start in range(0, n, ROWS_OF_TABLE):
-        if not _add(rows, spec, part, start, min(start + ROWS_OF_TABLE, n)):
+    """Return the sums of all rows; those of a part of the rows are added in the order of the parts, whatever adds them up."""
+    n, has_positive = len(rows.labels), spec.n_classes == 2
+    total = _Tables.zero(spec.top_grid, has_positive=has_positive)
+    if n <= ROWS_OF_TABLE:
+        return total if _add(rows, spec, total, 0, n) else None
+
+    def part(start: int) -> _Tables | None:
+        tables = _Tables.zero(spec.top_grid, has_positive=has_positive)
+        is_valid = _add(rows, spec, tables, start, min(start + ROWS_OF_TABLE, n))
+        return tables if is_valid else None
+
+    for tables in in_threads(part, range(0, n, ROWS_OF_TABLE)):
+        if tables is None:
             return None
-        if part is not total:
-            total.data[:] += part.data
-            part.data[:] = 0.0
+        total.data[:] += tables.data
     return total
 
 

@@ -146,3 +146,27 @@ def test_rows_are_read_where_they_are():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.2 * p.nbytes
+
+
+@pytest.mark.parametrize("threads", ["2", "3", "7"])
+def test_sums_do_not_depend_on_the_number_of_threads(threads, monkeypatch):
+    monkeypatch.setattr(passes, "ROWS_OF_TABLE", 500)
+    p, y = rows(3333, 4)
+    given = single_labels({"probabilities": p, "labels": y})
+    monkeypatch.setenv("CALIBRANT_THREADS", "1")
+    expected = pane_of(given, FILLED)
+    monkeypatch.setenv("CALIBRANT_THREADS", threads)
+    found = pane_of(given, FILLED)
+    for name in expected.names:
+        for block_name, block in expected[name].blocks.items():
+            assert np.array_equal(found[name].blocks[block_name].sums, block.sums)
+    p[3000] = 2.0
+    assert pane_of(given, FILLED) is None
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
+def test_another_number_of_threads_is_rejected(given, monkeypatch):
+    monkeypatch.setattr(passes, "ROWS_OF_TABLE", 500)
+    monkeypatch.setenv("CALIBRANT_THREADS", given)
+    with pytest.raises(ValueError, match="expected a positive integer"):
+        cal.ece(*rows(3333, 4))
