@@ -28,19 +28,19 @@ def rows(n: int, n_classes: int, dtype: type) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cases_of(n: int, n_classes: int, dtype: type) -> list[Case]:
-    """Return the reference of one array, the metrics, a pane and, of ten classes, the fit and the report."""
+    """Return the reference of one array, the metrics, a pane, the temperature with its interval and, of ten classes, the report."""
     probabilities, labels = rows(n, n_classes, dtype)
+    logits = np.log(probabilities)
     name = f"{n:,} x {n_classes} {np.dtype(dtype).name}"
     calls: dict[str, Callable[[], object]] = {
         "max and argmax": lambda: (probabilities.max(1), probabilities.argmax(1)),
         **{slug: partial(getattr(cal, slug), probabilities, labels) for slug in METRICS},
         "Pane.fill": lambda: cal.Pane.fill(probabilities, labels),
+        "fit_temperature": lambda: cal.fit_temperature(probabilities, labels),
+        "fit_temperature of logits": lambda: cal.fit_temperature(logits=logits, labels=labels),
     }
     if n_classes == 10:
-        calls |= {
-            "evaluate": lambda: cal.evaluate(probabilities, labels),
-            "fit_temperature": lambda: cal.fit_temperature(probabilities, labels),
-        }
+        calls["evaluate"] = lambda: cal.evaluate(probabilities, labels)
     return [Case(f"{what}, {name}", call, n) for what, call in calls.items()]
 
 
