@@ -169,7 +169,7 @@ class ChangeState:
         return f"Changed about {date}{self._size()}{n}."
 
     def _size(self) -> str:
-        """Return the size of the change in the rate of labels or, if it is small, in temperature."""
+        """Return the size of the change in the rate of labels or the mean gap, or its direction if both are small."""
         before, after = self.before, self.after
         if before is not None and after is not None and abs(after - before) >= SHOWN_POINTS:
             verb = "fell" if after < before else "rose"
@@ -180,9 +180,7 @@ class ChangeState:
         if self.temperatures is None:
             return ""
         first, last = self.temperatures
-        return (
-            f": the temperature {'fell' if last < first else 'rose'} from {first:.2f} to {last:.2f}"
-        )
+        return f": scores became {'too extreme' if last > first else 'not extreme enough'}"
 
     def _not_armed(self) -> str:
         if self.why_not is not None:
