@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant.core.batch import Batch
 from calibrant_server.workers.join.predictions import Predictions
-from calibrant_server.workers.join.records import coded
+from calibrant_server.workers.join.ratings import coded
 from calibrant_server.workers.join.sent_predictions import sent_predictions
 from calibrant_server.workers.segments.ragged import Ints, owners
 

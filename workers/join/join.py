@@ -16,8 +16,9 @@ from calibrant_server.workers.join.facts import DELETION, LABELS, PREDICTION, Fa
 from calibrant_server.workers.join.named_ratings import RatedFacts, apply_ratings
 from calibrant_server.workers.join.outcomes import CONFLICT, DUPLICATE, EXPIRED, FULL, GONE, NEW
 from calibrant_server.workers.join.predictions import Predictions
+from calibrant_server.workers.join.ratings import Counts, summed
 from calibrant_server.workers.join.record_format import HEAD, MAX_RATINGS_OF_CLASS, PLAIN
-from calibrant_server.workers.join.records import Counts, Records, summed
+from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.segments.ragged import Ints
 
 Mask = NDArray[np.bool_]

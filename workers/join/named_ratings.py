@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN
 from calibrant_server.workers.join.facts import NO_REVISION, Facts
 from calibrant_server.workers.join.outcomes import DUPLICATE, FULL, NEW, REVISED, STALE
-from calibrant_server.workers.join.records import NamedRatings, coded
+from calibrant_server.workers.join.ratings import NamedRatings, coded
 from calibrant_server.workers.segments.ragged import Ints, numbered
 
 Mask = NDArray[np.bool_]
