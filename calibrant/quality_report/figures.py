@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+RELIABILITY = "Reliability"
+
+
 @dataclass(frozen=True)
 class ReportFigure:
     """A figure with its texts.
@@ -34,6 +37,11 @@ class ReportFigure:
     title: str
     caption: str
     source: str
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is on the first page, below the verdict."""
+        return self.title == RELIABILITY
 
 
 def figures(contents: ReportContents) -> list[ReportFigure]:
@@ -76,7 +84,7 @@ def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFi
         )
     if key and each.get("value") is not None:
         caption.append(_value(key, each))
-    return _figure("Reliability", caption, draw_reliability(shown))
+    return _figure(RELIABILITY, caption, draw_reliability(shown))
 
 
 def _value(key: str, each: Mapping[str, Any]) -> str:

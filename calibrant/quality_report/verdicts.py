@@ -23,7 +23,7 @@ from calibrant.quality_report.contents import ReportContents
 WORDS = {
     "within_tolerance": "within tolerance",
     "outside": "outside tolerance",
-    "not_shown": "not shown",
+    "not_shown": "undecided",
 }
 REASONS = {
     "no_data": "no labelled data",

@@ -98,8 +98,8 @@ def test_every_table_that_scrolls_is_reached_by_keyboard(contents: ReportContent
 def test_the_sections_come_in_order(contents: ReportContents) -> None:
     text = Reader(page(contents)).text
     titles = [
-        "1. Data", "2. Verdict", "3. What could have been found", "4. Measurements", "5. Figures",
-        "6. Assumptions", "7. Calibration map in use", "8. False alarms", "9. Versions",
+        "1. Verdict", "2. Data", "3. What could have been found", "4. Measurements", "5. Figures",
+        "6. Assumptions", "7. Calibration map in use", "8. Change and alarm", "9. Versions",
         "Not a medical device",
     ]  # fmt: skip
     places = [text.index(title) for title in titles]
@@ -126,7 +126,7 @@ def test_the_three_verdicts(contents: ReportContents) -> None:
         text = Reader(page(replace(contents, tolerance=tolerance))).text
         assert words in text or tolerance == 0.0
     value = contents.estimates["ece"]["value"]
-    assert "Not shown" in Reader(page(replace(contents, tolerance=value))).text
+    assert "Undecided" in Reader(page(replace(contents, tolerance=value))).text
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_captions_name_what_is_drawn(contents: ReportContents) -> None:
 def test_a_report_of_files_has_no_sections_of_a_service(of_few_units: ReportContents) -> None:
     text = Reader(page(of_few_units)).text
     assert "7. Versions" in text and "without a drift alarm" in text
-    assert "Calibration map in use" not in text and "False alarms" not in text
+    assert "Calibration map in use" not in text and "Change and alarm" not in text
 
 
 def test_one_unit_is_singular(of_few_units: ReportContents) -> None:
@@ -217,7 +217,7 @@ def test_a_report_without_data_says_so() -> None:
     assert "Not enough data" in text and "0.000" not in text
     assert "Written at 2026-11-26 06:29 UTC." in text
     # No number of a section is missing, and nothing is stated of ratings that are not there.
-    assert "5. Figures" in text and "These results have no figure." in text
+    assert "5. Figures" in text and "These results have no further figure." in text
     assert "Each prediction has one rating" not in text
 
 

@@ -466,7 +466,7 @@ def test_a_tolerance_judges_each_error_but_the_headline_only_the_first(
         *("--work", tmp_path / "work"),
     )
     assert found.code == 0, found.error
-    assert "\nNot shown\n" in found.out
+    assert "\nUndecided\n" in found.out
     assert re.search(r"Marginal L1.* within tolerance", found.out)
     assert "would show is not known: too few independent units." in found.out
     assert "Smallest detectable error: not known (too few independent units)." in found.out

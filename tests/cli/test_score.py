@@ -99,7 +99,7 @@ def test_the_verdict_follows_the_tolerance(tmp_path: Path, run: Run) -> None:
     assert "No tolerance was set" in run("score", *files, "--metrics", "ece").out
     estimate = cal.ece(P, Y)
     inside = f"{estimate.value:.3f}"
-    assert "Not shown" in run("score", *files, "--metrics", "ece", "--tolerance", inside).out
+    assert "Undecided" in run("score", *files, "--metrics", "ece", "--tolerance", inside).out
 
 
 def test_readers_units_subgroups_and_ids(tmp_path: Path, run: Run) -> None:
