@@ -67,9 +67,7 @@ def test_a_deleted_model_leaves_no_entry_and_evidence_is_current(bench: Bench):
         sealing.seal(day, {"": pane_of(rng, slope=0.4), "site:A": pane_of(rng, 50)})
         summary = bench.run(bench.inbox.alarms.summaries())[CONFIG.key]
         detectors = sealing.held().detectors
-        assert summary["log_evidence"] == {
-            name: detectors[name].log_evidence for name in ("score|", "score|site:A")
-        }
+        assert summary["p"] == {name: detectors[name].p for name in ("score|", "score|site:A")}
     sealing.node.hdel(sealing.keys.models, CONFIG.key)
     entry = delete_model(CONFIG.key, CONFIG.generation)
     sealing.node.xadd(sealing.keys.stream, entry.to_fields())
