@@ -56,6 +56,7 @@ def metrics(
 ) -> Operation[Report]:
     """Request metrics of a window."""
     ci = float(query.get("ci") or 0.95)
+    query = {"include": "details", **query}
     return _get(
         model_path(model, "/metrics"), lambda found: report_of(found, ci), metrics=slugs, **query
     )
@@ -67,9 +68,11 @@ def reliability(model: str, query: dict[str, Any]) -> Operation[ReliabilityTable
 
 
 def temperature(model: str, query: dict[str, Any]) -> Operation[Temperature]:
-    """Request the fitted temperature, with the curve that `plot` draws unless `include` is given."""
+    """Request the fitted temperature, with details and the curve that `plot` draws, unless `include` is given."""
     return _get(
-        model_path(model, "/temperature"), Temperature.from_dict, **{"include": "curve", **query}
+        model_path(model, "/temperature"),
+        Temperature.from_dict,
+        **{"include": "curve,details", **query},
     )
 
 

@@ -92,6 +92,7 @@ class Read(Generic[Q, R]):
     is_map : whether keys with the scope `maps` may read it
     of_records : whether it reads records of the store as they are now, on no clock of cohorts; the engine then computes it
     is_compared : whether the engine compares it
+    short : names of the fields of a response without `include=details`. Default: a response has all fields
     """
 
     path: str
@@ -108,6 +109,7 @@ class Read(Generic[Q, R]):
     is_map: bool = False
     of_records: bool = False
     is_compared: bool = False
+    short: frozenset[str] | None = None
 
     def __call__(self, state: State, query: Q) -> R:
         return self.compute(state, query)

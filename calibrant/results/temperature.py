@@ -42,7 +42,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
-PARTS = ("recommendation", "heldout", "curve")
+DETAILS = "details"
+PARTS = ("recommendation", "heldout", "curve", DETAILS)
+# What a response without details has.
+SHORT = frozenset({
+    "model", "window", "slice", "state_version", "n", "n_units", "objective", "scope", "temperature", "inverse_temperature",
+    "interval", "standard_error", "at_bound", "at_most", "plateau", "before", "after", "verdict", "weights",
+    "reason", "detail", "interval_reason", "difference_reason", "against", "difference", "difference_interval", "ratio",
+    "ratio_interval", "clock", "sealed_to", "matured", "warnings", "recommendation", "heldout", "curve",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +252,7 @@ def _compared(state: State, other: State, query: TemperatureQuery) -> Temperatur
     is_map=True,
     accumulators=_accumulators,
     compare=_compared,
+    short=SHORT,
 )
 def temperature(state: State, query: TemperatureQuery) -> Temperature:
     """Fit the temperature that scales the model's logits best; as SVG or PNG the losses along it."""

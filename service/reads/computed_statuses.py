@@ -18,6 +18,7 @@ from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService, resolved
+from calibrant_server.service.reads.short_answers import short_estimate
 from calibrant_server.workers.queries.ask import OK, UNAVAILABLE, UNFINISHED, Reply
 from calibrant_server.workers.queries.kinds.drift import RECENT, DriftQuery
 from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
@@ -152,7 +153,7 @@ def _status(
         "calibration": _word(drift.get("calibration")),
         "change": _word(drift.get("change")),
         "scores": _word(drift.get("scores")),
-        "error": week.get("error"),
+        "error": short_estimate(week.get("error")),
         "temperature": week.get("temperature"),
         "map_version": orjson.loads(current.body)["version"] if current and is_current else None,
         "label_coverage": week.get("label_coverage"),

@@ -14,6 +14,13 @@ from calibrant_server.service.reads.dependencies import TheMapRead, TheReadAcces
 from calibrant_server.service.reads.figures import Draw, Format, or_drawn, or_unchanged
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, WindowQuery
 from calibrant_server.service.reads.response_models import response_of
+from calibrant_server.service.reads.service import JSON
+from calibrant_server.service.reads.short_answers import (
+    rendered_short,
+    short_fields,
+    wants_details,
+    without_details,
+)
 from calibrant_server.workers.queries.declared import declared_query, described
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -33,6 +40,11 @@ def add_route(router: APIRouter, read: Read[Any, Any]) -> None:
         if read.drawn and read_access.is_drawn(query.format):
             query = query.model_copy(update=read.drawn)
         shown = {name: getattr(query, name) for name in _shown(read)}
+        is_short = read.short is not None and not wants_details(query.include)
+        if is_short and not (read.drawn and read_access.is_drawn(query.format)):
+            return await _short(read, read_access, query)
+        if read.short is not None:
+            query = query.model_copy(update={"include": without_details(query.include)})
         read_query = await read_access.read_query(query, **shown)
         if read.figure is None:
             plain: Response = await read_access.reads.respond(read_access.request, read_query)
@@ -53,6 +65,16 @@ def add_route(router: APIRouter, read: Read[Any, Any]) -> None:
         operation_id=read.operation,
         responses=or_drawn(found) if read.figure else or_unchanged(found),
     )(respond)
+
+
+async def _short(read: Read[Any, Any], read_access: Any, query: Any) -> Response:
+    """Respond without details."""
+    read_query = await read_access.read_query(query, short="short")
+    render = rendered_short(partial(short_fields, read.short or frozenset()))
+    response: Response = await read_access.reads.respond(
+        read_access.request, read_query, JSON, render
+    )
+    return response
 
 
 def parameters_of(read: Read[Any, Any]) -> type[BaseModel]:

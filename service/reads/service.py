@@ -209,7 +209,7 @@ class ReadService:
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
             results: dict[str, Any] = {}
-            is_large = render is not None and _takes_long_to_draw(read_queries.values())
+            is_large = media_type != JSON and _takes_long_to_draw(read_queries.values())
             n_kept, most_kept = 0, MAX_KEPT_OF_FIGURE if is_large else MAX_KEPT
             for name, read_query in read_queries.items():
                 if n_kept >= most_kept:

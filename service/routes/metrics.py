@@ -1,6 +1,6 @@
 """Metrics of a model over a window, as one result, as a series, or by slice value."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +20,11 @@ from calibrant_server.service.reads.figures import (
 )
 from calibrant_server.service.reads.metric_work import reject_costly
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, Duration, unanswerable
+from calibrant_server.service.reads.service import JSON
+from calibrant_server.service.reads.short_answers import (
+    rendered_short,
+    short_metrics,
+)
 from calibrant_server.service.reads.table_formats import or_table, table_type
 from calibrant_server.service.reads.tables import METRICS, metric_rows, rendered
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
@@ -42,6 +47,10 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
     )
     format: Format | None = Field(
         None, description="Format of the response, instead of the header Accept."
+    )
+    include: Literal["details"] | None = Field(
+        None,
+        description="`details`: also how each value, interval and null reference was computed, bounds of errors, labels by bin.",
     )
 
     def resolved(self, config: ModelConfig) -> AnyQuery:
@@ -122,7 +131,10 @@ async def get_metrics(
         render = drawn(draw_metrics, media_type)
     else:
         render = rendered(media_type, METRICS, metric_rows)
-    read_query = await read.read_query(query)
+    is_short = media_type == JSON and query.include is None
+    if is_short:
+        render = rendered_short(short_metrics)
+    read_query = await read.read_query(query, short="short" if is_short else None)
     if query.by is not None:
         return await read.reads.respond_each(read.request, read_query, query.by, media_type, render)
     return await read.reads.respond(read.request, read_query, media_type, render)

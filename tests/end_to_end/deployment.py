@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.stores import SERVERS, StoreServer
 from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[2]
+WITH_DETAILS = re.compile("/v1/models/[^/?]+/(metrics|temperature)")
 
 
 def _stands_in_the_document(response: httpx.Response) -> None:
@@ -138,7 +140,9 @@ class Deployment:
         return result
 
     def get(self, path: str, **params: object) -> dict:
-        """GET an answer."""
+        """GET an answer; metrics and temperatures with details."""
+        if WITH_DETAILS.fullmatch(path):
+            params["include"] = ",".join(filter(None, (str(params.get("include", "")), "details")))
         answer = self.client.get(path, params=params)  # type: ignore[arg-type]
         assert answer.status_code == 200, answer.text
         found: dict = answer.json()

@@ -18,13 +18,16 @@ FOLDER = Path(__file__).with_name("responses")
 HEADERS = ("content-type", "location", "link", "preference-applied", "retry-after", "allow", "etag")
 _TEXTS = re.compile(r"<(?:text|title|desc|tspan|h[1-4])\b[^>]*>([^<]+)<")
 
+# Requested of all metrics and temperatures, and therefore not written.
+_DETAILS = re.compile(r"[?&]include=details$|%2Cdetails")
+
 Exchange = dict[str, Any]
 
 
 def exchange_of(response: httpx.Response) -> Exchange:
     """Return an exchange: the request's line and digest, the response's status, headers and body."""
     request = response.request
-    line = f"{request.method} {request.url.raw_path.decode()}"
+    line = f"{request.method} {_DETAILS.sub('', request.url.raw_path.decode())}"
     headers = {name: response.headers[name] for name in HEADERS if name in response.headers}
     return {
         "request": line,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,6 +32,9 @@ SETTINGS = {
 }
 
 
+WITH_DETAILS = re.compile("/models/[^/]+/(metrics|temperature)")
+
+
 class Client:
     """Sends requests one after another and records each response."""
 
@@ -44,9 +48,13 @@ class Client:
         self.exchanges.append(masked(exchange_of(response)))
         return response
 
-    async def get(self, path: str, headers: Any = None, **params: Any) -> httpx.Response:
-        """GET; `from_` stands for the parameter `from`."""
+    async def get(
+        self, path: str, headers: Any = None, short: bool = False, **params: Any
+    ) -> httpx.Response:
+        """GET; `from_` stands for the parameter `from`. Metrics and temperatures come with details, unless `short`."""
         query = {name.rstrip("_"): value for name, value in params.items()}
+        if WITH_DETAILS.fullmatch(path) and not short:
+            query["include"] = ",".join(filter(None, (query.get("include"), "details")))
         return await self.send("GET", path, params=query, headers=headers)
 
     async def put(self, path: str, json: Any, **options: Any) -> httpx.Response:

@@ -6,6 +6,7 @@ import pytest
 
 from calibrant.core.durations import duration_of, parse_duration
 from calibrant_server.service.reads import computed_statuses
+from calibrant_server.service.reads.short_answers import ALWAYS
 from calibrant_server.workers.queries.ask import ResultFailedError, ResultTimeoutError
 from tests.service.conftest import problem
 
@@ -39,7 +40,7 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
     [plain] = (await client.get("/v1/models")).json()["models"]
     assert not plain.keys() & {"status", "reason"} and not inbox.asked
     inbox.answers["model_status"] = {
-        "error": {"value": 0.5, "n": 3},
+        "error": dict.fromkeys(ALWAYS) | {"value": 0.5, "n": 3},
         "label_coverage": 0.75,
         "temperature": None,
     }
@@ -50,7 +51,7 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
         "flagged": [],
         **dict.fromkeys(("calibration", "change", "scores")),
         "status": None,
-        "error": {"value": 0.5, "n": 3},
+        "error": dict.fromkeys(ALWAYS) | {"value": 0.5, "n": 3},
         "temperature": None,
         "map_version": None,
         "label_coverage": 0.75,

@@ -136,6 +136,19 @@ async def little_and_no_data(client: Client) -> None:
     await client.get("/models/absent/metrics")
 
 
+async def short_answers(client: Client) -> None:
+    path = await _several_raters(client)
+    await client.get(f"{path}/metrics", short=True)
+    await client.get(f"{path}/metrics", short=True, metrics="ece,brier", tolerance="0.05")
+    await client.get(f"{path}/metrics", short=True, metrics="ece", every="P1D", window="P4D")
+    await client.get(
+        f"{path}/metrics", short=True, metrics="ece", against="window:P1D", window="P1D"
+    )
+    await client.get(f"{path}/temperature", short=True)
+    await client.get(f"{path}/temperature", short=True, objective="brier", include="heldout")
+    await client.get("/models", view="status")
+
+
 async def unchanged_responses(client: Client) -> None:
     path = await _several_raters(client)
     response = await client.get(f"{path}/metrics", metrics="ece")
