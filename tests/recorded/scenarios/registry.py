@@ -48,7 +48,7 @@ async def models(client: Client) -> None:
     await client.send("DELETE", "/models/m4", headers={"If-Match": '"other"'})
     await client.send("DELETE", "/models/m4")
     await client.post(
-        "/models/m4/predictions", {"batch_id": "b", "confidences": [0.5, 0.1], "labels": [1, 0]}
+        "/models/m4/predictions", {"batch_id": "c", "confidences": [0.5, 0.1], "labels": [1, 0]}
     )
     await client.get("/models/m4/metrics", metrics="ece")
     await client.get("/usage")
