@@ -147,7 +147,7 @@ class ChangeState:
             return self._changed()
         if self.word in (NO_PREDICTIONS, NO_LABELS):
             what = "prediction" if self.word == NO_PREDICTIONS else "label"
-            since = "ever" if self.last_at is None else f"since {self._day(self.last_at)}"
+            since = "so far" if self.last_at is None else f"since {self._day(self.last_at)}"
             return f"No {what} {since}: a change would not be seen."
         if self.word == NOT_ARMED:
             return self._not_armed()

@@ -72,6 +72,10 @@ def test_missing_data_have_words_of_their_own(bench):
     # The tolerance of 0 leaves calibration unknown.
     assert word(42, last) == ("none_seen", "insufficient_data")
     assert word(43, last) == ("no_recent_predictions", "insufficient_data")
+    # Later cohorts that are not sealed yet may have labels: nothing is said of them.
+    assert word(51, last, late) == ("none_seen", "insufficient_data")
+    for day in range(40, 51):
+        sealing.seal(day, {"": pane_of(rng, labelled=False)})
     assert word(51, last, late) == ("no_recent_labels", "insufficient_data")
 
 

@@ -135,7 +135,7 @@ def change_of(
     labelled = detector.compared(alarm.cohort_results, alarm.reference.of(alarm.name))
     if detector.change is not None:
         return _changed(detector, labelled, alarm, config)
-    missing = _missing(labelled, config, present)
+    missing = _missing(labelled, alarm.cohort_results, config, present)
     n = sum(each.table.n_units for each in labelled)
     if missing is not None:
         return ChangeState(
@@ -202,16 +202,27 @@ def sides_of(
 
 
 def _missing(
-    labelled: Sequence[CohortResult], config: ModelConfig, present: Present
+    labelled: Sequence[CohortResult],
+    sealed: Sequence[CohortResult],
+    config: ModelConfig,
+    present: Present,
 ) -> tuple[ChangeWord, int | None] | None:
-    """Return which data are missing, and the end of the last."""
+    """Return which data are missing, and the end of the last.
+
+    Labels are missing among the cohorts that are sealed: while a history is still being sealed, its labels are not known yet.
+    """
     length_s = AlarmSettings.of(config).bucket_s
     horizon_s = config.label_horizon_s or 0
     patience_s = MISSING_AFTER * max(horizon_s, length_s)
     if present.last_s is None or present.now_s - present.last_s > patience_s:
         return NO_PREDICTIONS, present.last_s
     last_label_s = labelled[-1].cohort + length_s if labelled else None
-    if last_label_s is None or present.now_s - last_label_s > patience_s + horizon_s + length_s:
+    seen_s = (
+        min(present.now_s, sealed[-1].cohort + 2 * length_s + horizon_s)
+        if sealed
+        else present.now_s
+    )
+    if last_label_s is None or seen_s - last_label_s > patience_s + horizon_s + length_s:
         return NO_LABELS, last_label_s
     return None
 
