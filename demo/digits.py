@@ -55,7 +55,7 @@ def play_deployment(seed: int = 7, worn_from: float = 0.5) -> Deployment:
     digit = np.repeat(np.arange(N_TRAINING, len(images)), CAPTURES)
     burst = np.tile(np.arange(CAPTURES) * BURST, n_digits)
     when = np.repeat(np.sort(rng.random(n_digits) * (1 - CAPTURES * BURST)), CAPTURES) + burst
-    blur = rng.uniform(0.1, 0.7, len(digit)) + np.where(when >= worn_from, 0.25, 0.0)
+    blur = rng.uniform(0.1, 0.7, len(digit)) + np.where(when >= worn_from, 0.5, 0.0)
     worn = _wear(images[digit], blur, rng)
 
     reader = _reader(images[:N_TRAINING], truth[:N_TRAINING], rng)

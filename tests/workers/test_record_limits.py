@@ -10,6 +10,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN, LabelRow
+from calibrant_server.workers.ingest.dead_letters import PARKED
 from calibrant_server.workers.ingest.entries import (
     FIELD_OVERHEAD_BYTES,
     LABELS,
@@ -17,6 +18,7 @@ from calibrant_server.workers.ingest.entries import (
     REMOVAL,
 )
 from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch, RecordsFullError
+from calibrant_server.workers.ingest.parked import all_letters
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.join.records import Records
@@ -112,9 +114,9 @@ def test_what_cannot_be_written_is_set_aside_and_the_rest_continues(bench, monke
     bench.deliver(predictions("i1"), poison)
     bench.deliver(labels(LabelRow("i1", {2: 1}, []), batch_id="good"))
     assert bench.merged("good").status == "merged"
-    assert bench.merged("bad").status == "dead_lettered"
-    [letter] = bench.dead_letters()
-    assert b"it does not fit" in letter[b"why"]
+    assert bench.merged("bad").status == "parked"
+    [letter] = all_letters(bench.store)
+    assert letter.state == PARKED and "it does not fit" in letter.why
 
 
 def full(bench, *deliveries):
