@@ -111,8 +111,3 @@ def known_rules(rules: Any, n: int) -> Rules:
 def stated_rules(rules: Rules) -> Rules | None:
     """Return the rules as a batch states them: None where all are `FLOAT32`."""
     return None if (rules == FLOAT32).all() else rules
-
-
-def derived_rules(rules: Rules | None) -> Rules | None:
-    """Return the rules of numbers that are computed from the scores of rows: these have no 16 bits."""
-    return None if rules is None else np.minimum(rules, FLOAT32)

@@ -255,18 +255,6 @@ def equal_width_bin(
     return np.clip(k, 0, n_bins - 1).astype(np.int64)
 
 
-def derived_bin(score: NDArray[np.float64], n_bins: int) -> NDArray[np.int64]:
-    """Return the equal-width bin, right edges, of scores with rounding errors: within `DERIVED_EDGE` of an edge they are on it.
-
-    Examples
-    --------
-    >>> derived_bin(np.array([0.0, 0.5 - 1e-15, 0.5 + 1e-15, 0.6]), 10).tolist()
-    [0, 4, 4, 5]
-    """
-    bins = np.ceil(score * n_bins - DERIVED_EDGE) - 1.0
-    return np.asarray(np.clip(bins, 0, n_bins - 1), np.int64)
-
-
 def on_edge(score: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
     """Return scores with rounding errors, moved to the edge that they are within `DERIVED_EDGE` of."""
     scaled = score * cells

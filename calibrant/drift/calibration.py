@@ -30,7 +30,6 @@ MIN_COHORTS = 7  # for the variance between them
 MIN_UNITS = 50.0
 OFF_LEVEL, OFF_AT_ONCE = 1e-3, 1e-6
 GOOD_LEVEL = 0.05
-HELD = 2  # cohorts after which a word turns
 FULL_COVERAGE = 0.9
 COVERAGE_LEVEL = 0.01
 MAX_MORE = 100.0  # times the present units

@@ -169,6 +169,13 @@ def style_axes(axes: Axes, x: str, y: str, *, grid: str = "both") -> None:
     axes.tick_params(labelsize=8.5)
 
 
+def curve_and_scores(figure: Figure) -> tuple[Axes, Axes]:
+    """Return the axes of a curve, and those of the distribution of its scores below it."""
+    curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
+    figure.subplots_adjust(hspace=0.08)
+    return curve, scores
+
+
 def runs(rows: list[Row]) -> list[list[Row]]:
     """Return runs of neighbouring bins that a line may join: each has enough independent units, or their number is not known."""
     found: list[list[Row]] = [[]]

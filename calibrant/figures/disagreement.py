@@ -9,6 +9,7 @@ from calibrant.figures.base import (
     BLUE,
     ORANGE,
     bars,
+    curve_and_scores,
     density,
     diagonal,
     dotted,
@@ -33,8 +34,7 @@ def draw_disagreement(result: Result) -> Figure:
         _measures(result),
     ]
     figure = new_figure(result, "Disagreement", lines, (6.0, 7.0))
-    curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    figure.subplots_adjust(hspace=0.08)
+    curve, scores = curve_and_scores(figure)
     rows = [row for row in result.get("reliability") or [] if row.get("predicted") is not None]
     diagonal(curve)
     style_axes(curve, "", "observed disagreement")

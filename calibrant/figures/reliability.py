@@ -13,6 +13,7 @@ from calibrant.figures.base import (
     FAINT,
     MIN_JOINED,
     bars,
+    curve_and_scores,
     data_of,
     density,
     diagonal,
@@ -44,8 +45,7 @@ def draw_reliability(result: Result, *, on: Figure | None = None) -> Figure:
     """
     lines = (data_of(result), _method(result), *error_of(result.get("error")))
     figure = new_figure(result, "Reliability", lines, SIZE_IN, bottom=BOTTOM_IN, on=on)
-    curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    figure.subplots_adjust(hspace=0.08)
+    curve, scores = curve_and_scores(figure)
     draw_curve(curve, result)
     style_axes(curve, "", frequency_of(result))
     style_axes(scores, scope_of(result), "share")

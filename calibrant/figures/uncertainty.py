@@ -9,6 +9,7 @@ from calibrant.figures.base import (
     BLUE,
     GREEN,
     bars,
+    curve_and_scores,
     data_of,
     density,
     diagonal,
@@ -36,8 +37,7 @@ def draw_uncertainty(result: Result) -> Figure:
             text += f"; distance to the ideal curve {result['distance_to_ideal']:.4f}"
         lines.append(text)
     figure = new_figure(result, "Uncertainty", lines, (6.0, 7.0))
-    curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    figure.subplots_adjust(hspace=0.08)
+    curve, scores = curve_and_scores(figure)
     style_axes(curve, "", "share of errors")
     style_axes(scores, "uncertainty (entropy over log K)", "share")
     # Of more than two classes a calibrated model is off this line: it is where the metric is 0, not an ideal.

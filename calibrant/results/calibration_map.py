@@ -20,6 +20,7 @@ from calibrant.input.arrays import read_arrays
 from calibrant.metrics.estimate import number
 from calibrant.results.base import Result, may_say
 from calibrant.results.map_query import CalibrationMapQuery
+from calibrant.results.queries import parts_of
 from calibrant.results.reads import State, other_side, read
 from calibrant.results.recommendation import Recommendation
 from calibrant.results.weights import Weighted, weighted
@@ -153,7 +154,7 @@ def _reject_too_small(found: Mapping[str, Any]) -> None:
 
 def _fitted(query: CalibrationMapQuery, rows: Weighted) -> dict[str, Any]:
     view, options = query.view_of(rows.pane)
-    included = (query.include or "").split(",")
+    included = parts_of(query.include)
     found = fit(query.slug, view, options, evaluate="heldout" in included)
     _reject_too_small(found)
     if "heldout" not in included:

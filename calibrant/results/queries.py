@@ -17,6 +17,8 @@ from calibrant.results.reads import Edges, Query, Raters, edges_of_bins, level
 from calibrant.segmentation.case_options import MEMBERSHIP
 
 Binning = Literal["equal_width", "equal_mass"]
+# The part that names how a result was computed.
+DETAILS = "details"
 PANE_QUERY = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
 
 
@@ -27,10 +29,21 @@ def smallest_bin() -> Any:
 
 def costly_parts(parts: tuple[str, ...]) -> Any:
     """Declare the parts that are computed on request."""
-    sentence = (
-        f"Costly parts of the response, separated by commas: {', '.join(parts)}. Default: none."
-    )
-    return says(sentence, None, max_length=400)
+    return says(sentence_of(parts), None, max_length=400)
+
+
+def sentence_of(parts: tuple[str, ...]) -> str:
+    """Return the sentence about the parameter `include`."""
+    return f"Costly parts of the response, separated by commas: {', '.join(parts)}. Default: none."
+
+
+def parts_of(include: str | None) -> list[str]:
+    """Return the requested parts, as they are written.
+
+    >>> parts_of("curve, heldout"), parts_of(None)
+    (['curve', 'heldout'], [])
+    """
+    return [each.strip() for each in include.split(",")] if include else []
 
 
 def in_order(include: str | None, parts: tuple[str, ...]) -> str | None:
@@ -41,7 +54,7 @@ def in_order(include: str | None, parts: tuple[str, ...]) -> str | None:
     CalibrationInputError
         A part that the result does not have.
     """
-    wanted = [each.strip() for each in include.split(",")] if include else []
+    wanted = parts_of(include)
     for each in wanted:
         if each not in parts:
             detail = f"Received {each[:60]!r}; expected one of: {', '.join(parts)}."

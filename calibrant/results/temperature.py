@@ -23,7 +23,7 @@ from calibrant.printing import html_table
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.calibration_map import recalibrated
 from calibrant.results.models import Model
-from calibrant.results.queries import costly_parts, in_order, smallest_bin
+from calibrant.results.queries import DETAILS, costly_parts, in_order, parts_of, smallest_bin
 from calibrant.results.reads import (
     SAMPLE,
     SAMPLE_OF_FEW,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
-DETAILS = "details"
 PARTS = ("recommendation", "heldout", "curve", DETAILS)
 # What a response without details has.
 SHORT = frozenset({
@@ -212,7 +211,7 @@ def _fitted(query: TemperatureQuery, rows: Weighted) -> dict[str, Any]:
     found = fit_temperature(
         rows.pane, rows_if_complete=True, **{name: getattr(query, name) for name in names}
     )
-    included = (query.include or "").split(",")
+    included = parts_of(query.include)
     if "curve" not in included:
         found.pop("curve", None)
     return found | rows.about | _candidates(query, rows.pane, included)

@@ -16,15 +16,14 @@ from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, Win
 from calibrant_server.service.reads.response_models import response_of
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.reads.short_answers import (
+    only,
     rendered_short,
-    short_fields,
     wants_details,
     without_details,
 )
 from calibrant_server.workers.queries.declared import declared_query, described
 from calibrant_server.workers.store.model_config import ModelConfig
 
-FIGURES = "calibrant.figures"
 FORMAT: Any = (
     Format | None,
     Field(None, description="Format of the response, instead of the header Accept."),
@@ -37,13 +36,13 @@ def add_route(router: APIRouter, read: Read[Any, Any]) -> None:
     found = success(response_of(read.result), read.response, ETag=ETAG)
 
     async def respond(read_access: Any, query: Any) -> Response:
-        if read.drawn and read_access.is_drawn(query.format):
+        is_drawn = read.figure is not None and read_access.is_drawn(query.format)
+        if is_drawn and read.drawn:
             query = query.model_copy(update=read.drawn)
         shown = {name: getattr(query, name) for name in _shown(read)}
-        is_short = read.short is not None and not wants_details(query.include)
-        if is_short and not (read.drawn and read_access.is_drawn(query.format)):
-            return await _short(read, read_access, query)
         if read.short is not None:
+            if not is_drawn and not wants_details(query.include):
+                return await _short(read.short, read_access, query)
             query = query.model_copy(update={"include": without_details(query.include)})
         read_query = await read_access.read_query(query, **shown)
         if read.figure is None:
@@ -67,10 +66,10 @@ def add_route(router: APIRouter, read: Read[Any, Any]) -> None:
     )(respond)
 
 
-async def _short(read: Read[Any, Any], read_access: Any, query: Any) -> Response:
-    """Respond without details."""
+async def _short(names: frozenset[str], read_access: Any, query: Any) -> Response:
+    """Respond with the named fields."""
     read_query = await read_access.read_query(query, short="short")
-    render = rendered_short(partial(short_fields, read.short or frozenset()))
+    render = rendered_short(partial(only, names))
     response: Response = await read_access.reads.respond(
         read_access.request, read_query, JSON, render
     )

@@ -7,15 +7,15 @@ from typing import Any
 
 import orjson
 
-DETAILS = "details"
+from calibrant.results.queries import DETAILS, parts_of
+
 _REASONS = ("reason", "detail", "interval_reason", "null_reason", "difference_reason")
-ESTIMATE = frozenset({
-    "value", "interval", "null_mean", "null_q95", "above_null", "p_value", "n", *_REASONS,
-    "corrected", "corrected_interval", "biased_upward", "range", "range_caution", "tolerance_verdict",
-    "against", "difference", "difference_interval",
-})  # fmt: skip
 # What every estimate has; null where there is none.
 ALWAYS = ("value", "interval", "null_mean", "null_q95", "above_null", "n", "reason")
+ESTIMATE = frozenset({
+    *ALWAYS, *_REASONS, "p_value", "corrected", "range", "range_caution", "tolerance_verdict",
+    "against", "difference", "difference_interval",
+})  # fmt: skip
 METRICS = frozenset({
     "model", "window", "slice", "state_version", "n_predictions", "n_labelled", "n_ratings", "n_units", "raters", "scope",
     "metrics", "label_coverage", "tolerance", "detectable", "against", "clock", "sealed_to", "matured",
@@ -27,16 +27,12 @@ Short = Callable[[dict[str, Any]], dict[str, Any]]
 
 def wants_details(include: str | None) -> bool:
     """Return whether `details` is among the included parts."""
-    return DETAILS in _parts(include)
+    return DETAILS in parts_of(include)
 
 
 def without_details(include: str | None) -> str | None:
     """Return the other included parts, which a worker computes."""
-    return ",".join(each for each in _parts(include) if each != DETAILS) or None
-
-
-def _parts(include: str | None) -> list[str]:
-    return [each.strip() for each in include.split(",")] if include else []
+    return ",".join(each for each in parts_of(include) if each != DETAILS) or None
 
 
 def rendered_short(short: Short) -> Callable[[bytes], Awaitable[bytes]]:
@@ -50,11 +46,11 @@ def rendered_short(short: Short) -> Callable[[bytes], Awaitable[bytes]]:
 
 def short_metrics(found: dict[str, Any]) -> dict[str, Any]:
     """Return the metrics of a window, and of each of its parts and slices, without details."""
-    answer = _only(found, METRICS)
+    answer = only(METRICS, found)
     if answer.get("metrics"):
         answer["metrics"] = {key: short_estimate(each) for key, each in answer["metrics"].items()}
     if answer.get("label_coverage"):
-        answer["label_coverage"] = _only(answer["label_coverage"], COVERAGE)
+        answer["label_coverage"] = only(COVERAGE, answer["label_coverage"])
     if answer.get("series"):
         answer["series"] = [short_metrics(each) for each in answer["series"]]
     if answer.get("slices"):
@@ -64,13 +60,9 @@ def short_metrics(found: dict[str, Any]) -> dict[str, Any]:
 
 def short_estimate(found: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return an estimate without details."""
-    return None if found is None else dict.fromkeys(ALWAYS) | _only(found, ESTIMATE)
+    return None if found is None else dict.fromkeys(ALWAYS) | only(ESTIMATE, found)
 
 
-def short_fields(names: frozenset[str], found: dict[str, Any]) -> dict[str, Any]:
-    """Return the named fields of a result, as its declaration lists them."""
-    return _only(found, names)
-
-
-def _only(found: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+def only(names: frozenset[str], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the named fields."""
     return {key: value for key, value in found.items() if key in names}

@@ -5,9 +5,10 @@ import pytest
 
 import calibrant as cal
 from calibrant.accumulators.beta_grid import BETAS, STEPS_PER_OCTAVE
-from calibrant.core.grid import derived_bin, equal_width_bin
+from calibrant.core.grid import equal_width_bin
 from calibrant.kernel import tempered
 from calibrant.kernel.tempered import WITH_BRIER_DERIVATIVES, TemperedRows
+from tests.oracle.derived import derived_bin
 
 BINS = 10
 # Largest error of a sum as a share of its largest absolute value over the betas.

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.core.errors import CalibrationInputError
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.input.names import MAX_LENGTH
 from calibrant.results.models import class_index
+from calibrant.results.queries import in_order, parts_of, sentence_of
 from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -122,7 +122,7 @@ class Including(Query):
     @property
     def included(self) -> frozenset[str]:
         """The requested parts."""
-        return frozenset(self.include.split(",") if self.include else ())
+        return frozenset(parts_of(self.include))
 
     def canonical_include(self) -> str | None:
         """Return the requested parts in their order, each once.
@@ -132,20 +132,12 @@ class Including(Query):
         CalibrationInputError
             A part that the kind does not have.
         """
-        wanted = [each.strip() for each in self.include.split(",")] if self.include else []
-        for each in wanted:
-            if each not in self.parts:
-                detail = f"Received {each[:60]!r}; expected one of: {', '.join(self.parts)}."
-                raise CalibrationInputError.at("/include", "one_of", detail)
-        return ",".join(each for each in self.parts if each in wanted) or None
+        return in_order(self.include, self.parts)
 
 
 def include_field(parts: tuple[str, ...]) -> Any:
     """Return the field of a query that has these parts."""
-    described = (
-        f"Costly parts of the response, separated by commas: {', '.join(parts)}. Default: none."
-    )
-    return Field(None, max_length=400, description=described)
+    return Field(None, max_length=400, description=sentence_of(parts))
 
 
 class DetectorQuery(Query):

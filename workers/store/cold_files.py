@@ -105,11 +105,6 @@ class ColdFiles:
         """Return the names of all files."""
         return [name for name in self._call(self._files.names) if name != MARKER]
 
-    def verify(self, file: DayFile) -> None:
-        """Read a complete file; raise DayFileDamaged if it has other bytes than were written."""
-        if digest(self._read(file, 0, file.n_bytes)) != file.digest:
-            raise DayFileDamaged(f"the file {file.name} is damaged")
-
     def owner(self) -> str | None:
         """Return the identity of the store that these files belong to; None if the place is empty."""
         try:

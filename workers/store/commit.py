@@ -117,10 +117,6 @@ class Commit:
         """Write a string."""
         self._append("set", key, [value])
 
-    def expire_at(self, key: str, ms: int) -> None:
-        """Have the store drop a key at a time."""
-        self._append("pexpireat", key, [ms])
-
     def add_numbers(self, key: str, numbers: Mapping[str, int]) -> None:
         """Add to counters of a hash."""
         changed = {name: n for name, n in numbers.items() if n}

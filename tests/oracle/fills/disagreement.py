@@ -13,10 +13,10 @@ from calibrant.accumulators.disagreement import (
     Disagreement,
     Floats,
 )
-from calibrant.core.edge_rules import derived_rules
 from calibrant.core.grid import equal_width_bin
 from calibrant.raters.label_rows import LabelRows, label_rows
 from tests.oracle.batch_sums import FillSums
+from tests.oracle.derived import derived_rules
 
 
 class Filled(Disagreement):

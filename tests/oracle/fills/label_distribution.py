@@ -10,10 +10,10 @@ from calibrant.accumulators.label_distribution import (
     compare_rows,
 )
 from calibrant.core.batch_sums import N_REPLICATES
-from calibrant.core.edge_rules import derived_rules
-from calibrant.core.grid import derived_bin, equal_width_bin
+from calibrant.core.grid import equal_width_bin
 from calibrant.raters.label_distribution import Comparisons
 from tests.oracle.batch_sums import FillSums
+from tests.oracle.derived import derived_bin, derived_rules
 
 _CHUNK = 1 << 17
 

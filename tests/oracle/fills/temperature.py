@@ -18,8 +18,9 @@ from calibrant.accumulators.temperature import (
     TemperatureProfile,
 )
 from calibrant.core.batch_sums import BatchSums
-from calibrant.core.grid import derived_bin, equal_width_bin
+from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
+from tests.oracle.derived import derived_bin
 from tests.oracle.temperature_losses import RatingLanes, TemperedRows
 
 # Results of `TemperedRows.losses` by their place among the columns; `nll_d1_squared` is not a sum over rows.

@@ -11,8 +11,8 @@ from calibrant.accumulators.uncertainty import (
     uncertainty_grid,
 )
 from calibrant.core.batch_sums import BatchSums
-from calibrant.core.edge_rules import derived_rules
 from calibrant.core.grid import on_edge
+from tests.oracle.derived import derived_rules
 
 
 class Filled(Uncertainty):
