@@ -58,7 +58,7 @@ class Deployed:
         return self.model.predict_proba(rows), self.labels[chosen]
 
     def true_error(self, rng: np.random.Generator, noised: float) -> float:
-        """Return the binned error of many rows, of which a share is noised."""
+        """Return the binned error of many rows, a share of them noised."""
         n = int(N_TRUE * noised)
         sizes = ((N_TRUE - n, False), (n, True))
         parts = [self.draw(rng, size, is_noised) for size, is_noised in sizes if size]

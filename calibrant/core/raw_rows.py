@@ -11,7 +11,7 @@ from calibrant.input.notes import NO_NOTES, InputNotes
 
 
 class RawRows:
-    """Rows of which most results need no more than the pane.
+    """Rows that most results need only as a pane.
 
     Parameters
     ----------

@@ -140,7 +140,7 @@ class GapInterval(NamedTuple):
     Attributes
     ----------
     bounds : lower and upper bound
-    corrected : the truth along all observed gaps of which the observed value is the median
+    corrected : the truth along all observed gaps under which the observed value is the median
     """
 
     bounds: tuple[float, float]

@@ -111,7 +111,7 @@ def _place(
     summaries: Summaries,
     known: dict[str, StatusFields],
 ) -> tuple[Any, ...]:
-    """Return the sort key of a model; a model of which the value is not known comes last."""
+    """Return the sort key of a model; a model whose value is not known comes last."""
     fields = known.get(config.key, UNKNOWN_STATUS)
     if query.sort == "error":
         error = (fields["error"] or {}).get("value")

@@ -10,6 +10,7 @@ from pydantic import Field
 from calibrant.figures.numbers import to_the_minute
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
+from calibrant.results.reads import Raters
 from calibrant.results.temperature import temperature
 from calibrant_server.service.reads.metric_work import reject_costly
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query
@@ -21,7 +22,7 @@ from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
 from calibrant_server.workers.queries.kinds.report_metrics import ReportMetricsQuery
 from calibrant_server.workers.queries.metric_work import metric_work
-from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query, Raters
+from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 

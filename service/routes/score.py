@@ -20,6 +20,7 @@ from calibrant.metrics.requests import shared_options
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant.results.metrics import MetricBinning
+from calibrant.results.reads import Edges, Raters
 from calibrant.results.temperature import Temperature
 from calibrant_server.service.http.bodies import NDJSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
@@ -48,7 +49,6 @@ from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.queries.query import Edges, Raters
 
 router = APIRouter(tags=["score"], default_response_class=Response)
 

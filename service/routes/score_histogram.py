@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
 from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.errors import CalibrationInputError
+from calibrant.results.queries import Binning
 from calibrant.segmentation.histogram_report import histogram_report
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
@@ -19,7 +20,6 @@ from calibrant_server.service.ingest.parsed_batch import object_of, reject_unkno
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.queries.query import Binning
 
 router = APIRouter(tags=["score"], default_response_class=Response)
 FIELDS = ("label", "prediction", "uncertainty", "exact", "packed")

@@ -114,7 +114,7 @@ def test_label_coverage_counts_predictions():
 
 
 def test_slices_flagged_as_the_definition_says():
-    """Benjamini and Yekutieli: the largest k of which the k-th p-value is at most k q / (m Σ 1/i)."""
+    """Benjamini and Yekutieli: the largest k whose k-th p-value is at most k q / (m Σ 1/i)."""
     rng = np.random.default_rng(6)
     for _ in range(50):
         values = dict(zip("abcdefg", 10 ** -rng.uniform(0, 4, 7), strict=True))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
-from pydantic import Field as Limited
 from pydantic import create_model
 
-from calibrant.results.base import OMITTED, key_of
+from calibrant.results.base import key_of
 from calibrant.results.reads import Query as LibraryQuery
 from calibrant.results.reads import Read
-from calibrant_server.workers.queries.query import Needs, Query
+from calibrant_server.workers.queries.query import Needs, Query, limited
 from calibrant_server.workers.store.model_config import ModelConfig
 
 
@@ -61,7 +60,5 @@ def described(cls: type[Any]) -> Mapping[str, Any]:
 
 
 def _field(each: Field[Any]) -> Any:
-    about = {name: value for name, value in each.metadata.items() if name != OMITTED}
-    if key_of(each.name) != each.name:
-        about["alias"] = key_of(each.name)
-    return Limited(... if each.default is MISSING else each.default, **about)
+    key = key_of(each.name)
+    return limited(each, **({"alias": key} if key != each.name else {}))

@@ -6,35 +6,30 @@ and sends it as JSON; the worker reads the same class and computes from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.input.names import MAX_LENGTH
+from calibrant.results.base import OMITTED
 from calibrant.results.models import class_index
-from calibrant.results.queries import in_order, parts_of, sentence_of
+from calibrant.results.queries import BinnedQuery, in_order, parts_of, sentence_of, smallest_bin
+from calibrant.results.reads import level
 from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.model_config import ModelConfig
 
-Raters = Literal["pooled", "mean", "majority", "single"]
-Binning = Literal["equal_width", "equal_mass"]
-Edges = Literal["right", "left"]
 
-CI = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
-SCOPE = Field(
-    None,
-    max_length=200,
-    description="top_label, positive, class:NAME or all. Default: positive for binary models, else top_label.",
-)
-BINS = Field(
-    15, ge=1, le=3600, description="Number of bins; one that the model's grid gives exactly."
-)
-MIN_COUNT = Field(
-    0, ge=0, le=1e15, allow_inf_nan=False, description="Bins with fewer samples are left out."
-)
-EDGES: Any = Field("right", description="right: (a, b] with 0 in the first bin; left: [a, b).")
+def limited(declared: Any, **more: Any) -> Any:
+    """Return a field that the library declares, with its sentence and limits."""
+    about = {name: value for name, value in declared.metadata.items() if name != OMITTED}
+    return Field(... if declared.default is MISSING else declared.default, **about, **more)
+
+
+_BINNED = {each.name: limited(each) for each in fields(BinnedQuery)}
+BINS, SCOPE = _BINNED["bins"], _BINNED["scope"]
+CI, MIN_COUNT = limited(level()), limited(smallest_bin())
 
 
 @dataclass(frozen=True)

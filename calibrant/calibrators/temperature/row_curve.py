@@ -42,7 +42,7 @@ class RowCurve(Curve):
     ----------
     batch : Batch; predictions without ratings do not count
     policy, bins, min_count : as in `Curve`; any number of bins
-    objective : "nll", "brier" or "ece", of which minima may be asked for
+    objective : "nll", "brier" or "ece", whose minima may be requested
     scale : the logits are divided by it, so that temperatures are multiples of it
     """
 

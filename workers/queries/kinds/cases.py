@@ -15,6 +15,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.input.names import MAX_LENGTH
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.case_metric import CaseMetric
+from calibrant.results.reads import Raters
 from calibrant.segmentation.case_comparison import compare_case_errors
 from calibrant.segmentation.case_errors import case_errors
 from calibrant.segmentation.case_options import AVERAGE, BACKGROUND
@@ -31,7 +32,6 @@ from calibrant_server.workers.queries.query import (
     MIN_COUNT,
     Including,
     Query,
-    Raters,
     include_field,
 )
 from calibrant_server.workers.store.model_config import ModelConfig

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from calibrant.calibrators.map_comparison import compare as compare_maps
 from calibrant.core.documents import Result
+from calibrant.results.reads import Raters
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.query import CI, Query, Raters
+from calibrant_server.workers.queries.query import CI, Query
 
 
 class MapComparisonQuery(Query):
