@@ -72,4 +72,4 @@ def test_plays_to_the_end(tmp_path: Path, days: int) -> None:
     output = tmp_path / "demo-output"
     assert ElementTree.parse(output / "reliability.svg").getroot().tag.endswith("svg")
     assert (output / "reliability.png").read_bytes().startswith(b"\x89PNG\r\n")
-    assert "<h2>2. Verdict</h2>" in (output / "report.html").read_text()
+    assert "<h2>1. Verdict</h2>" in (output / "report.html").read_text()
