@@ -13,7 +13,7 @@ _REASONS = ("reason", "detail", "interval_reason", "null_reason", "difference_re
 # What every estimate has; null where there is none.
 ALWAYS = ("value", "interval", "null_mean", "null_q95", "above_null", "n", "reason")
 ESTIMATE = frozenset({
-    *ALWAYS, *_REASONS, "p_value", "corrected", "range", "range_caution", "tolerance_verdict",
+    *ALWAYS, *_REASONS, "p_value", "corrected", "bias", "range", "range_caution", "tolerance_verdict",
     "against", "difference", "difference_interval",
 })  # fmt: skip
 METRICS = frozenset({
