@@ -13,7 +13,7 @@ from calibrant.cli.consume import consume
 from calibrant.cli.doctor import doctor
 from calibrant.cli.federate import federate
 from calibrant.cli.fill import fill
-from calibrant.cli.models import models, watch
+from calibrant.cli.models import alarms, drift, models, set_, watch
 from calibrant.cli.push import push
 from calibrant.cli.read import read
 from calibrant.cli.score import score
@@ -31,6 +31,9 @@ registered(
     fill,
     models,
     read,
+    drift,
+    alarms,
+    set_,
     watch,
     push,
     consume,
@@ -40,7 +43,7 @@ registered(
     restore,
     doctor,
 )
-app.add_typer(maps.app, name="map")
+app.add_typer(maps.app, name="maps")
 
 
 def _version(wanted: bool) -> None:

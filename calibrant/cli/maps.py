@@ -1,4 +1,4 @@
-"""`calibrant map get`, `apply` and `promote`: the calibration map that a model uses."""
+"""`calibrant maps list`, `get`, `apply` and `promote`: the calibration map that a model uses."""
 
 from __future__ import annotations
 
@@ -8,25 +8,50 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.table import Table
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, registered, service
 from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
+from calibrant.cli.models import pages
 from calibrant.cli.table_options import Decimal, Delimiter, text_format
 from calibrant.cli.terminal import fail, output
 from calibrant.core.errors import CalibrationInputError
+from calibrant.figures.numbers import plain_number
 from calibrant.results import CalibrationMap
 
 JSON = {"Content-Type": "application/json"}
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="The calibration map of a model."
+    no_args_is_help=True, rich_markup_mode=None, help="The calibration maps of a model."
 )
 
 Model = Annotated[str, typer.Argument(help="id of the model")]
 Version = Annotated[int | None, typer.Option(min=1, help="default: the promoted one")]
+
+
+def list_(model: Model, url: Url = DEFAULT_URL, key: Key = None) -> None:
+    """List the frozen maps of a model, the current one marked."""
+    with service(url, key) as connected:
+        found = pages(connected, of_model(model, "/maps"), "versions")
+        current = connected.current_map(model)[1]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("Version", "Method", "Labels", "Log loss before", "after", "Created", "Use"):
+        table.add_column(name, justify="left" if name in ("Method", "Created", "Use") else "right")
+    for each in found:
+        losses = ((each.get(name) or {}).get("nll") for name in ("before", "after"))
+        is_current = current is not None and current["version"] == each["version"]
+        table.add_row(
+            str(each["version"]),
+            each["method"].replace("_", " "),
+            str(each["n"]),
+            *map(plain_number, losses),
+            each["created_at"],
+            "current" if is_current else "",
+        )
+    output().print(table)
 
 
 def get(
@@ -49,7 +74,7 @@ def get(
 
 
 def apply(
-    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="JSON of `calibrant map get`")],
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="JSON of `calibrant maps get`")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="scores, as for `calibrant score`")],
     result: Annotated[
         Path, typer.Option("--output", "-o", help="recalibrated probabilities: .npy")
@@ -113,4 +138,4 @@ def promote(
     output().print(text, markup=False, highlight=False)
 
 
-registered(app, get, apply, promote)
+registered(app, list_, get, apply, promote)

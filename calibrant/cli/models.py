@@ -1,9 +1,10 @@
-"""`calibrant models` and `calibrant watch`: the models of a service, and their status."""
+"""`calibrant models`, `watch`, `drift`, `alarms` and `set`: the models of a service, their status and settings."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -11,18 +12,43 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, service
-from calibrant.cli.terminal import output
-from calibrant.figures.numbers import MISSING, percent, plain_number
+from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, of_model, service
+from calibrant.cli.terminal import fail, output
+from calibrant.figures.numbers import MISSING, is_beyond_range, percent, plain_number
 
 COLOURS = {"ok": "green", "watch": "yellow", "alarm": "bold red"}
+RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
 PAGE_SIZE = "100"
+PATCH = {"Content-Type": "application/merge-patch+json", "If-Match": "*"}
+
+Row = Mapping[str, Any]
+Tag = Annotated[str | None, typer.Option(help="only models with this tag: owner:ann")]
+
+# Sort keys of a model; one whose value is not known comes last.
+ORDERS: dict[str, Callable[[Row], Any]] = {
+    "status": lambda row: RANKS.get(str(row.get("status")), 2),
+    "error": lambda row: -((row.get("error") or {}).get("value") or 0.0),
+    "labels": lambda row: _known(row.get("label_coverage"), 2.0),
+    "seen": lambda row: row.get("last_seen") or "~",
+    "name": lambda row: row["model"],
+}
 
 
-def models(url: Url = DEFAULT_URL, key: Key = None) -> None:
+def models(
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    sort: Annotated[str, typer.Option(help=", ".join(ORDERS))] = "status",
+    status: Annotated[str | None, typer.Option(help=f"only: {', '.join(RANKS)}")] = None,
+    tag: Tag = None,
+) -> None:
     """List the models of a service with their status of the last 7 days."""
+    if sort not in ORDERS:
+        fail(f"Received --sort {sort}; expected one of {', '.join(ORDERS)}.")
+    if status is not None and status not in RANKS:
+        fail(f"Received --status {status}; expected one of {', '.join(RANKS)}.")
     with service(url, key) as connected:
-        output().print(status_table(_statuses(connected)))
+        found = [each for each in statuses(connected, tag) if status in (None, each.get("status"))]
+    output().print(status_table(sorted(found, key=ORDERS[sort])))
 
 
 def watch(
@@ -36,49 +62,165 @@ def watch(
     """Show the models of a service in a table that is read again and again. Ctrl-C ends it."""
     with service(url, key) as connected:
         n = 0
-        with Live(status_table(_statuses(connected)), console=output(), auto_refresh=False) as live:
+        with Live(status_table(statuses(connected)), console=output(), auto_refresh=False) as live:
             while count is None or (n := n + 1) < count:
                 try:
                     time.sleep(interval)
                 except KeyboardInterrupt:
                     return
-                live.update(status_table(_statuses(connected)), refresh=True)
+                live.update(status_table(statuses(connected)), refresh=True)
 
 
-def _statuses(connected: Service) -> list[Mapping[str, Any]]:
-    """Return the models of all pages."""
-    found: list[Mapping[str, Any]] = []
-    query = {"view": "status", "limit": PAGE_SIZE}
+def drift(
+    model: Annotated[str, typer.Argument(help="its id")],
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    slice_: Annotated[str | None, typer.Option("--slice", help="such as site:A")] = None,
+) -> None:
+    """Write the words of a model, each with its sentence, and what to do."""
+    query = {} if slice_ is None else {"slice": slice_}
+    with service(url, key) as connected:
+        found = connected.get(of_model(model, "/drift"), **query)
+    for name in ("calibration", "change", "scores"):
+        _write(f"{name}: {_word(found[name])}. {found[name]['sentence']}")
+    advice = found["recommendation"]
+    _write(f"what to do: {advice['action'].replace('_', ' ')}. {advice['reason']}")
+
+
+def alarms(
+    model: Annotated[str | None, typer.Argument(help="its id; default: all models")] = None,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    state: Annotated[str | None, typer.Option(help="open or closed; default: both")] = None,
+) -> None:
+    """List alarms, newest first."""
+    query = {name: text for name, text in (("model", model), ("state", state)) if text is not None}
+    with service(url, key) as connected:
+        found = pages(connected, "/v1/alarms", "alarms", **query)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    _add_names(table, "Model", [str(each["model"]) for each in found])
+    for name in ("Slice", "State", "Raised", "Changed since", "Acknowledged by", "Id"):
+        table.add_column(name, no_wrap=name == "Id")
+    for each in found:
+        names = ("slice", "state", "raised_at", "start_of_change", "acknowledged_by", "id")
+        table.add_row(Text(each["model"]), *(Text(str(each[name] or MISSING)) for name in names))
+    output().print(table)
+
+
+def set_(
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[MODEL] NAME=VALUE…",
+            help="a model's id and settings: label_horizon=P7D alarm.tolerance=0.05 tags.owner=ann; null resets",
+        ),
+    ],
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    all_: Annotated[bool, typer.Option("--all", help="of every model, instead of MODEL")] = False,
+    tag: Tag = None,
+) -> None:
+    """Change settings of a model; with --all of every model, or of those with a tag."""
+    named, pairs = ([], values) if all_ else (values[:1], values[1:])
+    if not pairs or any("=" in each for each in named):
+        fail("Received no model or no setting; expected MODEL NAME=VALUE, or --all NAME=VALUE.")
+    if tag is not None and not all_:
+        fail("Received --tag without --all; expected both.")
+    body = json.dumps(patch_of(pairs)).encode()
+    with service(url, key) as connected:
+        query = {} if tag is None else {"tag": tag}
+        if all_:
+            named = [each["model"] for each in pages(connected, "/v1/models", "models", **query)]
+        for model in named:
+            connected.send("PATCH", of_model(model), body, PATCH)
+            _write(f"{model}: set {', '.join(pairs)}.")
+
+
+def patch_of(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return the merge patch of `name=value` texts: a dot names a member, a value is JSON or a text.
+
+    >>> patch_of(["label_horizon=P7D", "alarm.tolerance=0.05", "alarm.raters=null"])
+    {'label_horizon': 'P7D', 'alarm': {'tolerance': 0.05, 'raters': None}}
+    """
+    found: dict[str, Any] = {}
+    for each in pairs:
+        name, equals, text = each.partition("=")
+        if not equals:
+            fail(f"Received {each!r}; expected NAME=VALUE, such as label_horizon=P7D.")
+        parent, _, member = name.partition(".")
+        if member:
+            found.setdefault(parent, {})[member] = _value(text)
+        else:
+            found[parent] = _value(text)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def pages(connected: Service, path: str, name: str, **query: str) -> list[Row]:
+    """Return the entries of all pages of a list."""
+    found: list[Row] = []
+    query |= {"limit": PAGE_SIZE}
     while True:
-        page = connected.get("/v1/models", **query)
-        found += page["models"]
+        page = connected.get(path, **query)
+        found += page[name]
         if not page["next"]:
             return found
         query["cursor"] = page["next"]
 
 
-def status_table(found: Iterable[Mapping[str, Any]]) -> Table:
+def statuses(connected: Service, tag: str | None = None) -> list[Row]:
+    """Return the models with their statuses."""
+    query = {} if tag is None else {"tag": tag}
+    return pages(connected, "/v1/models", "models", view="status", **query)
+
+
+def status_table(found: Iterable[Row]) -> Table:
     """Return the models as a table."""
+    rows = list(found)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Model", overflow="fold")
+    _add_names(table, "Model", [str(each["model"]) for each in rows])
     for name in ("Calibration", "Change"):
         table.add_column(name)
-    for name in ("ECE, 7 days", "Temperature", "Map", "Labelled", "Last data"):
-        table.add_column(name, justify="left" if name == "Last data" else "right")
-    for each in found:
+    for name in ("ECE", "Temperature", "Map", "Labelled"):
+        table.add_column(name, justify="right")
+    for each in rows:
         error, status = each.get("error") or {}, str(each.get("status") or "unknown")
         version, colour = each.get("map_version"), COLOURS.get(status, "")
         table.add_row(
             Text(str(each["model"])),
             *(Text(_word(each.get(name)), style=colour) for name in ("calibration", "change")),
             plain_number(error.get("value")),
-            plain_number(each.get("temperature")),
+            _temperature(each.get("temperature")),
             MISSING if version is None else str(version),
             percent(each.get("label_coverage")),
-            Text(str(each.get("last_seen") or MISSING)),
         )
     return table
 
 
-def _word(found: Mapping[str, Any] | None) -> str:
+def _add_names(table: Table, title: str, names: Iterable[str]) -> None:
+    """Add a column of names that are never cut or broken: the other columns give way."""
+    width = max(map(len, names), default=0)
+    table.add_column(title, no_wrap=True, min_width=width, overflow="ignore")
+
+
+def _word(found: Row | None) -> str:
     return str((found or {}).get("word", "unknown")).replace("_", " ")
+
+
+def _temperature(value: float | None) -> str:
+    """Return a temperature; beyond the range in which one is looked for, no number fits."""
+    return "beyond range" if is_beyond_range(value) else plain_number(value)
+
+
+def _known(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
+
+
+def _write(text: str) -> None:
+    output().print(text, markup=False, highlight=False)

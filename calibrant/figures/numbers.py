@@ -104,3 +104,12 @@ def counted(n: int | float | None, one: str, many: str | None = None) -> str:
     if n is None:
         return f"an unknown number of {plural}"
     return f"{n:,.0f} {one if n == 1 else plural}"
+
+
+def is_beyond_range(temperature: float | None) -> bool:
+    """Return whether a temperature is at an end of the range in which one is looked for, where none fits best.
+
+    >>> is_beyond_range(32.0), is_beyond_range(1.5), is_beyond_range(None)
+    (True, False, False)
+    """
+    return temperature is not None and not 1.0001 / 32 < temperature < 31.999

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from fastapi import Request
@@ -13,12 +14,13 @@ from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.pages.numbers import seen
 from calibrant_server.service.pages.verdict import shown_status
 from calibrant_server.service.pages.visitors import Visitor
+from calibrant_server.service.reads.model_list import has_tag
 from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, StatusFields
 
-PAGE_SIZE = 25
+PAGE_SIZE, MAX_SHOWN_TAGS = 25, 200
 RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
 UNKNOWN_RANK = 2
 ORDERS = {
@@ -29,7 +31,8 @@ ORDERS = {
     "name": "Order: by name.",
 }
 Order = Literal["status", "error", "labels", "seen", "name"]
-Status = Literal["", "alarm", "watch", "insufficient_data", "ok"]
+NEW, NEW_S = "new", 86_400
+Status = Literal["", "new", "alarm", "watch", "insufficient_data", "ok"]
 Summaries = dict[str, AlarmSummary]
 
 
@@ -42,6 +45,7 @@ class ModelsPageQuery(BaseModel):
     status: Status = ""
     page: int = Field(1, ge=1, le=100_000)
     q: str = Field("", max_length=128)
+    tag: str = Field("", max_length=320)
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class ModelRow:
     fields: StatusFields
     errors: list[float]
     seen: str
+    tags: dict[str, str]
+    is_new: bool
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class ModelsPage:
     n_alarms: int
     n_pages: int
     order: str
+    tags: list[str]
 
 
 async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery) -> ModelsPage:
@@ -75,10 +82,14 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
         listed = await state.connection.registry.list(visitor.caller.tenant)
         summaries = await state.connection.inbox.alarms.summaries()
     mine = [each for each in listed if visitor.caller.may_use(each.model)]
-    found = [each for each in mine if query.q.lower() in each.model.lower()]
+    found = [
+        each
+        for each in mine
+        if query.q.lower() in each.model.lower() and has_tag(each, query.tag or None)
+    ]
     known = await _statuses(statuses, found, query)
     if query.status:
-        found = [each for each in found if _status_of(each, summaries, known) == query.status]
+        found = [each for each in found if _matches(each, query.status, summaries, known)]
     ordered = sorted(found, key=lambda each: _place(each, query, summaries, known))
     first = (query.page - 1) * PAGE_SIZE
     shown = ordered[first : first + PAGE_SIZE]
@@ -93,6 +104,9 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
         n_alarms=sum(_has_alarm(summaries.get(each.key)) for each in mine),
         n_pages=max(1, -(-len(found) // PAGE_SIZE)),
         order=ORDERS[query.sort],
+        tags=sorted({f"{name}:{text}" for each in mine for name, text in each.tags.items()})[
+            :MAX_SHOWN_TAGS
+        ],
     )
 
 
@@ -127,6 +141,22 @@ def _place(
     return (RANKS.get(status, UNKNOWN_RANK), config.model)
 
 
+def _matches(
+    config: ModelConfig, status: Status, summaries: Summaries, known: dict[str, StatusFields]
+) -> bool:
+    if status == NEW:
+        return _is_new(known.get(config.key, UNKNOWN_STATUS))
+    return _status_of(config, summaries, known) == status
+
+
+def _is_new(fields: StatusFields) -> bool:
+    """Return whether the status turned within a day."""
+    turned_at = fields.get("turned_at")
+    if turned_at is None:
+        return False
+    return (datetime.now(UTC) - datetime.fromisoformat(turned_at)).total_seconds() < NEW_S
+
+
 def _status_of(config: ModelConfig, summaries: Summaries, known: dict[str, StatusFields]) -> str:
     """Return the status: alarms are known of every model at one read, the rest as last computed."""
     if _has_alarm(summaries.get(config.key)):
@@ -144,5 +174,15 @@ def _rows(configs: Sequence[ModelConfig], statuses: dict[str, DatedStatus]) -> l
         fields = statuses[config.key].fields if config.key in statuses else UNKNOWN_STATUS
         status = shown_status(fields["status"], config.label_horizon_s is not None)
         when = seen(fields["last_seen"], config.pane_s)
-        rows.append(ModelRow(config.model, status, fields, fields.get("errors") or [], when))
+        rows.append(
+            ModelRow(
+                config.model,
+                status,
+                fields,
+                fields.get("errors") or [],
+                when,
+                config.tags,
+                _is_new(fields),
+            )
+        )
     return rows

@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-from calibrant.figures.numbers import to_the_minute
+from calibrant.figures.numbers import is_beyond_range, to_the_minute
 
 MISSING = "–"
-# Ends of the grid on which a temperature is looked for.
-LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 1.0001 / 32, 31.999
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 REASONS = {
@@ -68,7 +66,7 @@ def temperature(value: float | None) -> str:
     >>> temperature(1.517), temperature(32.0), temperature(1 / 32), temperature(None)
     ('1.52', 'beyond the range', 'beyond the range', '–')
     """
-    if value is not None and not LOWEST_TEMPERATURE < value < HIGHEST_TEMPERATURE:
+    if is_beyond_range(value):
         return "beyond the range"
     return aligned(value, 2)
 

@@ -23,7 +23,11 @@ from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, IndexedStatus
+from calibrant_server.workers.store.status_index import (
+    UNKNOWN_STATUS,
+    IndexedStatus,
+    StatusFields,
+)
 from calibrant_server.workers.store.windows import rfc3339
 
 # Statuses that one page may compute: three queries each, about a second of a worker together.
@@ -70,20 +74,35 @@ async def current_entries(
         if entry is None or entry.state != state or not 0 <= now - entry.at_s < _max_age_s(entry)
     ]
     due.sort(key=lambda each: known[each[0].key].at_s if each[0].key in known else 0.0)
-    return known | await _computed(reads, due[:max_computed], now)
+    return known | await _computed(reads, due[:max_computed], known, now)
 
 
 def _max_age_s(entry: IndexedStatus) -> float:
     return MAX_AGE_S if entry.fields["reason"] is None else MAX_FAILED_AGE_S
 
 
+def _dated(fields: StatusFields, former: IndexedStatus | None, now: float) -> StatusFields:
+    """Return a status with the time when it turned; none as long as no other was known before."""
+    turned_at = None if former is None else former.fields.get("turned_at")
+    if (
+        former is not None
+        and None not in (fields["status"], former.fields["status"])
+        and fields["status"] != former.fields["status"]
+    ):
+        turned_at = rfc3339(datetime.fromtimestamp(now, UTC))
+    return {**fields, "turned_at": turned_at}
+
+
 async def _computed(
-    reads: ReadService, due: Sequence[tuple[ModelConfig, str]], now: float
+    reads: ReadService,
+    due: Sequence[tuple[ModelConfig, str]],
+    known: Mapping[str, IndexedStatus],
+    now: float,
 ) -> dict[str, IndexedStatus]:
     """Compute statuses and write those that are complete into the index."""
     found = await statuses_with_errors(reads, [config for config, _ in due])
     entries = {
-        config.key: (config, IndexedStatus(state, now, fields))
+        config.key: (config, IndexedStatus(state, now, _dated(fields, known.get(config.key), now)))
         for (config, state), fields in zip(due, found, strict=True)
     }
     with engine_errors():

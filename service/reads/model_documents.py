@@ -69,6 +69,7 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         composites=_composites(settings),
         cloudevents=None if settings.cloudevents is None else settings.cloudevents.model_dump(),
         mode=settings.mode,
+        tags=settings.tags,
     )
     config.spec()  # raises if no panes can be made of this
     return config
@@ -111,6 +112,7 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         "alarm": _named_classes(config),
         "cloudevents": config.cloudevents,
         "mode": config.mode,
+        "tags": config.tags,
     }
 
 
@@ -149,8 +151,10 @@ def _named_classes(config: ModelConfig) -> dict[str, Any]:
 def shown(
     config: ModelConfig, disclosed: frozenset[str] = frozenset(), with_full_urls: bool = True
 ) -> dict[str, Any]:
-    """Return a model for a response: secrets hidden, except of receivers in `disclosed`; URLs in full or by host."""
+    """Return a model for a response: secrets hidden, except of receivers in `disclosed`; URLs in full or by host; no empty tags."""
     document = declared(config)
+    if not config.tags:
+        del document["tags"]
     return {
         "model": config.model,
         **document,
@@ -188,6 +192,7 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         "unit",
         "cloudevents",
         "mode",
+        "tags",
     )
     checked = {name: getattr(made, name) for name in (*names, "listed_classes", "composites")}
     return replace(config, **checked, alarm=stored_alarm(settings.alarm, made, None))

@@ -7,7 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant_server.service.http.lists import ListPage, PageQuery
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
 from calibrant_server.service.reads.estimates import Estimate
-from calibrant_server.workers.store.model_config import SERVE, Mode
+from calibrant_server.workers.store.model_config import SERVE, Mode, ModelConfig
+
+
+def has_tag(config: ModelConfig, tag: str | None) -> bool:
+    """Return whether a model has a tag, as `name:text`; None: any."""
+    name, _, text = (tag or "").partition(":")
+    return tag is None or config.tags.get(name) == text
 
 
 class ModelListQuery(PageQuery):
@@ -15,6 +21,12 @@ class ModelListQuery(PageQuery):
 
     view: Literal["settings", "status"] = Field(
         "settings", description="status: adds the status of each model over the last 7 days."
+    )
+    tag: str | None = Field(
+        None,
+        pattern=r"^[^:]{1,60}:.",
+        max_length=320,
+        description="Only models that have this tag, such as `owner:ann`.",
     )
     false_flags: float = Field(
         0.05,
@@ -44,6 +56,7 @@ class ModelResponse(BaseModel):
     )
     cloudevents: CloudEventSettings | None = None
     mode: Mode = SERVE
+    tags: dict[str, str] | None = Field(None, description="Free texts by name; absent without any.")
     revision: int
     created_at: str | None
     records: dict[str, int] | None = Field(
@@ -105,6 +118,10 @@ class ListedModel(ModelResponse):
     )
     last_seen: str | None = Field(
         None, description="Start of the newest pane that has data; null if none has."
+    )
+    turned_at: str | None = Field(
+        None,
+        description="When the status was first found to be another than before; null if it was not.",
     )
     as_of: str | None = Field(
         None,

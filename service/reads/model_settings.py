@@ -131,6 +131,9 @@ Classes = Annotated[
 ]
 
 
+MAX_TAGS = 20
+TagKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
+
 # A name does not look like the index of a class.
 COMPOSITE = r"^[A-Za-z_][A-Za-z0-9._-]{0,59}$"
 
@@ -191,6 +194,10 @@ class ModelSettings(BaseModel):
         None, description="How CloudEvents become predictions. Default: they are rejected."
     )
 
+    tags: Annotated[dict[TagKey, TextName], Field(max_length=MAX_TAGS)] = Field(
+        {},
+        description="Free texts by name, such as owner, team and site, by which lists are filtered.",
+    )
     mode: Mode = Field(
         SERVE, description="observe: maps are advice and cannot be promoted or applied."
     )

@@ -56,6 +56,7 @@ from calibrant_server.service.reads.model_list import (
     ModelQuery,
     ModelResponse,
     ModelsResponse,
+    has_tag,
 )
 from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
 from calibrant_server.service.security.audit import audit_of
@@ -100,7 +101,7 @@ async def list_models(
     """List the models of your key, sorted by id; `view=status` adds the status of each."""
     with engine_errors():
         found = await connection.registry.list(caller.tenant)
-    configs = [each for each in found if caller.may_use(each.model)]
+    configs = [each for each in found if caller.may_use(each.model) and has_tag(each, query.tag)]
     page, following = page_of(configs, lambda each: [each.model], query)
     models = [shown(each, with_full_urls=_tells_receivers(caller)) for each in page]
     if query.view == "status":

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from calibrant.cli import main
+from calibrant.cli.models import status_table
 from tests.cli.command import Finished
 from tests.waiting import PATIENCE_S
 
@@ -20,9 +23,19 @@ Run = Callable[..., Finished]
 def test_help_lists_every_command(run: Run) -> None:
     found = run("--help")
     assert found.code == 0
-    for command in ("score", "fill", "doctor", "push", "watch", "map", "serve", "keys"):
+    for command in ("score", "fill", "doctor", "push", "watch", "maps", "set", "serve", "keys"):
         assert f"\n  {command} " in found.out
     assert run("--version").out.strip() == version("calibrant")
+
+
+def test_names_of_models_are_never_cut() -> None:
+    names = [f"tumour-site-north-segmentation-mlp-v{i}" for i in range(3)]
+    console = Console(width=80, record=True, file=StringIO())
+    word = {"word": "no_recent_predictions"}
+    rows = [{"model": name, "calibration": word, "change": word} for name in names]
+    console.print(status_table(rows))
+    lines = console.export_text().splitlines()
+    assert [name for name in names if any(line.startswith(f"{name} ") for line in lines)] == names
 
 
 def test_commands_of_the_server_keep_their_own_help(

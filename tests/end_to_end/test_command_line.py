@@ -62,6 +62,31 @@ def test_models_are_listed_and_watched(run: Run, files: list[Path], embedded: De
         assert MODEL in found.out and "Temperature" in found.out
 
 
+def test_settings_of_one_model_and_of_all_are_changed(
+    run: Run, files: list[Path], embedded: Deployment
+) -> None:
+    pushed(run, files, embedded)
+    done = run("set", MODEL, "alarm.tolerance=0.05", "tags.owner=ann", "label_horizon=P2D")
+    assert done.code == 0 and f"{MODEL}: set alarm.tolerance=0.05" in done.out, done.error
+    settings = embedded.get(f"/v1/models/{MODEL}")
+    assert (settings["alarm"]["tolerance"], settings["tags"]) == (0.05, {"owner": "ann"})
+    assert MODEL not in run("models", "--tag", "owner:bo").out
+    assert run("set", "--all", "--tag", "owner:ann", "tags.owner=null").code == 0
+    assert "tags" not in embedded.get(f"/v1/models/{MODEL}")
+    assert "expected MODEL NAME=VALUE" in run("set", "tags.owner=ann").error
+    assert "expected a duration" in run("set", MODEL, "label_horizon=soon").error
+    assert run("set", MODEL, "label_horizon=null", "alarm=null").code == 0
+
+
+def test_words_and_alarms_are_listed(run: Run, files: list[Path], embedded: Deployment) -> None:
+    pushed(run, files, embedded)
+    words = run("drift", MODEL)
+    assert words.code == 0, words.error
+    sentence = embedded.get(f"/v1/models/{MODEL}/drift")["change"]["sentence"]
+    assert sentence in " ".join(words.out.split())
+    assert "Raised" in run("alarms", MODEL, "--state", "open").out
+
+
 def test_a_result_is_written_as_json(run: Run, files: list[Path], embedded: Deployment) -> None:
     pushed(run, files, embedded)
     found = run("read", MODEL, "label-distribution", "window=P7D")
@@ -75,15 +100,16 @@ def test_a_map_is_promoted_read_and_applied(
     run: Run, files: list[Path], embedded: Deployment, tmp_path: Path
 ) -> None:
     pushed(run, files, embedded)
-    assert "No map of this model was promoted yet" in run("map", "get", MODEL).error
+    assert "No map of this model was promoted yet" in run("maps", "get", MODEL).error
     made = embedded.client.post(f"/v1/models/{MODEL}/maps", json={"window": "P7D"})
     assert made.status_code == 201, made.text
-    promoted = run("map", "promote", MODEL, 1, "--reason", "first")
+    promoted = run("maps", "promote", MODEL, 1, "--reason", "first")
     assert promoted.code == 0, promoted.error
     assert f"Version 1 is the current map of {MODEL}" in promoted.out
-    found = run("map", "get", MODEL, "-o", tmp_path / "map.json")
+    assert "current" in run("maps", "list", MODEL).out
+    found = run("maps", "get", MODEL, "-o", tmp_path / "map.json")
     assert found.code == 0, found.error
-    applied = run("map", "apply", tmp_path / "map.json", files[0], "-o", tmp_path / "p.npy")
+    applied = run("maps", "apply", tmp_path / "map.json", files[0], "-o", tmp_path / "p.npy")
     assert applied.code == 0, applied.error
     temperature = json.loads((tmp_path / "map.json").read_text())["parameters"]["temperature"]
     np.testing.assert_allclose(

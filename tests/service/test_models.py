@@ -56,6 +56,7 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
         "map_version": None,
         "label_coverage": 0.75,
         "last_seen": None,
+        "turned_at": None,
         "reason": "not_ready",
     }
     inbox.failing["drift"] = ResultFailedError("failed")
@@ -71,6 +72,27 @@ async def test_the_statuses_of_a_page_have_one_deadline(client, inbox, monkeypat
     page = (await client.get("/v1/models?view=status&limit=2")).json()
     assert [each["model"] for each in page["models"]] == ["a", "b"] and page["next"]
     assert {each["reason"] for each in page["models"]} == {"not_ready"} and not inbox.asked
+
+
+async def test_tags_are_set_by_a_patch_and_select_models_of_the_list(client):
+    for name in ("a", "b", "c"):
+        await client.put(f"/v1/models/{name}", json={"classes": 3})
+    assert "tags" not in (await client.get("/v1/models/a")).json()
+    headers = {"If-Match": "*"}
+    for name, tags in (("a", {"owner": "ann", "site": "B: north"}), ("b", {"owner": "ann"})):
+        changed = await client.patch(f"/v1/models/{name}", json={"tags": tags}, headers=headers)
+        assert changed.json()["tags"] == tags
+
+    async def listed(tag: str) -> list[str]:
+        page = await client.get("/v1/models", params={"tag": tag})
+        return [each["model"] for each in page.json()["models"]]
+
+    assert await listed("owner:ann") == ["a", "b"]
+    assert await listed("site:B: north") == ["a"]
+    assert await listed("owner:an") == []
+    left = await client.patch("/v1/models/a", json={"tags": {"owner": None}}, headers=headers)
+    assert left.json()["tags"] == {"site": "B: north"}
+    problem(await client.get("/v1/models?tag=owner"), 422, "invalid-query")
 
 
 async def test_unchanged_models_are_304(client):
@@ -205,6 +227,8 @@ BAD_SETTINGS = {
     ),
     "a slice without values": ({"classes": 3, "slices": {"a": []}}, "/slices", "slices"),
     "a slice value twice": ({"classes": 3, "slices": {"a": ["x", "x"]}}, "/slices", "slices"),
+    "a tag that is no text": ({"classes": 3, "tags": {"owner": ["x"]}}, "/tags/owner", "name"),
+    "a tag without a name": ({"classes": 3, "tags": {"": "x"}}, "/tags/", "pattern"),
     "an unknown field": ({"classes": 3, "a/b": 1}, "/a~1b", "unknown_field"),
     "an unknown field within": (
         {"classes": 3, "alarm": {"enabled": True}},

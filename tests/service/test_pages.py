@@ -399,6 +399,22 @@ async def test_the_list_is_sorted_by_what_is_known_and_filtered_by_status(app, r
         assert (await models_of(client, status="ok", sort="name"))[0] == ["a", "c"]
 
 
+async def test_the_list_is_filtered_by_tags_and_by_what_is_new(app, registry, inbox):
+    for name, tags in (("a", {"owner": "ann"}), ("b", {"owner": "bo"}), ("c", {})):
+        await registry.put(ModelConfig("default", name, "binary", 2, tags=tags), None)
+    inbox.answers["drift"] = {"status": "ok"}
+    async with people(app) as client:
+        assert (await models_of(client, tag="owner:bo"))[0] == ["b"]
+        names, text = await models_of(client)
+        assert names == ["a", "b", "c"] and '<span class="tag">owner: ann</span>' in text
+        assert (await models_of(client, status="new"))[0] == []
+        # A promotion makes each status be computed again; that of one model has turned.
+        inbox.answers["drift"] = {"status": "watch"}
+        inbox.statuses.states["default/b"] = "map 1|"
+        assert (await models_of(client))[1].count('class="new"') == 1
+        assert (await models_of(client, status="new"))[0] == ["b"]
+
+
 async def test_the_first_view_has_the_order_of_the_statuses_that_it_shows(app, registry, inbox):
     await registry.put(ModelConfig("default", "a", "binary", 2), None)
     inbox.answers["drift"] = {"status": "ok"}

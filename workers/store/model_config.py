@@ -30,6 +30,7 @@ class ModelConfig:
     imported : the content of the import that the model came from
     cloudevents : how events of an inference server become predictions; None if not declared
     mode : "serve", or "observe": its maps are advice, none is promoted, handed out as current or applied
+    tags : free texts by name, such as owner, team and site
     """
 
     tenant: str
@@ -53,6 +54,7 @@ class ModelConfig:
     imported: str | None = None
     cloudevents: dict[str, Any] | None = None
     mode: Mode = SERVE
+    tags: dict[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

@@ -27,7 +27,8 @@ _TOGETHER = 500
 class StatusFields(TypedDict):
     """The status of a model in an overview; what is not known is None, with the `reason` of the first part that is missing.
 
-    The words have their sentences. `error` is the estimate of the calibration error, `errors` that of each of the last cohorts.
+    The words have their sentences. `error` is the estimate of the calibration error, `errors` that of each of the last cohorts,
+    `turned_at` when the status was first found to be another than before.
     """
 
     status: str | None
@@ -41,6 +42,7 @@ class StatusFields(TypedDict):
     last_seen: str | None
     reason: str | None
     errors: list[float]
+    turned_at: str | None
 
 
 UNKNOWN_STATUS: StatusFields = {
@@ -55,6 +57,7 @@ UNKNOWN_STATUS: StatusFields = {
     "last_seen": None,
     "reason": None,
     "errors": [],
+    "turned_at": None,
 }
 
 
