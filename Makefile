@@ -29,7 +29,7 @@ help:
 	@echo "make fuzz       send 20,000 requests made of the API document; an interrupted run continues"
 	@echo "make check      format, lint, types, contracts      make format  format, correct what the linter can"
 	@echo "make bench      every target of speed and memory, in one table   make bench-details  the benchmarks of single steps"
-	@echo "make bench-bulk  the recipes of docs/bulk.md on a table of 20 million rows"
+	@echo "make bench-bulk  the recipes of docs/tables.md on a table of 20 million rows"
 	@echo "make bench-fleet  1,000 models with 20 slices in the real service, compared with docs/capacity.md"
 	@echo "make bench-fleet-day  a simulated day with one batch per model and minute; an interrupted run continues"
 	@echo "make bench-scale  throughput and CPU with 1, 2 and 4 workers, of 16 models and of one hot model"

@@ -4,7 +4,7 @@
 
 Each line is a result. `rows`: calibrant from the arrays, with intervals and null references, which the others do not compute. `state`:
 calibrant from a pane that was filled before, as the service computes it. The other columns are the CPU of a package, and in
-brackets how many times that of `rows`. Values are printed, because definitions differ (docs/peers.md). One thread each.
+brackets how many times that of `rows`. Values are printed, because definitions differ (docs/library.md). One thread each.
 """
 
 from __future__ import annotations
