@@ -229,8 +229,22 @@ def test_damaged_columns_are_rejected(change):
     }
     rows = Rows.of_batch(Batch.from_columns(columns).batch, 0)
     assert plain(Rows.unpack(rows.pack())) == plain(rows)
+    damaged, sound = CHANGES[change](rows).pack(), rows.pack()
+    for pieces in ([damaged], [damaged, sound], [sound, damaged]):
+        with pytest.raises(PackingError):
+            Rows.unpack_pieces(pieces)
+
+
+def test_pieces_whose_numbers_of_values_agree_in_sum_alone_are_rejected():
+    columns = {"probabilities": [[0.25, 0.75]] * 2, "label_counts": [[1, 0], [1, 1]]}
+    rows = Rows.of_batch(Batch.from_columns(columns).batch, 0)
+    first, second = rows.take(np.array([0])), rows.take(np.array([1]))
+    swapped = [
+        replace(first, ratings=second.ratings).pack(),
+        replace(second, ratings=first.ratings).pack(),
+    ]
     with pytest.raises(PackingError):
-        Rows.unpack(CHANGES[change](rows).pack())
+        Rows.unpack_pieces(swapped)
 
 
 def test_other_bytes_are_rejected():

@@ -529,8 +529,10 @@ def test_rows_are_unpacked_once_for_all_slices_and_accumulators(bench, loop, mon
         sites = {"site": ["A", "B", "A"]}
         bench.deliver(predictions(MODEL, f"b{i}", rows_at(slices=sites, units=["u", "u", "v"])))
     drained(bench, loop)
-    unpacked, unpack = [], Rows.unpack
-    monkeypatch.setattr(Rows, "unpack", lambda data: unpacked.append(data) or unpack(data))
+    unpacked, unpack = [], Rows.unpack_pieces
+    monkeypatch.setattr(
+        Rows, "unpack_pieces", lambda pieces: unpacked.extend(pieces) or unpack(pieces)
+    )
     panes = WindowPanes(bench.store, bench.numerics)
     found = [
         panes.merged(MODEL, slice_, EVER, wanted).merged

@@ -30,12 +30,12 @@ class Rows(RowColumns):
         PackingError
             Damaged bytes, or bytes of another format.
         """
-        return unpack_rows(data, cls)
+        return unpack_rows([data], cls)
 
     @classmethod
     def unpack_pieces(cls, pieces: Sequence[bytes]) -> Rows:
         """Return the rows of several pieces, at least one, in their order; errors are those of `unpack`."""
-        return cls.together([cls.unpack(data) for data in pieces])
+        return unpack_rows(pieces, cls)
 
     @cached_property
     def net(self) -> Rows:
