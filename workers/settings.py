@@ -200,6 +200,8 @@ class EngineSettings(EnvironmentSettings):
 
     webhook_networks: Annotated[str, AfterValidator(_networks)] | None = None
     webhook_ca: Annotated[Path, AfterValidator(_authorities)] | None = None
+    smtp_url: Annotated[str, Field(pattern=r"^smtps?://[^/\s]+$")] | None = None
+    smtp_from: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$")] | None = None
 
     def __init__(self, **given: Any) -> None:
         try:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from calibrant.core.durations import parse_duration
@@ -24,6 +24,15 @@ from calibrant_server.workers.alarm.alarm_settings import (
     AlarmSettings,
 )
 from calibrant_server.workers.alarm.deliveries import SECRET_PREFIX, key_of, new_secret
+from calibrant_server.workers.alarm.message_formats import (
+    EMAIL,
+    MAIL_SCHEME,
+    PAGERDUTY,
+    STANDARD,
+    Format,
+    is_address,
+    is_routing_key,
+)
 from calibrant_server.workers.alarm.url_guard import (
     BlockedUrlError,
     Network,
@@ -50,6 +59,8 @@ def check_false_alarms(text: str) -> str:
 
 def check_receiver(url: str) -> str:
     """Return a receiver's URL unchanged; reject an invalid one. A name is resolved and checked at each delivery."""
+    if is_address(url):
+        return url
     try:
         check_url(url)
     except BlockedUrlError as error:
@@ -59,7 +70,7 @@ def check_receiver(url: str) -> str:
 
 def check_secret(text: str) -> str:
     """Return a secret unchanged; reject an invalid one. The hidden form means the stored secret."""
-    if text != HIDDEN_SECRET:
+    if text != HIDDEN_SECRET and not is_routing_key(text):
         try:
             key_of(text)
         except ValueError as error:
@@ -95,12 +106,36 @@ class WebhookBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     url: Annotated[str, AfterValidator(check_receiver)] = Field(
-        description="https. A name is resolved, and its addresses are checked, at each delivery."
+        description="https, or `mailto:` with one address. A name is resolved, and its addresses are checked, at each delivery."
+    )
+    format: Format = Field(
+        STANDARD,
+        description="Form of the messages: Standard Webhooks, Slack, Teams, PagerDuty (Events API v2), or e-mail.",
     )
     secret: Annotated[str, AfterValidator(check_secret)] | None = Field(
         None,
-        description="Signs the messages: `whsec_` and base64 of 24 to 64 bytes. Default: a new secret, returned once.",
+        description="Signs standard messages: `whsec_` and base64 of 24 to 64 bytes. Default: a new secret, returned once. Of PagerDuty: "
+        "the integration key. Other forms have none.",
     )
+
+    @model_validator(mode="after")
+    def _agree(self) -> "WebhookBody":
+        if (self.format == EMAIL) != self.url.startswith(MAIL_SCHEME):
+            raise PydanticCustomError(
+                "format", "Received an e-mail address or format without the other; expected both."
+            )
+        has_key = self.secret is not None and is_routing_key(self.secret)
+        if self.secret != HIDDEN_SECRET and has_key != (self.format == PAGERDUTY):
+            raise PydanticCustomError(
+                "secret",
+                "Received another secret; expected an integration key of 32 letters and digits for pagerduty, and for pagerduty alone.",
+            )
+        if self.secret is not None and self.format not in (STANDARD, PAGERDUTY):
+            raise PydanticCustomError(
+                "secret",
+                "Received a secret; expected none: messages of this format are not signed.",
+            )
+        return self
 
 
 class AlarmBody(BaseModel):
@@ -228,6 +263,11 @@ def _webhooks(
         )
     stored = []
     for number, each in enumerate(wanted):
+        if each.format not in (STANDARD, PAGERDUTY):
+            if networks is not None and each.format != EMAIL:
+                _check_place(number, each.url, networks)
+            stored.append({"url": each.url, "format": each.format})
+            continue
         if networks is not None and each.url not in known:
             _check_place(number, each.url, networks)
         given = each.secret
@@ -239,7 +279,8 @@ def _webhooks(
             )
         if given is None or given == HIDDEN_SECRET:
             given = known.get(each.url) or new_secret()
-        stored.append({"url": each.url, "secret": given})
+        form = {} if each.format == STANDARD else {"format": each.format}
+        stored.append({"url": each.url, "secret": given, **form})
     return stored
 
 
@@ -261,7 +302,9 @@ def hidden(
     if not alarm.get("webhooks"):
         return alarm
     shown = [
-        each if each["url"] in disclosed else {**each, "secret": HIDDEN_SECRET}
+        each
+        if each["url"] in disclosed or "secret" not in each
+        else {**each, "secret": HIDDEN_SECRET}
         for each in alarm["webhooks"]
     ]
     if not with_full_urls:
@@ -277,7 +320,8 @@ def _host_of(url: str) -> str:
 def newly_made(body: AlarmBody, current: ModelConfig | None) -> frozenset[str]:
     """Return the URLs for which a secret is created now; it is returned once."""
     known = set() if current is None else {w.url for w in AlarmSettings.of(current).webhooks}
-    return frozenset(w.url for w in body.webhooks if w.secret is None and w.url not in known)
+    made = (w.url for w in body.webhooks if w.secret is None and w.format == STANDARD)
+    return frozenset(made) - known
 
 
 def _broken(member: str, rule: str, detail: str) -> CalibrationInputError:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 
 from calibrant_server.service.reads.table_formats import Kind, writer
+from calibrant_server.workers.alarm.message_formats import PAGERDUTY
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.lifecycle.pane_table import StoredPane, stored_panes
 from calibrant_server.workers.lifecycle.transfer import MODEL, export_lines
@@ -43,11 +44,15 @@ async def lines_of(
 
 
 def without_secrets(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line of an export without the secrets of webhooks."""
+    """Return a line of an export without the secrets of webhooks, and without receivers that a secret alone names."""
     alarm = line.get("configuration", {}).get("alarm", {})
     if line["type"] != MODEL or not alarm.get("webhooks"):
         return line
-    receivers = [{"url": each["url"]} for each in alarm["webhooks"]]
+    receivers = [
+        {name: text for name, text in each.items() if name != "secret"}
+        for each in alarm["webhooks"]
+        if each.get("format") != PAGERDUTY
+    ]
     configuration = {**line["configuration"], "alarm": {**alarm, "webhooks": receivers}}
     return {**line, "configuration": configuration}
 

@@ -104,7 +104,7 @@ async def _new_secrets(
 ) -> list[dict[str, str]]:
     """Return the webhooks whose secrets the export left out; each got a new one, which is returned once."""
     exported = orjson.loads(first)["configuration"].get("alarm", {}).get("webhooks") or []
-    missing = {each["url"] for each in exported if not each.get("secret")}
+    missing = {each["url"] for each in exported if not each.get("secret") and "format" not in each}
     made = await ingest.registry.found(config.tenant, config.model)
     receivers = [] if made is None else made.alarm.get("webhooks", [])
     return [each for each in receivers if each["url"] in missing]

@@ -46,6 +46,14 @@ def with_alarm(**alarm):
         ({"webhooks": [{"url": "https://me:it@a.b/c"}]}, "/alarm/webhooks/0/url", "url"),
         ({"webhooks": [{"url": HOOK, "secret": "s"}]}, "/alarm/webhooks/0/secret", "secret"),
         ({"webhooks": [{"url": HOOK, "secret": "whsec_…"}]}, "/alarm/webhooks/0/secret", "secret"),
+        ({"webhooks": [{"url": HOOK, "format": "email"}]}, "/alarm/webhooks/0", "format"),
+        ({"webhooks": [{"url": "mailto:a@b.c"}]}, "/alarm/webhooks/0", "format"),
+        ({"webhooks": [{"url": HOOK, "format": "pagerduty"}]}, "/alarm/webhooks/0", "secret"),
+        (
+            {"webhooks": [{"url": HOOK, "format": "slack", "secret": SECRET}]},
+            "/alarm/webhooks/0",
+            "secret",
+        ),
         ({"webhooks": [{"url": HOOK}, {"url": HOOK}]}, "/alarm/webhooks", "repeated"),
     ],
 )

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from calibrant_server.workers.alarm import webhook_sender
+from calibrant_server.workers.alarm.alarm_settings import Webhook
 from calibrant_server.workers.alarm.deliveries import (
     DELIVERED,
     GIVEN_UP,
@@ -194,10 +195,10 @@ def server():
 def test_redirects_are_not_followed(server):
     server.status = 302
     url = f"http://127.0.0.1:{server.server_port}/x"
-    assert send(message(url), new_secret(), 5.0, LOCAL) == 302
+    assert send(message(url), Webhook(url, new_secret()), 5.0, LOCAL) == 302
     assert len(server.ids) == 1
     with pytest.raises(BlockedUrlError):
-        send(message(url), new_secret(), 5.0)
+        send(message(url), Webhook(url, new_secret()), 5.0)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -217,13 +218,9 @@ def test_a_receiver_that_drips_is_cut_off(scheme):
 
         dripping = threading.Thread(target=drip, daemon=True)
         dripping.start()
+        url = f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/x"
         with pytest.raises(OSError):
-            send(
-                message(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/x"),
-                new_secret(),
-                0.3,
-                LOCAL,
-            )
+            send(message(url), Webhook(url, new_secret()), 0.3, LOCAL)
         over.set()
         dripping.join(PATIENCE_S)
 
@@ -245,16 +242,16 @@ def test_a_receiver_behind_tls_is_reported_where_its_authority_is_trusted(secure
     url = f"https://localhost:{secure.server_port}/x"
     v4 = networks_of("127.0.0.0/8,::1/128")
     with pytest.raises(ssl.SSLCertVerificationError):
-        send(message(url), new_secret(), 5.0, v4)
+        send(message(url), Webhook(url, new_secret()), 5.0, v4)
     assert secure.ids == []
-    assert send(message(url), new_secret(), 5.0, v4, AUTHORITY) == 204
+    assert send(message(url), Webhook(url, new_secret()), 5.0, v4, AUTHORITY) == 204
     assert secure.ids == [message(url).id]
 
 
 def test_a_certificate_of_another_name_is_rejected(secure):
     url = f"https://127.0.0.1:{secure.server_port}/x"
     with pytest.raises(ssl.SSLCertVerificationError, match=r"127\.0\.0\.1"):
-        send(message(url), new_secret(), 5.0, LOCAL, AUTHORITY)
+        send(message(url), Webhook(url, new_secret()), 5.0, LOCAL, AUTHORITY)
     assert secure.ids == []
 
 
@@ -280,10 +277,10 @@ def test_a_name_that_changes_its_mind_reaches_only_what_was_checked(server, monk
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
     url = f"http://rebinding.example:{server.server_port}/x"
     first = networks_of("127.0.0.1/32")
-    assert send(message(url), new_secret(), 5.0, first) == 204
+    assert send(message(url), Webhook(url, new_secret()), 5.0, first) == 204
     assert len(asked) == 1 and len(server.ids) == 1
     with pytest.raises(BlockedUrlError, match="internal"):
-        send(message(url), new_secret(), 5.0, first)
+        send(message(url), Webhook(url, new_secret()), 5.0, first)
     assert len(server.ids) == 1
 
 

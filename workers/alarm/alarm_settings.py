@@ -11,6 +11,7 @@ from calibrant.drift.calibration import TOLERANCE
 from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.multiple_testing import level_of
+from calibrant_server.workers.alarm.message_formats import STANDARD
 from calibrant_server.workers.store.model_config import OBSERVE
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ DEFAULT_RATERS = 8
 
 @dataclass(frozen=True)
 class Webhook:
-    """A webhook receiver: a URL, and the secret that signs messages to it."""
+    """A receiver: a URL, the secret that signs messages to it (or is its routing key), and their form."""
 
     url: str
     secret: str
+    format: str = STANDARD
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class AlarmSettings:
         if isinstance(given.get("bets"), list):
             given["bets"] = tuple(given["bets"])
         webhooks = tuple(
-            Webhook(each["url"], each["secret"]) for each in given.pop("webhooks", None) or ()
+            Webhook(each["url"], each.get("secret", ""), each.get("format", STANDARD))
+            for each in given.pop("webhooks", None) or ()
         )
         return cls(**given, webhooks=webhooks)
 

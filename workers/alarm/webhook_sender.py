@@ -21,9 +21,10 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings, Webhook
 from calibrant_server.workers.alarm.commands import attempt
-from calibrant_server.workers.alarm.deliveries import WebhookDelivery, signed_headers
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery
+from calibrant_server.workers.alarm.message_formats import EMAIL, request_of, send_mail
 from calibrant_server.workers.alarm.url_guard import (
     BlockedUrlError,
     Network,
@@ -154,18 +155,23 @@ class WebhookSender:
         node, keys = self._store.node(partition), self._store.keys.partition(partition)
         config = read_configs(node, keys.models, [delivery.model]).get(delivery.model)
         receivers = () if config is None else AlarmSettings.of(config).webhooks
-        secret = next((each.secret for each in receivers if each.url == delivery.url), None)
-        if secret is None:
+        receiver = next((each for each in receivers if each.url == delivery.url), None)
+        if receiver is None:
             return 410, "the receiver is no longer declared"
         try:
-            return send(delivery, secret, self._timeout_s, self._allowed, self._trusted), None
+            if receiver.format == EMAIL:
+                settings = self._store.settings
+                return send_mail(
+                    delivery, settings.smtp_url, settings.smtp_from, self._timeout_s
+                ), None
+            return send(delivery, receiver, self._timeout_s, self._allowed, self._trusted), None
         except (OSError, http.client.HTTPException, BlockedUrlError) as error:
             return None, f"{type(error).__name__}: {error}"[:200]
 
 
 def send(
     delivery: WebhookDelivery,
-    secret: str,
+    receiver: Webhook,
     timeout_s: float,
     allowed: Iterable[Network] = (),
     trusted: Path | None = None,
@@ -174,7 +180,7 @@ def send(
 
     Parameters
     ----------
-    delivery, secret : the message and the secret that signs it
+    delivery, receiver : the message, with the form and the secret of its receiver
     timeout_s : for the complete response; a receiver that sends a byte now and then is cut off
     allowed : networks in addition to the public internet
     trusted : PEM file of authorities in addition to those of the system
@@ -184,12 +190,8 @@ def send(
     Forbidden, OSError, http.client.HTTPException
     """
     target = target_of(delivery.url, allowed)
-    body = delivery.body.encode()
-    headers = {
-        "Content-Type": "application/json",
-        "User-Agent": USER_AGENT,
-        **signed_headers(delivery.id, int(time.time()), body, secret),
-    }
+    body, headers = request_of(delivery, receiver.format, receiver.secret)
+    headers |= {"Content-Type": "application/json", "User-Agent": USER_AGENT}
     connection = _Pinned(target, timeout_s, trusted)
     deadline = threading.Timer(timeout_s, connection.cut_off)
     deadline.daemon = True
