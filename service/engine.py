@@ -48,10 +48,6 @@ STORE_FULL = (
     "The store's memory is full, so it accepts no batch. Nothing of the request was written. Reads and deletions are served, "
     "and waiting batches are merged."
 )
-UNFINISHED = (
-    "The window has more panes that are not merged yet than one request may read. The merges of those that were read are stored; "
-    "send the same request again, and it continues with the others."
-)
 OTHER_VERSION = "The workers are of another version, which does not compute this result. Send the request again when the upgrade is complete."
 
 
@@ -162,8 +158,6 @@ def _translated() -> Iterator[None]:
         raise ModelUnknown(f"The query has no result: {error}.") from error
     except ask.WindowDamaged as error:
         raise PaneDamaged(errors=[_damage(each) for each in error.panes]) from error
-    except ask.ResultUnfinishedError as error:
-        raise AnswerLate(UNFINISHED, retry_after_s=error.retry_after_s) from error
     except ask.ResultTimeoutError as error:
         raise AnswerLate() from error
     except ask.UnknownQueryError as error:

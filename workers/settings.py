@@ -131,8 +131,8 @@ class EnvironmentSettings(BaseSettings):
 class EngineSettings(EnvironmentSettings):
     """Settings of the engine. Times in seconds, sizes in bytes.
 
-    `idempotency_bytes`, `backlog_bytes`, `retained_bytes`, `retained_records` and `parked_bytes` are totals of the store, and
-    `stored_merges_bytes` is one. `held_panes_bytes` (memory of the panes
+    `idempotency_bytes`, `backlog_bytes`, `retained_bytes`, `retained_records` and `parked_bytes` are totals of the
+    store. `held_panes_bytes` (memory of the panes
     that the partition loops cache; None: a quarter of the memory limit) and `pane_cache_bytes` (memory of the panes
     that queries have read) bound one process.
 
@@ -195,8 +195,6 @@ class EngineSettings(EnvironmentSettings):
     # Threads share one interpreter, so further ones would hardly compute more queries per second: further workers do. 0
     # in a process that only merges.
     compute_threads: Fixed[int] = 1
-    # A cache that queries fill again. 256 MB are 600 merges of ten classes, little beside the other totals of the store.
-    stored_merges_bytes: Fixed[int] = 256 << 20
 
     webhook_networks: Annotated[str, AfterValidator(_networks)] | None = None
     webhook_ca: Annotated[Path, AfterValidator(_authorities)] | None = None

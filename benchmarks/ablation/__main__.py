@@ -7,7 +7,6 @@ pairs with the range of its middle half. A path below 1.10 is deleted; a new pat
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -15,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.ablation.scenarios import RESTARTED, SCENARIOS
+from benchmarks.ablation.scenarios import SCENARIOS
 from benchmarks.ablation.switches import SWITCHES
 from benchmarks.requests import Service, served
 
@@ -23,28 +22,18 @@ Repeat = Callable[[], float]
 
 
 @contextmanager
-def _service(off: str, data: str | None = None) -> Iterator[Service]:
+def _service(off: str) -> Iterator[Service]:
     environment = SWITCHES[off].environment if off else {}
-    with served(data, ["benchmarks.ablation.switches", off], **environment) as service:
+    with served(None, ["benchmarks.ablation.switches", off], **environment) as service:
         yield service
 
 
 def _prepared(stack: ExitStack, scenario: str, off: str) -> Repeat:
     """Return what measures one repetition of a scenario, in seconds."""
     _, (prepare, measure) = SCENARIOS[scenario]
-    if scenario not in RESTARTED:
-        service = stack.enter_context(_service(off))
-        prepare(service)
-        return lambda: measure(service)
-    data = stack.enter_context(tempfile.TemporaryDirectory())
-    with _service(off, data) as service:
-        prepare(service)
-
-    def restarted() -> float:
-        with _service(off, data) as service:
-            return measure(service)
-
-    return restarted
+    service = stack.enter_context(_service(off))
+    prepare(service)
+    return lambda: measure(service)
 
 
 def pairs(name: str, n: int) -> np.ndarray:

@@ -84,7 +84,4 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
         "GET metrics of two weeks after a batch",
         (_two_weeks, _read_after_a_batch),
     ),
-    "first_read": ("the same, first after a restart", (_two_weeks, _read_after_a_batch)),
 }
-# Its repetitions each begin with a new process on the same state.
-RESTARTED = frozenset({"first_read"})

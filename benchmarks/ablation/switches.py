@@ -37,15 +37,10 @@ class Switch:
 
 
 SWITCHES = {
-    "stored-merges": Switch(
-        "merged panes in the store",
-        "first_read",
-        {"workers.queries.stored_merges:StoredMerges.supports": _constant(False)},
-    ),
-    "stored-merges-warm": Switch(
-        "the same, while the service runs",
+    "merged-parts": Switch(
+        "merges of the parts of a window cached in memory",
         "read_after_a_batch",
-        {"workers.queries.stored_merges:StoredMerges.supports": _constant(False)},
+        {"workers.queries.window_merges:WindowMerges._keep": _constant(None)},
     ),
     "small-batches": Switch(
         "small JSON bodies read, checked and packed in C",

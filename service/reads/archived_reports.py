@@ -31,7 +31,7 @@ from calibrant_server.service.reads.report_work import ReportWork, work_of_the_r
 from calibrant_server.service.reads.reports import SUBGROUP, ReportParameters
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
-from calibrant_server.workers.queries.ask import QueryResult, ResultUnfinishedError
+from calibrant_server.workers.queries.ask import QueryResult, ResultTimeoutError
 from calibrant_server.workers.queries.kinds.slice_report import SliceReportQuery
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -181,7 +181,7 @@ async def new_report(read: ReadAccess, wanted: ArchivedParameters, by: str) -> M
         with engine_errors():
             await unfinished.leave(name, slices.left, continues=bool(earlier.versions))
     if deleted or not slices.are_of(await read.config()):
-        raise AnswerLate(CHANGED, retry_after_s=ResultUnfinishedError.retry_after_s)
+        raise AnswerLate(CHANGED, retry_after_s=ResultTimeoutError.retry_after_s)
     made = await run_in_threadpool(_archived, report, wanted, slices.found, drift, by)
     return MadeReport(report.config, made, name)
 
@@ -205,7 +205,7 @@ class _Slices:
 
     async def fill(self, read: ReadAccess) -> None:
         """Compute each slice, unless it has a cached result of an earlier state; errors as `new_report`."""
-        late = AnswerLate(CONTINUES, retry_after_s=ResultUnfinishedError.retry_after_s)
+        late = AnswerLate(CONTINUES, retry_after_s=ResultTimeoutError.retry_after_s)
         work, n_panes, n_bytes = ReportWork(), self._report.n_panes, 0
         for name, query in _slice_queries(self._report, self._wanted).items():
             is_subgroup = bool(self.found)

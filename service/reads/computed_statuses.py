@@ -19,7 +19,7 @@ from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService, resolved
 from calibrant_server.service.reads.short_answers import short_estimate
-from calibrant_server.workers.queries.ask import OK, UNAVAILABLE, UNFINISHED, Reply
+from calibrant_server.workers.queries.ask import CHANGING, OK, UNAVAILABLE, Reply
 from calibrant_server.workers.queries.kinds.drift import RECENT, DriftQuery
 from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
 from calibrant_server.workers.queries.query import Query
@@ -135,7 +135,7 @@ async def _results(
 
 
 def _of_reply(reply: Reply | None) -> _Found:
-    if reply is None or reply.status in (UNAVAILABLE, UNFINISHED):
+    if reply is None or reply.status in (UNAVAILABLE, CHANGING):
         return _Found({}, NOT_READY)
     return _Found(orjson.loads(reply.body)) if reply.status == OK else _Found({}, NOT_COMPUTED)
 

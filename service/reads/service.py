@@ -7,7 +7,7 @@ If-None-Match, the response is sent when the state changes, or 304 when the time
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from calibrant_server.service.reads.metric_work import of_slices
 from calibrant_server.service.reads.queries import WindowQuery, invalid_query, unanswerable
 from calibrant_server.service.security.keys import caller_of
 from calibrant_server.service.version import CODE_VERSION
-from calibrant_server.workers.queries.ask import Other, QueryResult, ResultUnfinishedError
+from calibrant_server.workers.queries.ask import Other, QueryResult
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import joined
 from calibrant_server.workers.store import windows
@@ -38,10 +38,6 @@ JSON = "application/json"
 # Pause between two checks of a waiting read: each costs one round trip to the store; a commit takes longer.
 POLL_INTERVAL_S = 0.25
 HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
-# Panes after whose merging a request of several queries leaves the other queries to the next request: about half a second of CPU.
-MAX_KEPT = 1536
-# The same of a report and of a figure of several models, which take as long to draw as many panes to read.
-MAX_KEPT_OF_FIGURE = 768
 
 
 @dataclass(frozen=True)
@@ -196,7 +192,6 @@ class ReadService:
         """Respond to several queries in one document, which `join` builds from the results by name.
 
         One is computed after the other: together they would hold the panes of all, and each would read what another has merged.
-        Where many panes are merged for the first time, the rest is left to the next request, which finds these merges.
         """
         with engine_errors():
             states = {
@@ -209,14 +204,9 @@ class ReadService:
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
             results: dict[str, Any] = {}
-            is_large = media_type != JSON and _takes_long_to_draw(read_queries.values())
-            n_kept, most_kept = 0, MAX_KEPT_OF_FIGURE if is_large else MAX_KEPT
             for name, read_query in read_queries.items():
-                if n_kept >= most_kept:
-                    raise ResultUnfinishedError
                 result = await self._of(read_query, states[name])
                 results[name] = orjson.loads(result.body)
-                n_kept += result.n_kept
         body = orjson.dumps(join(results))
         return Response(await render(body) if render else body, 200, headers, media_type)
 
@@ -376,8 +366,3 @@ def resolved(read_query: ReadQuery, marks: Watermarks) -> Window:
     except CalibrationInputError as error:
         raise invalid_query(error) from error
     return marks.widened(window)
-
-
-def _takes_long_to_draw(read_queries: Collection[ReadQuery]) -> bool:
-    """Return whether queries are those of a report, or of a figure of several models."""
-    return len(read_queries) > 2 or len({each.config.key for each in read_queries}) > 1

@@ -15,7 +15,6 @@ from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.ask import (
     ResultFailedError,
     ResultTimeoutError,
-    ResultUnfinishedError,
 )
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, IndexedStatus
@@ -459,7 +458,7 @@ async def test_a_report_that_several_requests_archive_is_sent_again(keyed, regis
     async with people(keyed) as client:
         await signed_in(client, "boss")
         [token] = set(TOKEN.findall((await client.get("/")).text))
-        for error, again in ((ResultUnfinishedError, True), (ResultFailedError, False)):
+        for error, again in ((ResultTimeoutError, True), (ResultFailedError, False)):
             inbox.failing = {"slice_report": error("late")}
             form = {"note": 'for "all"', "token": token}
             found = await client.post("/models/a/reports", data=form)
@@ -481,7 +480,7 @@ async def test_a_report_that_several_requests_archive_is_sent_again(keyed, regis
 async def test_a_report_that_several_requests_read_loads_again(app, registry, inbox):
     await registry.put(ModelConfig("default", "a", "binary", 2), None)
     async with people(app) as client:
-        for error, again in ((ResultUnfinishedError, True), (ResultFailedError, False)):
+        for error, again in ((ResultTimeoutError, True), (ResultFailedError, False)):
             inbox.failing = dict.fromkeys(("metrics", "reliability", "temperature"), error("late"))
             found = await client.get("/models/a/report")
             assert found.status_code == (503 if again else 500)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import calibrant as cal
 from calibrant.raters.staple import staple
 from calibrant.segmentation.training_loss import l1_ace_loss
-from calibrant_server.service.reads.service import MAX_KEPT, MAX_KEPT_OF_FIGURE
 from calibrant_server.workers.queries.ask import UnknownQueryError
 from tests.service.conftest import PREDICTIONS, problem
 
@@ -50,27 +48,6 @@ async def test_answers_carry_an_etag_and_are_not_computed_again(digits, inbox, r
     assert changed.status_code == 200 and changed.headers["etag"] != etag
 
 
-async def test_a_request_of_several_queries_leaves_some_to_the_next(client, inbox, monkeypatch):
-    """Where workers merge many panes for it, it ends, and the next one finds these merges."""
-    await client.put("/v1/models/sites", json={"task": "binary", "slices": {"site": None}})
-    inbox.held = [f"site:{i}" for i in range(7)]
-    merged, ask = set(), inbox.ask
-
-    async def merging(*given, slice_="", **more):
-        result = await ask(*given, slice_=slice_, **more)
-        n_kept = 0 if slice_ in merged else MAX_KEPT // 3 + 1
-        merged.add(slice_)
-        return replace(result, n_kept=n_kept)
-
-    monkeypatch.setattr(inbox, "ask", merging)
-    for n_merged in (3, 6):
-        answer = await client.get("/v1/models/sites/metrics", params={"by": "site"})
-        assert "same request" in problem(answer, 503, "answer-late")["detail"]
-        assert answer.headers["retry-after"] == "1" and len(merged) == n_merged
-    answer = await client.get("/v1/models/sites/metrics", params={"by": "site"})
-    assert answer.status_code == 200 and len(answer.json()["slices"]) == 7
-
-
 async def test_a_result_that_workers_of_another_version_do_not_compute_comes_after_the_upgrade(
     digits, inbox
 ):
@@ -78,25 +55,6 @@ async def test_a_result_that_workers_of_another_version_do_not_compute_comes_aft
     answer = await digits.get(f"{M}/metrics")
     assert "another version" in problem(answer, 503, "answer-late")["detail"]
     assert int(answer.headers["retry-after"]) > 0
-
-
-async def test_a_figure_leaves_more_to_the_next_request(client, inbox, monkeypatch):
-    for name in ("one", "two"):
-        await client.put(f"/v1/models/{name}", json={"task": "binary"})
-    ask, asked = inbox.ask, []
-
-    async def merging(query, config, *given, **more):
-        result = await ask(query, config, *given, **more)
-        n_kept = 0 if config.model in asked else MAX_KEPT_OF_FIGURE
-        asked.append(config.model)
-        return replace(result, n_kept=n_kept)
-
-    monkeypatch.setattr(inbox, "ask", merging)
-    answer = await client.get(
-        "/v1/models/one/comparison", params={"models": "one,two", "format": "svg"}
-    )
-    problem(answer, 503, "answer-late")
-    assert asked == ["one"] and MAX_KEPT_OF_FIGURE < MAX_KEPT
 
 
 @pytest.mark.parametrize("read", READS)

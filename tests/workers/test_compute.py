@@ -21,7 +21,6 @@ from calibrant_server.workers.queries.ask import (
     QueryRequest,
     ResultFailedError,
     ResultTimeoutError,
-    ResultUnfinishedError,
     Side,
     UnknownQueryError,
     result_digest,
@@ -29,7 +28,7 @@ from calibrant_server.workers.queries.ask import (
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kind import Against, ResultKind
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
-from calibrant_server.workers.queries.query import Needs, Query, SeriesQuery
+from calibrant_server.workers.queries.query import Needs, Query
 from calibrant_server.workers.queries.query_queue import MAX_QUERIES
 from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.queries.window_panes import WindowPanes
@@ -345,69 +344,21 @@ def test_who_cannot_wait_for_a_slow_answer_finds_it_kept(bench, asked):
     assert len(calls) == 1
 
 
-def test_a_window_of_many_panes_takes_several_queries(bench, asked, monkeypatch):
-    monkeypatch.setattr(window_panes, "MAX_KEPT", 48)
+def test_a_window_of_many_panes_is_read_in_one_query_up_to_a_bound(bench, asked, monkeypatch):
+    """Beyond it, the error names a window that is accepted."""
     bench.deliver(delivery("many", [1] * 100, event_times=np.arange(100) * HOUR_US))
     bench.merged("many")
-    with pytest.raises(ResultUnfinishedError):
-        asked("only_sums")
-    found = eventually(lambda: _or_none(asked))
-    assert json.loads(found.body)["total"] == 106 and found.n_kept > 0
-    assert asked("only_sums").n_kept == 0  # a cached result costs nothing
-
-
-class PartsQuery(ByPaneQuery, SeriesQuery):
-    kind = "parts"
-    needs = Needs(panes="parts")
-
-    every_s: int = 50 * 3600
-
-    def check(self, n_parts):
-        pass
-
-
-@pytest.mark.parametrize(
-    "what", ["series", "comparison", "other side", "both sides", "slow", "plain"]
-)
-def test_after_many_new_panes_a_series_a_comparison_or_a_slow_query_is_left_to_the_next_query(
-    bench, monkeypatch, what
-):
-    """The merges are stored; then the same query computes it."""
-    monkeypatch.setattr(compute, "READ_AT_ONCE", 48)
-    both = {"accumulators": lambda query: ["sums"], "compare": lambda *given: {"n": 2}}
-    bench.put_model()
-    bench.engine(
-        kinds={
-            "parts": ResultKind(PartsQuery, by_pane, **both),
-            "only_sums": ResultKind(OnlySumsQuery, sums, is_slow=lambda _: what == "slow", **both),
-        }
-    )
-    bench.deliver(delivery("many", [1] * 100, event_times=np.arange(100) * HOUR_US))
-    bench.merged("many")
-    theirs = Window(0, 50 * 3600) if what == "both sides" else EVER
-    other = Other(Against("window", "P9D"), MODEL, "", theirs)
-    query = PartsQuery() if what in ("series", "other side", "both sides") else OnlySumsQuery()
-    first = {"other side": 99, "both sides": 50}.get(what)
-    window = EVER if first is None else Window(first * 3600, 1 << 32)
-    compared = {"against": other} if what in ("comparison", "other side", "both sides") else {}
-
-    def answer():
-        return bench.run(bench.inbox.ask(query, MODEL, window, **compared))
-
-    for _ in range({"plain": 0, "both sides": 2}.get(what, 1)):
-        with pytest.raises(ResultUnfinishedError):
-            answer()
-    found = answer()
-    assert json.loads(found.body)[
-        {"series": "totals", "plain": "total", "slow": "total"}.get(what, "n")
-    ]
-
-
-def _or_none(asked):
-    try:
-        return asked("only_sums")
-    except ResultUnfinishedError:
-        return None
+    assert json.loads(asked("only_sums").body)["total"] == 106
+    monkeypatch.setattr(window_panes, "MAX_PANES", 48)
+    monkeypatch.setattr(window_panes, "MAX_COMPLETE", 48)
+    for kind in ("only_sums", "by_pane"):
+        with pytest.raises(CalibrationInputError) as caught:
+            asked(kind, params={"n": 1} if kind == "only_sums" else None, window=Window(1, 1 << 32))
+        [violation] = caught.value.violations
+        assert (violation.pointer, violation.rule) == ("/window", "too_many_panes")
+        assert "may begin at 1970-01-03T04:00:00Z" in violation.detail
+    accepted = asked("only_sums", window=Window(52 * 3600, 1 << 32))
+    assert json.loads(accepted.body)["total"] == 48
 
 
 def test_a_window_read_during_commits_is_one_state(bench):

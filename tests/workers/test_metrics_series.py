@@ -16,7 +16,7 @@ from calibrant_server.workers.queries.kinds.metrics_series import (
     compare,
     compute,
 )
-from calibrant_server.workers.queries.window_state import LruCache, WindowUnfinished
+from calibrant_server.workers.queries.window_state import LruCache
 from calibrant_server.workers.store.windows import DatedPane, Window
 from tests.workers.driving import MODEL
 
@@ -50,9 +50,8 @@ def test_each_part_has_its_window_and_metrics(every_s, n_parts):
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The parts that are computed, by their numbers of predictions; no time is left after the first of a query."""
-    monkeypatch.setattr(metrics_series, "_known", LruCache(1000))
-    monkeypatch.setattr(metrics_series, "MOST_S", -1.0)
+    """The parts that are computed, by their numbers of predictions."""
+    monkeypatch.setattr(metrics_series, "_known", LruCache(1 << 20, len))
     computed: list[int] = []
     of_part = metrics.compute
 
@@ -73,13 +72,10 @@ def with_states(inputs: Inputs, changed: int | None = None, model: str = "m") ->
     return replace(inputs, panes=panes)
 
 
-def test_parts_that_were_computed_are_not_computed_again(
-    monkeypatch: pytest.MonkeyPatch, known: list[int]
-) -> None:
+def test_parts_that_were_computed_are_not_computed_again(known: list[int]) -> None:
     query = MetricsSeriesQuery(metrics="ece,brier", every_s=HOUR_S)
     plain = compute(query, inputs_of(5))
     assert len(known) == 5, "without states everything is computed"
-    monkeypatch.setattr(metrics_series, "MOST_S", 60.0)
     assert compute(query, with_states(inputs_of(5))) == plain and len(known) == 10
     assert compute(query, with_states(inputs_of(5))) == plain and len(known) == 10
     assert compute(query, with_states(inputs_of(5), changed=2)) == plain and len(known) == 11
@@ -97,32 +93,11 @@ def test_parts_that_were_computed_are_not_computed_again(
     assert len(known) == before + 5
 
 
-def test_a_query_ends_after_its_time_and_the_next_continues(
-    monkeypatch: pytest.MonkeyPatch, known: list[int]
-) -> None:
-    query = MetricsSeriesQuery(metrics="ece,brier", every_s=HOUR_S)
-    plain = compute(query, inputs_of(4))
-    monkeypatch.setattr(metrics_series, "MOST_S", 0.0)
-    known.clear()
-    for n in range(1, 4):
-        with pytest.raises(WindowUnfinished):
-            compute(query, with_states(inputs_of(4)))
-        assert len(known) == n
-    assert compute(query, with_states(inputs_of(4))) == plain and len(known) == 4
-
-
-def test_a_comparison_continues_too(monkeypatch: pytest.MonkeyPatch, known: list[int]) -> None:
+def test_a_comparison_computes_only_the_parts_that_changed(known: list[int]) -> None:
     query = MetricsSeriesQuery(metrics="ece", every_s=HOUR_S)
     mine, other = inputs_of(3), inputs_of(3)
     for against in (Against("model", "other"), Against("window", "PT3H")):
         plain = compare(query, mine, other, against)
-        monkeypatch.setattr(metrics_series, "MOST_S", 0.0)
-        for _ in range(2):
-            with pytest.raises(WindowUnfinished):
-                compare(query, with_states(mine), with_states(other, model="o"), against)
-        assert compare(query, with_states(mine), with_states(other, model="o"), against) == plain
-        # A change of the other side alone changes what depends on it: one part, or all of them.
-        for _ in range(2 if against.by == "window" else 0):
-            with pytest.raises(WindowUnfinished):
-                compare(query, with_states(mine), with_states(other, 1, "o"), against)
-        assert compare(query, with_states(mine), with_states(other, 1, "o"), against) == plain
+        for changed in (None, None, 1):
+            theirs = with_states(other, changed, "o")
+            assert compare(query, with_states(mine), theirs, against) == plain

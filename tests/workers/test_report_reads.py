@@ -1,4 +1,4 @@
-"""Each pane of a report is read once: its other queries find what the first has merged. Each has the result that it has alone."""
+"""Each pane of a report is read once: its other queries find what the first has merged in memory. Each has the result that it has alone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from calibrant.metrics import DEFAULT_METRICS, METRICS
 from calibrant_server.service.reads.queries import resolved_query
 from calibrant_server.service.reads.reports import ReportParameters, queries
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries import stored_merges, window_panes
-from calibrant_server.workers.queries.ask import OK, REJECTED, UNFINISHED, QueryRequest, Side
+from calibrant_server.workers.queries import window_panes
+from calibrant_server.workers.queries.ask import CHANGING, REJECTED, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.slice_report import SliceReportQuery
@@ -83,30 +83,22 @@ class Reader:
         return found
 
 
-def without_merges(bench: Any) -> None:
-    tag = bench.store.keys.of_model(MODEL.key).tag
-    for name in bench.client.keys(f"{tag}:g*"):
-        bench.client.delete(name)
-
-
 @pytest.mark.parametrize("metrics", [",".join(DEFAULT_METRICS), EVERY])
 def test_each_pane_is_read_once_and_each_result_is_that_of_the_query_alone(
     filled: Any, metrics: str
 ) -> None:
     parameters = ReportParameters(metrics=metrics)
     asked = {name: each.query for name, each in queries(parameters, MODEL, [], ()).items()}
+    reader = Reader(filled)
     found, n_read = {}, {}
     for name, query in asked.items():
-        reader = Reader(filled)
         found[name], n_read[name] = reader.result(query), reader.n_read
     assert list(asked) == ["metrics", "reliability", "temperature", "drift"]
-    # The newest pane changes, so that no merge has it.
-    assert n_read == {"metrics": HOURS, "reliability": 1, "temperature": 1, "drift": 1}
+    assert {n_read[name] for name in ("metrics", "reliability", "temperature")} == {HOURS}
 
     plain = MetricsQuery(metrics=metrics, tolerance=1.0)
     alone = asked | {"metrics": resolved_query(plain, MODEL)}
     for name, query in alone.items():
-        without_merges(filled)
         reader = Reader(filled)
         assert reader.result(query) == found[name], name
         assert reader.n_read == HOURS, name
@@ -127,7 +119,6 @@ def test_one_worker_reads_and_fills_the_newest_pane_once_for_a_report(
         for name in ("metrics", "reliability", "temperature", "unit"):
             found[name] = reader.result(asked[name], slice_, window)
             assert reader.n_read == n_hours, name
-        without_merges(filled)
         for name, result in found.items():
             assert Reader(filled).result(asked[name], slice_, window) == result, (slice_, name)
 
@@ -182,49 +173,13 @@ def test_results_of_an_archived_report_are_those_of_the_queries_alone(
         assert of_subgroup["results"] == {"metrics": found["results"]["metrics"]}
 
 
-@pytest.mark.parametrize("slice_", ["", "site:A"])
-def test_many_complete_panes_are_read_by_several_requests_also_while_data_arrive(
-    filled: Any, monkeypatch: pytest.MonkeyPatch, slice_: str
-) -> None:
-    """Merges of what was read are stored with all accumulators and their digest; the pane is that of one read."""
-    query = SliceReportQuery(metrics=resolved_query(MetricsQuery(metrics=EVERY), MODEL))
-    loop = loop_of_rows(filled)
-    monkeypatch.setattr(window_panes, "MAX_KEPT_COMPLETE", 24)
-    monkeypatch.setattr(stored_merges, "MIN_PANES_COMPLETE", 24)
-    side = Side(MODEL.key, slice_, (0, 1 << 32))
-    request = QueryRequest("d", query.kind, query.to_dict(), side, "r", 1e6)
-    statuses, n_read = [], []
-    for i in range(4):
-        reader = Reader(filled)
-        reply = reader.compute.reply(request)
-        statuses.append(reply.status)
-        n_read.append(reader.n_read)
-        if reply.status == OK:
-            break
-        more = {"probabilities": [[0.2, 0.3, 0.5]], "labels": [1], "event_times": ["2026-01-03T23:20:00Z"], "slices": {"site": ["A"]}}  # fmt: skip
-        filled.deliver(predictions(MODEL, f"more{i}", more))
-        drained(filled, loop)
-    assert statuses[0] == UNFINISHED and statuses[-1] == OK
-    assert all(0 < each <= 48 for each in n_read)
-    continued = json.loads(reply.body)
-    monkeypatch.undo()
-    without_merges(filled)
-    reader = Reader(filled)
-    at_once = reader.result(query, slice_)
-    assert reader.n_read == HOURS
-    assert continued["digest"] == at_once["digest"] is not None
-    panes = [Pane.from_bytes(b64decode(each["packed"])) for each in (continued, at_once)]
-    assert panes[0] == panes[1] and panes[0].names == panes[1].names
-    assert continued["results"] == at_once["results"]
-
-
 def test_a_window_that_changes_too_often_is_read_by_a_later_request(
     filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(window_panes, "_TRIES", 0)
     side = Side(MODEL.key, "", (0, 1 << 32))
     reply = Reader(filled).compute.reply(QueryRequest("d", "counts", {}, side, "r", 1e6))
-    assert reply.status == UNFINISHED and b"changed faster" in reply.body
+    assert reply.status == CHANGING and b"changed faster" in reply.body
 
 
 def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
@@ -241,21 +196,3 @@ def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
     assert reader.n_read == 0
     monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS)
     assert reader.result(query)["packed"]
-
-
-@pytest.mark.parametrize(
-    ("n", "at_most", "found"),
-    [
-        (17, None, 16),
-        (32, None, 16),
-        (33, None, 32),
-        (100, 40, 48),
-        (100, 32, 32),
-        (100, 0, 16),
-        (20, 500, 16),
-    ],
-)
-def test_full_runs_leave_the_last_one_to_be_read_with_the_state(
-    n: int, at_most: int | None, found: int
-) -> None:
-    assert window_panes._full_runs(list(range(n)), at_most) == list(range(found))

@@ -27,7 +27,6 @@ from calibrant_server.workers.store.commit import FencingToken
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.merge_index import drop_stale_merges
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import is_transient, store_message
 from calibrant_server.workers.store.watermarks import KEPT_FROM
@@ -86,7 +85,6 @@ class Housekeeping:
             self.drop_spent_buckets()
             before = self._fencing.cursor.token
             due = self._examine(progress)
-            drop_stale_merges(self._node, self._keys)
             # By the token: a model whose work was rejected half way has commits, but no number.
             has_changed = self._fencing.cursor.token != before
             self._walk = self.old_records(due)

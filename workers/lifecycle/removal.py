@@ -19,7 +19,6 @@ from calibrant_server.workers.lifecycle.expiry import remove_records
 from calibrant_server.workers.store.cold_days import ColdDay, give_up
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
-from calibrant_server.workers.store.merge_index import drop_merges_of
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks
@@ -134,7 +133,6 @@ class PaneRemoval:
         for some in _in_runs(self._panes(model, generation)):
             progress()
             self._remove(some)
-        drop_merges_of(self._node, self._keys, model, generation)
         commit = remove_records(self._node, self._keys, model, generation)
         commit.drop_fields(self._keys.unsealable, [f"{model}|{generation}"])
         forget_generation(self._node, self._keys, model, generation, commit)

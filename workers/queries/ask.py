@@ -31,19 +31,13 @@ from calibrant_server.workers.store.windows import Window
 # A query lost with its worker is sent again after this time; most results take less.
 REASK_S = 3.0
 OK, REJECTED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
-DAMAGED, UNAVAILABLE, UNFINISHED = "damaged", "unavailable", "unfinished"
+DAMAGED, UNAVAILABLE, CHANGING = "damaged", "unavailable", "changing"
 
 
 class ResultTimeoutError(RuntimeError):
     """No worker replied in time, or too many queries wait (503)."""
 
     retry_after_s = 2
-
-
-class ResultUnfinishedError(ResultTimeoutError):
-    """More panes must be read than one request may; the merges of those that were read are stored, and a repeat continues (503)."""
-
-    retry_after_s = 1
 
 
 class ResultFailedError(RuntimeError):
@@ -72,7 +66,6 @@ class QueryResult:
 
     Attributes
     ----------
-    n_kept : panes that were read for it and need not be read again, as their merges are stored; none for a cached result
     is_new : whether it was computed for this query, and not found in the cache
     """
 
@@ -80,7 +73,6 @@ class QueryResult:
     etag: str
     window: Window
     state_version: str
-    n_kept: int = 0
     is_new: bool = field(default=True, compare=False)
 
 
@@ -152,24 +144,22 @@ class Reply:
     state_version : the state that it depends on
     body : JSON, which depends on the status
     code_version : the code that computed it, which may be another than that of the service during an upgrade
-    n_kept : as in `QueryResult`
     """
 
     status: str
     state_version: str
     body: bytes
     code_version: str = CODE_VERSION
-    n_kept: int = 0
 
     def to_bytes(self) -> bytes:
-        head = f"{self.status} {self.state_version or '-'} {self.code_version} {self.n_kept}\n"
+        head = f"{self.status} {self.state_version or '-'} {self.code_version}\n"
         return head.encode() + self.body
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Reply:
         head, _, body = raw.partition(b"\n")
-        status, state_version, code_version, n_kept = head.decode().split(" ")
-        return cls(status, state_version, body, code_version, int(n_kept))
+        status, state_version, code_version = head.decode().split(" ")
+        return cls(status, state_version, body, code_version)
 
 
 def result_digest(
@@ -304,7 +294,7 @@ def side_of(model: ModelConfig, slice_: str, window: Window) -> Side:
 
 def _read(reply: Reply, etag: str, window: Window) -> QueryResult:
     if reply.status == OK:
-        return QueryResult(reply.body, etag, window, reply.state_version, reply.n_kept)
+        return QueryResult(reply.body, etag, window, reply.state_version)
     reported = json.loads(reply.body)
     if reply.status == REJECTED:
         raise CalibrationInputError(
@@ -316,8 +306,8 @@ def _read(reply: Reply, etag: str, window: Window) -> QueryResult:
         raise SubjectGone(reported["detail"])
     if reply.status == DAMAGED:
         raise WindowDamaged(reported["detail"], reported["panes"])
-    if reply.status == UNFINISHED:
-        raise ResultUnfinishedError(reported["detail"])
+    if reply.status == CHANGING:
+        raise ResultTimeoutError(reported["detail"])
     if reply.status == UNAVAILABLE:
         raise FilesUnavailable(reported["detail"])
     raise ResultFailedError(reported["detail"])

@@ -26,13 +26,13 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot, read_snapshot
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.ask import (
+    CHANGING,
     DAMAGED,
     FAILED,
     GONE,
     OK,
     REJECTED,
     UNAVAILABLE,
-    UNFINISHED,
     UNKNOWN,
     QueryRequest,
     Reply,
@@ -44,10 +44,9 @@ from calibrant_server.workers.queries.versions import joined, with_records
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.queries.window_state import (
-    LruCache,
     PanesDamaged,
+    WindowChanging,
     WindowState,
-    WindowUnfinished,
 )
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
@@ -59,11 +58,6 @@ log = logging.getLogger(__name__)
 
 
 KINDS: dict[str, ResultKind[Any]] = find_kinds()
-# After so many panes of a window were read, a comparison, a series or a slow query is left to the next request: reading as many again, or
-# computing, would take as long again. The merges of the panes are stored, or cached in memory.
-READ_AT_ONCE = 480
-# Queries that were left once, and are not again: merges that do not fit into the cache would be read each time.
-_MAX_LEFT = 1024
 
 
 class Compute:
@@ -78,7 +72,6 @@ class Compute:
         self.kinds = KINDS if kinds is None else kinds
         self._panes = WindowPanes(store, numerics)
         self._configs = ConfigReader(store.client, store.keys)
-        self._left: LruCache[bytes, bool] = LruCache(_MAX_LEFT)
 
     def is_slow(self, request: QueryRequest) -> bool:
         """Return whether a result of this kind may take seconds."""
@@ -102,18 +95,11 @@ class Compute:
             if config is None:
                 return _failed(GONE, "", "the model is gone")
             state, inputs = self._inputs(kind, query, config, request)
-            version, n_kept = state.version, state.n_kept
-            is_series = isinstance(query, SeriesQuery)
-            is_left = is_series or request.against is not None or kind.is_slow(query)
-            if is_left and not kind.has_results:
-                self._leave_after(state.n_read, request)
+            version = state.version
             if request.against is None:
                 found = kind.compute(query, inputs)
             else:
                 other = self._other(kind, query, request)
-                if is_series:
-                    self._leave_after(other.n_read, request, "other")
-                n_kept += other.n_kept
                 version = joined(version, other.version)
                 found = _compared(kind, query, inputs, other.inputs, request.against)
             if kind.query.needs.records:
@@ -127,14 +113,13 @@ class Compute:
                 found["work_ms"] = 1000 * (time.thread_time() - started_s)
             document = _document(head, found, config)
             body = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
-            return Reply(OK, version, body, n_kept=n_kept)
+            return Reply(OK, version, body)
         except RedisError:
             raise
         except FilesUnavailable as error:
             return _failed(UNAVAILABLE, version, str(error))
-        except WindowUnfinished as error:
-            why = str(error) or "the window has more panes than one query reads"
-            return _failed(UNFINISHED, version, why)
+        except WindowChanging as error:
+            return _failed(CHANGING, version, str(error))
         except PanesDamaged as error:
             body = json.dumps({"detail": str(error), "panes": error.panes}).encode()
             return Reply(DAMAGED, version, body)
@@ -145,24 +130,6 @@ class Compute:
                 return Reply(REJECTED, version, body)
             log.exception("query_not_computed kind=%s", request.kind)
             return _failed(FAILED, version, f"{type(error).__name__}: {error}")
-
-    def _leave_after(self, n_read: int, request: QueryRequest, of: str = "own") -> None:
-        """Leave a query to the next request after so many panes of a side were read for it, once.
-
-        Raises
-        ------
-        WindowUnfinished
-        """
-        if n_read < READ_AT_ONCE:
-            return
-        sides = [
-            None if side is None else (side.model, side.slice)
-            for side in (request.side, request.other)
-        ]
-        name = repr((of, request.kind, sorted(request.query.items()), sides)).encode()
-        if self._left.get(name) is None:
-            self._left.put(name, True)
-            raise WindowUnfinished
 
     def _inputs(
         self, kind: ResultKind[Any], query: Query, config: ModelConfig, request: QueryRequest
@@ -189,7 +156,7 @@ class Compute:
         reads_records = kind.query.needs.records and request.against.by in ("window", "model")
         records = self._records(config, side.slice, state) if reads_records else None
         inputs = Inputs(config, state.covered, state.merged, state.panes, of_records=records)
-        return _Other(state.version, inputs, state.n_kept, state.n_read)
+        return _Other(state.version, inputs)
 
     def _state(
         self,
@@ -250,8 +217,6 @@ class Compute:
 class _Other(NamedTuple):
     version: str
     inputs: Inputs
-    n_kept: int
-    n_read: int
 
 
 def _compared(

@@ -193,7 +193,7 @@ class QueryServer:
 
     def _keep(self, pipe: Any, request: QueryRequest, reply: Reply) -> None:
         """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
-        raw, kind = replace(reply, n_kept=0).to_bytes(), self._compute.kinds[request.kind]
+        raw, kind = reply.to_bytes(), self._compute.kinds[request.kind]
         if len(raw) <= kind.cached_bytes and reply.state_version:
             digest = result_digest(
                 reply.state_version, request.kind, request.query, request.against

@@ -8,7 +8,7 @@ merges them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant.core.errors import CalibrationInputError
@@ -29,10 +29,10 @@ from calibrant_server.workers.queries.window_state import (
     LruCache,
     PanesDamaged,
     Wanted,
+    WindowChanging,
     WindowPlace,
     WindowSnapshot,
     WindowState,
-    WindowUnfinished,
     parts_every,
 )
 from calibrant_server.workers.store.connection import Store
@@ -42,23 +42,11 @@ from calibrant_server.workers.store.windows import DatedPane, Window
 _TRIES = 20
 # Merged windows in the memory cache: a dashboard requests about 12 windows repeatedly.
 _MAX_WINDOWS = 16
-# Windows whose newest pane is known.
-_MAX_NEWEST = 1024
 # Loaded panes are merged when they take this much memory.
 _LOADED_BYTES = 16 << 20
-# Largest number of panes that one query reads, where the next one can continue: about half a second of CPU.
-MAX_KEPT = 4096
-MAX_KEPT_COMPLETE = 720  # of complete panes
-# Most complete panes of a window that are not in a stored merge.
+# Panes of a window that one query reads: a year of hours, about 3 s of CPU; and of complete panes, about 1 s.
+MAX_PANES = 8784
 MAX_COMPLETE = 1344
-
-
-class _Newest(NamedTuple):
-    """Newest pane of a window when it was last read, and whether it had changed since the time before."""
-
-    start_s: int
-    version: bytes
-    changes: bool
 
 
 class WindowPanes:
@@ -73,11 +61,9 @@ class WindowPanes:
         rows = RowReader(numerics, self._cached)
         self._reader = PaneReader(store, numerics, rows)
         self._samples = WindowSamples(store, numerics, self._cached, rows.read)
-        self._windows: LruCache[Any, Any] = LruCache(_MAX_WINDOWS)
-        # By state, the accumulators of the last window merged of it: a report begins with a query that has those of all others.
-        self._accumulators: LruCache[str, Wanted] = LruCache(_MAX_WINDOWS)
-        self._newest: LruCache[Any, _Newest] = LruCache(_MAX_NEWEST)
-        self._merges = WindowMerges(store, numerics, self._reader, self._cached)
+        # By state, the accumulators of the last merge of it, and the merge.
+        self._windows: LruCache[str, tuple[Wanted, Any]] = LruCache(_MAX_WINDOWS)
+        self._merges = WindowMerges(numerics, self._reader, self._cached)
 
     def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> WindowState:
         """Return the name of the state, and no pane."""
@@ -94,6 +80,7 @@ class WindowPanes:
         loaded: Loaded = {}
         snapshot = self._reader.look(place, [], loaded)
         for _ in range(_TRIES):
+            _check_panes(snapshot, wanted)
             missing = self._merges.missing_panes(place, snapshot.versions.items(), loaded)
             if not missing:
                 state = snapshot.state(place, alarm)
@@ -107,10 +94,10 @@ class WindowPanes:
                 if self._with_samples(place, snapshot, state, starts):
                     return state
             while len(missing) > PANES_A_RUN:
-                n = self._reader.read(place, _full_runs(missing), snapshot.marks, loaded)
+                n = self._reader.read(place, missing, snapshot.marks, loaded)
                 missing = missing[n:]
             snapshot = self._reader.look(place, missing, loaded)
-        raise WindowUnfinished("the window changed faster than it could be read")
+        raise WindowChanging("the window changed faster than it could be read")
 
     def merged(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
@@ -120,62 +107,37 @@ class WindowPanes:
         Raises
         ------
         CalibrationInputError
-            Of more panes than `MAX_COMPLETE`, everything is wanted.
-        WindowUnfinished
-            The next query continues, or the window changes too often to be read now.
+            It has too many panes.
+        WindowChanging
         """
         place = WindowPlace(config, slice_, window, wanted)
-        # Complete panes are read once, unless the next query continues.
-        assembly = Assembly(place, stores=wanted is not None)
-        snapshot = self._look(place, assembly)
+        assembly = Assembly(place)
+        snapshot = self._reader.look(place, [], assembly.panes)
         for _ in range(_TRIES):
+            _check_panes(snapshot, wanted)
             version = snapshot.state(place, b"").version
             merge = self._merge_of(place, snapshot, version)
             missing = [] if merge is not None else self._merges.assemble(assembly, snapshot)
-            if wanted is None:
-                _check_complete(len(missing))
-                assembly.stores = assembly.stores or len(missing) > MAX_KEPT_COMPLETE
             if not missing and merge is None:
                 parts = [assembly.merges[part] for part in assembly.parts]
                 merge = self._with_sample(place, snapshot, self._merges.merge(place, parts).pane)
-                if merge is not None:
-                    self._keep(version, wanted, merge)
+                # Complete panes take more memory than others and are read once.
+                if merge is not None and wanted is not None:
+                    self._windows.put(version, (wanted, merge))
             if merge is not None:
-                return snapshot.state(place, alarm, merged=merge, **assembly.counts)
+                return snapshot.state(place, alarm, merged=merge)
             snapshot = self._read(place, snapshot, missing, assembly)
-        raise WindowUnfinished("the window changed faster than it could be read")
-
-    def _keep(self, version: str, wanted: Wanted, merge: Any) -> None:
-        """Cache the merge of a window; not of complete panes, which take more memory than others and are read once."""
-        if wanted is not None:
-            self._windows.put((version, wanted), merge)
-            self._accumulators.put(version, wanted)
+        raise WindowChanging("the window changed faster than it could be read")
 
     def _merge_of(self, place: WindowPlace, snapshot: WindowSnapshot, version: str) -> Any:
         """Return the cached merge of a window, or what is wanted of a merge with more accumulators; None without either."""
-        merge = self._windows.get((version, place.wanted))
-        if merge is not None:
-            return merge
-        known = self._accumulators.get(version)
-        if known is None or place.parts is None or SAMPLE in place.parts:
-            return None
-        merge = self._windows.get((version, known))
-        if merge is None or not {*place.parts} <= {*known}:
+        cached = self._windows.get(version)
+        if cached is None or cached[0] == place.wanted:
+            return cached and cached[1]
+        known, merge = cached
+        if place.parts is None or SAMPLE in place.parts or not {*place.parts} <= {*(known or ())}:
             return None
         return self._with_sample(place, snapshot, merge.restricted(place.wanted))
-
-    def _look(self, place: WindowPlace, assembly: Assembly) -> WindowSnapshot:
-        """Read the state of a window, and with it the newest pane where it has changed between the last two reads."""
-        name = (*place.name, place.window)
-        last = self._newest.get(name)
-        run = [last.start_s] if last is not None and last.changes else []
-        snapshot = self._reader.look(place, run, assembly.panes)
-        if snapshot.versions:
-            start_s = max(snapshot.versions)
-            version = snapshot.versions[start_s]
-            changes = last is not None and last.start_s == start_s and last.version != version
-            self._newest.put(name, _Newest(start_s, version, changes))
-        return snapshot
 
     def parts(
         self,
@@ -219,11 +181,12 @@ class WindowPanes:
         place = assembly.place
         snapshot = self._reader.look(place, [], assembly.panes)
         for _ in range(_TRIES):
+            _check_panes(snapshot, place.wanted)
             if check is not None and assembly.every_s is not None:
                 check(len(parts_every(snapshot.versions, assembly.every_s)))
             missing = self._merges.assemble(assembly, snapshot)
             if not missing:
-                state = snapshot.state(place, alarm, **assembly.counts)
+                state = snapshot.state(place, alarm)
                 lengths = dict(state.spans)
                 for part in assembly.parts:
                     first, last = part.panes[0][0], part.panes[-1][0]
@@ -235,33 +198,21 @@ class WindowPanes:
                 if self._with_samples(place, snapshot, state, starts):
                     return state
             snapshot = self._read(place, snapshot, missing, assembly)
-        raise WindowUnfinished("the window changed faster than it could be read")
+        raise WindowChanging("the window changed faster than it could be read")
 
     def _read(
         self, place: WindowPlace, snapshot: WindowSnapshot, missing: list[int], assembly: Assembly
     ) -> WindowSnapshot:
-        """Read missing panes, and merge them where they are many; return the state of the last read.
-
-        Raises
-        ------
-        WindowUnfinished
-            They are more than one query may read, and the merges of at least half as many are stored.
-        """
-        n_bytes, panes = assembly.loaded_bytes, assembly.panes
-        most = MAX_KEPT if place.wanted is not None else MAX_KEPT_COMPLETE
-        until_n = assembly.n_read + most
+        """Read missing panes, and merge them where they take much memory; return the state of the last read."""
+        panes = assembly.panes
+        n_bytes = assembly.loaded_bytes
         while len(missing) > PANES_A_RUN:
-            some = _full_runs(missing, until_n - assembly.n_read)
-            n = self._reader.read(place, some, snapshot.marks, panes)
+            n = self._reader.read(place, missing, snapshot.marks, panes)
             run, missing = missing[:n], missing[n:]
-            assembly.n_read += n
             n_bytes += sum(panes[start][1].n_bytes for start in run if start in panes)
-            if n_bytes > _LOADED_BYTES or assembly.n_read >= until_n:
+            if n_bytes > _LOADED_BYTES:
                 self._merges.assemble(assembly, snapshot)
-                n_bytes, until_n = assembly.loaded_bytes, assembly.n_read + most
-                if assembly.n_kept >= most // 2:
-                    raise WindowUnfinished
-        assembly.n_read += len(missing)
+                n_bytes = assembly.loaded_bytes
         return self._reader.look(place, missing, panes)
 
     def _with_sample(self, place: WindowPlace, snapshot: WindowSnapshot, merge: Any) -> Any:
@@ -305,26 +256,17 @@ class WindowPanes:
         return True
 
 
-def _full_runs(panes: list[int], at_most: int | None = None) -> list[int]:
-    """Return the panes of full runs, without the last run, which is read with the state; at least one run.
-
-    Parameters
-    ----------
-    at_most : a run that begins below this number is the last one
-    """
-    n_runs = (len(panes) - 1) // PANES_A_RUN
-    if at_most is not None:
-        n_runs = min(n_runs, max(-(-at_most // PANES_A_RUN), 1))
-    return panes[: n_runs * PANES_A_RUN]
-
-
-def _check_complete(n_panes: int) -> None:
-    if n_panes > MAX_COMPLETE:
-        detail = (
-            f"The window has {n_panes} panes to read completely; expected at most {MAX_COMPLETE}. Choose a shorter window, "
-            "or wait until its days are merged (CALIBRANT_COMPACT_AFTER): a merged day is one pane."
-        )
-        raise CalibrationInputError.at("/window", "too_many_panes", detail)
+def _check_panes(snapshot: WindowSnapshot, wanted: Wanted) -> None:
+    """Reject a window with more panes than one query reads, and name the window that is accepted."""
+    n_panes, most = len(snapshot.versions), MAX_PANES if wanted is not None else MAX_COMPLETE
+    if n_panes <= most:
+        return
+    first = Window([*snapshot.versions][-most], snapshot.window.to_s).to_dict()["from"]
+    detail = (
+        f"The window has {n_panes} panes; expected at most {most}. Choose a shorter window, which may begin at {first}, "
+        "or wait until its days are merged (CALIBRANT_COMPACT_AFTER): a merged day is one pane."
+    )
+    raise CalibrationInputError.at("/window", "too_many_panes", detail)
 
 
 def _damaged_sample(

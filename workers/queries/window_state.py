@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from cachetools import LRUCache
@@ -18,7 +19,6 @@ from cachetools import LRUCache
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
 from calibrant.results.reads import SAMPLE, SAMPLE_OF_FEW
 from calibrant_server.workers.queries.versions import name_state
-from calibrant_server.workers.store.merge_index import state_of
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import DAY_S, Watermarks
@@ -56,8 +56,7 @@ Wanted = tuple[str, ...] | None
 Panes = tuple[tuple[int, bytes], ...]
 HOUR_S = 3600
 LEVELS_S = (HOUR_S, 6 * HOUR_S, DAY_S, 8 * DAY_S, 64 * DAY_S)
-DAYS = LEVELS_S.index(DAY_S)
-LONGEST = len(LEVELS_S) - 1
+DAYS, LONGEST = LEVELS_S.index(DAY_S), len(LEVELS_S) - 1
 
 
 class PanesDamaged(RuntimeError):
@@ -73,11 +72,8 @@ class PanesDamaged(RuntimeError):
         self.panes = panes
 
 
-class WindowUnfinished(RuntimeError):
-    """More panes must be read than one query may; merges of those that were read are stored, and the next query continues.
-
-    Or the window changes so often that the reads of its parts were never of one state.
-    """
+class WindowChanging(RuntimeError):
+    """The window changes so often that the reads of its parts were never of one state."""
 
 
 class LoadedPane(NamedTuple):
@@ -122,8 +118,6 @@ class WindowState:
     window : with its current boundaries
     panes : each with its place in time, if requested separately
     merged : their merge, if requested
-    n_kept : panes that were read and need not be read again, as their merges are stored
-    n_read : panes that were read
     """
 
     version: str
@@ -132,8 +126,6 @@ class WindowState:
     marks: Watermarks
     panes: list[DatedPane] = field(default_factory=list)
     merged: Any = None
-    n_kept: int = 0
-    n_read: int = 0
 
     @property
     def covered(self) -> Window:
@@ -217,20 +209,13 @@ class WindowPart:
         """Whether it is a single pane."""
         return len(self.panes) == 1
 
-    def name(self, from_s: int) -> str:
-        """Return the name under which the merge is stored; one that begins with the window has a name of its own."""
-        return f"{self.level}|{self.start_s}|{'cut' if from_s > self.start_s else 'whole'}"
-
-    def is_whole(self, from_s: int, to_s: int) -> bool:
-        """Whether it is an interval of `LEVELS_S` inside a window."""
-        if self.level > LONGEST:
-            return False
-        return from_s <= self.start_s and self.start_s + LEVELS_S[self.level] <= to_s
-
     @cached_property
     def state(self) -> bytes:
         """What the merge depends on: starts and versions of its panes; 16 bytes."""
-        return state_of(self.panes)
+        digest = blake2b(digest_size=16)
+        for start, version in self.panes:
+            digest.update(b"|%d:%s" % (start, version))
+        return digest.digest()
 
     @cached_property
     def smaller(self) -> list[WindowPart]:

@@ -25,9 +25,6 @@ T:yl:G                set     clock|day of the stored samples                   
 T:cd:G                hash    cold days: start of the day -> JSON: its files, and what of it the store has (`cold_days`)  commit
 T:cb                  set     G of models with cold days of which something came back to the store  commit
 T:cf                  hash    files that no day names -> ms at which they are removed; 0: now  commit
-T:g:G|slice|part      hash    merged panes, a cache: accumulator -> state of the panes (16 bytes), packed bytes  query worker
-T:gt                  zset    merged panes by time                                      query worker, housekeeping
-T:gb                  hash    merged panes -> their bytes; `` -> all bytes              query worker, housekeeping
 T:v:G|slice           hash    pane start -> version; `*` -> version of the last change  commit
 T:l:G                 set     slices that have panes                                    commit
 T:r:G|shard           hash    prediction id -> retained record (`calibrant_server.workers.join.record_format`)        commit
@@ -206,18 +203,6 @@ class PartitionKeys:
     def tail(self, key: PaneKey) -> str:
         """Return the hash of the rows that feed a pane and all panes of its time slice."""
         return f"{self.tag}:t:{key.model}|{key.generation}|{key.start_s}"
-
-    def merge(self, member: str) -> str:
-        """Return the hash of the merge of neighbouring panes that `merge_times` and `merge_bytes` name."""
-        return f"{self.tag}:g:{member}"
-
-    @cached_property
-    def merge_times(self) -> str:
-        return f"{self.tag}:gt"
-
-    @cached_property
-    def merge_bytes(self) -> str:
-        return f"{self.tag}:gb"
 
     def sample(self, model: str, generation: str, member: str) -> str:
         """Return the hash of a stored sample, of a member of `samples`."""

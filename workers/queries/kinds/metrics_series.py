@@ -1,13 +1,11 @@
 """Metrics over each of the consecutive parts of a window.
 
-A query computes parts for about `MOST_S`. Results of parts are kept in memory, so the next query continues with the others. A query of a
-window to which data were added computes only the parts that they belong to.
+Results of parts are cached in memory: a query of a window to which data were added computes only the parts that they belong to.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,14 +20,12 @@ from calibrant_server.workers.queries.kinds import metrics
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.metric_work import reject_costly_metrics
 from calibrant_server.workers.queries.query import Needs, SeriesQuery
-from calibrant_server.workers.queries.window_state import LruCache, WindowUnfinished
+from calibrant_server.workers.queries.window_state import LruCache
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
 
-# Seconds of CPU, of one thread.
-MOST_S = 0.5
 # Results of parts as JSON, of about 3 kB each.
-_known: LruCache[bytes, bytes] = LruCache(4096)
+_known: LruCache[bytes, bytes] = LruCache(12 << 20, len)
 
 
 class MetricsSeriesQuery(MetricsQuery, SeriesQuery):
@@ -96,29 +92,19 @@ def _series(
     ----------
     make : computes that of a part
     others, against : the other panes that it depends on, and how they are named
-
-    Raises
-    ------
-    WindowUnfinished
-        The next query continues.
     """
     parts, points = in_parts(inputs.panes, query.every_s), list[Result]()
-    started_s = time.thread_time()
     length_s = inputs.window.to_s - inputs.window.from_s
     asked = json.dumps([query.to_dict(), against, inputs.seed, length_s], sort_keys=True).encode()
-    is_left = False  # once a part was computed that the next query finds
     for begin, some in parts.items():
         name = _name(asked, some, others(begin))
         known = None if name is None else _known.get(name)
         if known is not None:
             found: Result = json.loads(known)
-        elif is_left and time.thread_time() - started_s > MOST_S:
-            raise WindowUnfinished("the parts of the window take longer than one query may")
         else:
             found = make(begin, replace(inputs, merged=merged(some, inputs.config)))
             if name is not None:
                 _known.put(name, json.dumps(found, allow_nan=False).encode())
-                is_left = True
         points.append({"window": ends_of(begin, query.every_s, some), **found})
     return {"every_s": query.every_s, "series": points}
 
