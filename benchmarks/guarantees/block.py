@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.validation.settings import TUNED_ON
+from benchmarks.validation.settings import TUNED_ON
 
 TABLE_RUNS = 3500
 

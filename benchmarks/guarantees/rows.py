@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from benchmarks.guarantees.block import Block
-from calibrant.validation.checks import Check
+from benchmarks.validation.checks import Check
 
 
 @cache

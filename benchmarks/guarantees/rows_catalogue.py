@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.guarantees.block import Block
-from calibrant.validation.checks import CHECKS as CHECKS
-from calibrant.validation.settings import Setting, Units
+from benchmarks.validation.checks import CHECKS as CHECKS
+from benchmarks.validation.settings import Setting, Units
 
 SIZES = (50, 150, 600, 3000)
 GAPS = (

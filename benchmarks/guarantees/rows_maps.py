@@ -14,6 +14,7 @@ from scipy.special import logsumexp
 
 from benchmarks.guarantees.block import Block
 from benchmarks.many_parameter_maps import simulated
+from benchmarks.validation.checks import Check, Counts
 from calibrant.calibrators import Options, apply, fit
 from calibrant.calibrators.map_comparison import compare
 from calibrant.calibrators.procedure_gain import procedure_gain
@@ -24,7 +25,6 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
-from calibrant.validation.checks import Check, Counts
 
 METHODS = ("class_temperature", "vector")
 N_TEST, DAY_BYTES, SMALL_BYTES = 10_000, 1 << 20, 1 << 18

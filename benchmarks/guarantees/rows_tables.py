@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.guarantees.block import Block
-from calibrant.validation.checks import CHECKS as CHECKS
-from calibrant.validation.settings import CONFUSED, Setting, Units
+from benchmarks.validation.checks import CHECKS as CHECKS
+from benchmarks.validation.settings import CONFUSED, Setting, Units
 
 ERRORS = ("ece", "rmsce", "ace")
 SOME = ("ece", "ace")

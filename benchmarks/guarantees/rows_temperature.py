@@ -7,10 +7,10 @@ from collections import defaultdict
 import numpy as np
 
 from benchmarks.guarantees.block import Block
+from benchmarks.validation.checks import Check, Counts
+from benchmarks.validation.settings import Setting, Units, rows_of
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators.temperature.fit import fit_temperature
-from calibrant.validation.checks import Check, Counts
-from calibrant.validation.settings import Setting, Units, rows_of
 
 TRUE = {"calibrated": 1.0, "slope .8": 1.0 / 0.8, "slope .6": 1.0 / 0.6}
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.guarantees.block import Block
 from benchmarks.guarantees.rows import blocks, checks
 from benchmarks.guarantees.table import write
-from calibrant.validation.checks import Counts
+from benchmarks.validation.checks import Counts
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".guarantees.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.guarantees.block import Block
 from benchmarks.guarantees.verdicts import Share, verdict
-from calibrant.validation.checks import Counts
+from benchmarks.validation.checks import Counts
 
 INTRODUCTION = """# Guarantees
 

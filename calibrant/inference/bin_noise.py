@@ -2,7 +2,7 @@
 
 The gap of a bin with one or two units hardly varies between resamples, and would pass for a true one. Each bin's variance is therefore
 raised to that of labels at a rate near its own, times the design effect that all bins together show. Constants were chosen on half of
-the settings of `calibrant/validation` and judged on the other half.
+the settings of `benchmarks/validation` and judged on the other half.
 
 Source: Kish (Survey Sampling, 1965) for effective sizes and design effects.
 """

@@ -12,8 +12,8 @@ from benchmarks.guarantees.block import Block
 from benchmarks.guarantees.rows import blocks, checks
 from benchmarks.guarantees.table import lines, write
 from benchmarks.guarantees.verdicts import Share, verdict
-from calibrant.validation import PROMISES, Promise, outcome
-from calibrant.validation.settings import Setting
+from benchmarks.validation import PROMISES, Promise, outcome
+from benchmarks.validation.settings import Setting
 
 MAX_ROWS = 480
 

@@ -7,10 +7,10 @@ import pytest
 import scipy
 
 import calibrant as cal
+from benchmarks.validation.checks import coverage
+from benchmarks.validation.settings import Setting, rows_of, view_of
 from calibrant.inference.mean_interval import exact_interval
 from calibrant.inference.metrics_differences import differences
-from calibrant.validation.checks import coverage
-from calibrant.validation.settings import Setting, rows_of, view_of
 
 RNG = np.random.default_rng(8)
 

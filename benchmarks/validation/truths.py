@@ -8,13 +8,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.validation.settings import Setting, SimulatedRows, population, view_of
 from calibrant.core.documents import Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import View
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.base import ClasswiseGapMetric, GapMetric
 from calibrant.metrics.formula_metric import FormulaMetric
-from calibrant.validation.settings import Setting, SimulatedRows, population, view_of
 
 Floats = NDArray[np.float64]
 BINS = 15

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from calibrant.validation.checks import (
+from benchmarks.validation.checks import (
     Counts,
     above_null,
     contradiction,
@@ -16,7 +16,7 @@ from calibrant.validation.checks import (
     difference_coverage,
     width,
 )
-from calibrant.validation.settings import Setting, Units
+from benchmarks.validation.settings import Setting, Units
 
 SEED = 5
 _DEPENDENT = Units(100, 10, 0.7, one_score=True)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.validation.oracle import N_FRESH, oracle_of
+from benchmarks.validation.settings import Setting, rows_of, view_of
+from benchmarks.validation.truths import truth
 from calibrant.inference.mean_interval import effective_size
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import compute_metrics
-from calibrant.validation.oracle import N_FRESH, oracle_of
-from calibrant.validation.settings import Setting, rows_of, view_of
-from calibrant.validation.truths import truth
 
 Counts = dict[str, float]
 Check = Callable[[Any, tuple[str, ...], int, range], Counts]

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.validation.settings import Setting, rows_of, view_of
+from benchmarks.validation.truths import gaps
 from calibrant.core.view import View
 from calibrant.inference.intervals import along_rays, gap_interval
 from calibrant.metrics import METRICS
 from calibrant.metrics.base import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
-from calibrant.validation.settings import Setting, rows_of, view_of
-from calibrant.validation.truths import gaps
 
 Floats = NDArray[np.float64]
 N_FRESH = 2000

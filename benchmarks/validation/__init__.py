@@ -3,6 +3,6 @@
 `reduced` is the short form, which the tests run on every change; `make guarantees` runs the complete table.
 """
 
-from calibrant.validation.reduced import PROMISES, Promise, PromiseOutcome, outcome
+from benchmarks.validation.reduced import PROMISES, Promise, PromiseOutcome, outcome
 
 __all__ = ["PROMISES", "Promise", "PromiseOutcome", "outcome"]
