@@ -120,6 +120,7 @@ class ChangeState:
     acknowledged_at : of the last change
     is_by_day : whether a cohort is at least a day
     why_not : why no change can be seen at all
+    events : dated events of the model about DATE, each with its time
     """
 
     word: ChangeWord
@@ -139,6 +140,7 @@ class ChangeState:
     acknowledged_at: int | None = None
     is_by_day: bool = True
     why_not: str | None = None
+    events: tuple[tuple[str, float], ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -166,7 +168,8 @@ class ChangeState:
         date = self._day(self.start)
         if (self.earliest, self.latest) != (self.start, self.start):
             date += f" ({self._day(self.earliest or self.start)} to {self._day(self.latest or self.start)})"
-        return f"Changed about {date}{self._size()}{n}."
+        near = ", ".join(f"{name} ({self._day(int(at_s))})" for name, at_s in self.events)
+        return f"Changed about {date}{near and f', near {near}'}{self._size()}{n}."
 
     def _size(self) -> str:
         """Return the size of the change in the rate of labels or the mean gap, or its direction if both are small."""

@@ -13,6 +13,7 @@ from calibrant.figures.base import (
     FAINT,
     GREY,
     ORANGE,
+    PURPLE,
     SKY,
     legend,
     mark_dates,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_IN, PANEL_IN, MAX_PANELS = 6.4, 1.55, 6
+MAX_EVENTS, MAX_NAME = 8, 16  # drawn, the latest; characters of a name
 ACCURACY = "accuracy"
 
 
@@ -55,8 +57,29 @@ def draw_over_time(result: Result) -> Figure:
         _draw_metric(axes, at, [row["metrics"].get(name) or {} for row in rows], name)
     _draw_volume(every[-1], at, rows)
     mark_dates(every[-1], at)
+    _mark_events(list(every), at, result.get("events") or [])
     figure.align_ylabels(every)
     return figure
+
+
+def _mark_events(every: Sequence[Axes], at: list[datetime], events: list[Row]) -> None:
+    """Draw a line at each event through all panels, with its number; the legend of the last panel names them."""
+    left, right = every[-1].get_xlim()
+    shown = [each for each in events if at[0] <= datetime.fromisoformat(each["at"])][-MAX_EVENTS:]
+    for place, event in enumerate(shown):
+        when: Any = datetime.fromisoformat(event["at"])
+        for axes in every:
+            axes.axvline(when, color=PURPLE, linestyle=":", linewidth=1.2, zorder=3)
+        every[0].text(
+            when, 1.02 + 0.1 * (place % 2), _event_name(event), color=PURPLE, fontsize=7.5, ha="left", va="bottom",
+            transform=every[0].get_xaxis_transform(), parse_math=False,
+        )  # fmt: skip
+    every[-1].set_xlim(left, right)
+
+
+def _event_name(event: Row) -> str:
+    name = event["name"] if len(event["name"]) <= MAX_NAME else event["name"][: MAX_NAME - 1] + "…"
+    return name if event["kind"] == "other" else f"{event['kind']} {name}"
 
 
 def _names(rows: list[Row]) -> list[str]:

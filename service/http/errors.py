@@ -3,7 +3,7 @@
     Problem
       400  MalformedBody, MalformedRequest
       403  ScopeMissing, KeysNotConfigured, KeyLimitedToModels
-      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, DeadLetterUnknown, AlarmUnknown,
+      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, DeadLetterUnknown, EventUnknown, AlarmUnknown,
            MapUnknown, KeyIdUnknown, ReportUnknown
       405  MethodNotAllowed
       406  NotAcceptable
@@ -103,6 +103,12 @@ class BatchUnknown(Problem):
 
 class BaselineUnknown(Problem):
     """The model has no baseline with this name."""
+
+    status = 404
+
+
+class EventUnknown(Problem):
+    """The model has no event with this id."""
 
     status = 404
 

@@ -1,4 +1,4 @@
-"""How the values of a batch are read, as its body or the query states: labels that are none, division of rows, unit of times."""
+"""What a body or query states about all rows: labels that are none, division of rows, unit of times, the model's version."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.names import name_of
 from calibrant.input.timestamps import TIME_UNITS
 from calibrant_server.service.ingest.schemas import ReadingQuery
 
-READING_FIELDS = ("ignore_label", "normalize", "time_unit")
-MAX_IGNORED = 100
+READING_FIELDS = ("ignore_label", "normalize", "time_unit", "model_version")
+MAX_IGNORED, MAX_VERSION = 100, 100
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,13 @@ class BodyReading:
     ignored : labels that are no rating
     normalize : divide each row of probabilities by its sum, whatever it is
     time_unit : of event times that are numbers; None: numbers are rejected
+    model_version : of the model that made the predictions
     """
 
     ignored: tuple[Any, ...] = ()
     normalize: bool = False
     time_unit: str | None = None
+    model_version: str | None = None
 
     def stated_by(self, other: BodyReading) -> BodyReading:
         """Return this, with what only the other states."""
@@ -35,6 +38,7 @@ class BodyReading:
             self.ignored or other.ignored,
             self.normalize or other.normalize,
             self.time_unit or other.time_unit,
+            self.model_version or other.model_version,
         )
 
 
@@ -55,12 +59,18 @@ def reading_of(document: Mapping[str, Any]) -> BodyReading:
         _ignored(document.get("ignore_label")),
         _normalize(document.get("normalize")),
         _time_unit(document.get("time_unit")),
+        _model_version(document.get("model_version")),
     )
 
 
 def reading_of_query(query: ReadingQuery) -> BodyReading:
     """Return what query parameters state, such as `ignore_label=255,-100&time_unit=s`."""
-    return BodyReading(ignored_of_query(query.ignore_label), query.normalize, query.time_unit)
+    return BodyReading(
+        ignored_of_query(query.ignore_label),
+        query.normalize,
+        query.time_unit,
+        _model_version(getattr(query, "model_version", None)),
+    )
 
 
 def ignored_of_query(text: str | None) -> tuple[Any, ...]:
@@ -96,3 +106,13 @@ def _time_unit(value: Any) -> str | None:
         return value
     detail = f"Received another time_unit; expected {' or '.join(TIME_UNITS)}."
     raise CalibrationInputError.at("/time_unit", "time_unit", detail)
+
+
+def _model_version(value: Any) -> str | None:
+    if value is None:
+        return None
+    found = name_of(value)
+    if found is None or len(found) > MAX_VERSION:
+        detail = f"Received another model_version; expected a name of at most {MAX_VERSION} characters, such as 2.1."
+        raise CalibrationInputError.at("/model_version", "name", detail)
+    return found

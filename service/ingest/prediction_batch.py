@@ -1,5 +1,7 @@
 """A batch of predictions: checked columns to the entry of the stream."""
 
+from datetime import UTC, datetime
+
 from calibrant.core.batch import Batch, BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.small_batches import small_batch
@@ -46,6 +48,8 @@ def prediction_batch(
     violations = _reject_too_many(timely, posted)
     batch = timely.batch
     check_panes(batch, config, context.received_at, context.limits)
+    if posted.reading.model_version is not None and batch.n:
+        context.version = posted.reading.model_version, _first(batch, context)
     return context.batch(
         config,
         PREDICTIONS,
@@ -109,6 +113,13 @@ def config_for(batch: Batch, context: IngestContext) -> ModelConfig:
             f"/{column}", "n_classes", error.violations[0].detail
         ) from error
     return config
+
+
+def _first(batch: Batch, context: IngestContext) -> datetime:
+    """Return the time of the first prediction of a batch."""
+    if batch.event_times is None:
+        return context.received_at
+    return datetime.fromtimestamp(int(batch.event_times.min()) / 1e6, UTC)
 
 
 def _rows_in_time(

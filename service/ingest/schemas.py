@@ -29,6 +29,12 @@ Offsets = Annotated[
 ]
 
 
+ModelVersion = Annotated[
+    TextName | None,
+    Field(
+        description="Version of the model that made the predictions, at most 100 characters. A new one is a dated event of the model."
+    ),
+]
 IgnoreLabel = Annotated[
     int | str | list[int | str] | None,
     Field(description="Labels that are no rating, such as 255 or [255, -100]."),
@@ -57,6 +63,7 @@ class PredictionsBody(BaseModel):
     ignore_label: IgnoreLabel = None
     normalize: Normalize = False
     time_unit: TimeUnit = None
+    model_version: ModelVersion = None
     probabilities: list[list[float]] | list[float] | None = Field(
         None,
         description="One row per prediction with one value per class; rows must sum to 1 within 1e-3 and are then "
@@ -122,6 +129,7 @@ class RecordsBody(BaseModel):
     ignore_label: IgnoreLabel = None
     normalize: Normalize = False
     time_unit: TimeUnit = None
+    model_version: ModelVersion = None
     predictions: list[ListedPrediction]
 
 
@@ -186,6 +194,8 @@ class SourceQuery(IngestQuery):
 
 class PredictionsQuery(SourceQuery, ReadingQuery):
     """Query of an operation that takes predictions."""
+
+    model_version: str | None = Field(None, description="The same as `model_version` of a body.")
 
 
 class PackedPaneQuery(SourceQuery):

@@ -39,8 +39,11 @@ from calibrant_server.workers.ingest.errors import ModelMismatchError
 from calibrant_server.workers.ingest.inbox import BatchReceipt
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_events import with_version
+from calibrant_server.workers.store.registry import RevisionConflict
 
 QUOTA_RETRY_S = 60
+VERSION_TRIES = 5
 MAX_CONFIGS_BYTES = 32 * 1024 * 1024
 ROWS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
@@ -48,7 +51,10 @@ ROWS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KE
 # Not frozen: one is made for each request, which takes a frozen dataclass several times as long.
 @dataclass
 class IngestContext:
-    """What preparing a batch needs besides the body. `config` is None if the model does not exist yet."""
+    """What preparing a batch needs besides the body. `config` is None if the model does not exist yet.
+
+    Preparation sets `version`: the version of the model that the batch states, and the time of its first prediction.
+    """
 
     tenant: str
     model: str
@@ -59,6 +65,7 @@ class IngestContext:
     settings: Settings
     limits: Limits
     share: float = 1.0
+    version: tuple[str, datetime] | None = None
 
     def batch(
         self,
@@ -232,10 +239,10 @@ class IngestAccess:
                 continue
             revision = None if config is None else config.revision
             try:
-                if self.deadline_s is None:
-                    return batch, await self.service.enqueue(batch, revision)
                 async with asyncio.timeout(self.deadline_s):
-                    return batch, await self.service.enqueue(batch, revision)
+                    receipt = await self.service.enqueue(batch, revision)
+                await self._note_version(context)
+                return batch, receipt
             except TimeoutError as error:
                 raise StoreUnavailable() from error
             except ModelMismatchError:
@@ -244,6 +251,20 @@ class IngestAccess:
                     raise
             config = await self._config()
         raise AssertionError  # the last attempt returns or raises
+
+    async def _note_version(self, context: IngestContext) -> None:
+        """Add the event of a new version to the model; another process may do so at the same time."""
+        if context.version is None:
+            return
+        registry, config = self.service.registry, context.config
+        for _ in range(VERSION_TRIES):
+            config = config or await registry.get(context.tenant, context.model)
+            if config is None or (changed := with_version(config, *context.version)) is config:
+                return
+            try:
+                await registry.put(changed, config.revision)
+            except RevisionConflict as conflict:
+                config = conflict.current
 
     async def _has_changed(self, config: ModelConfig) -> bool:
         """Whether the model was changed since it was last read; it is then read again."""

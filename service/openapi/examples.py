@@ -24,7 +24,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "slices": {"site": ["A", "B"]},
         "unit": "patient",
     },
-    "JobChange": {"status": "closed"},
+    "NewEvent": {"kind": "version", "name": "2.1", "at": "2026-11-06T08:00:00Z"},
     "ArchivedParameters": {
         "window": "P30D",
         "tolerance": 0.05,

@@ -43,7 +43,7 @@ REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
 # Fields that name a model or its version: no query depends on them, so alike models share what was resolved.
 _NAMES = frozenset(
     {
-        "tenant", "model", "generation", "revision", "created_at", "importing", "imported", "tags",
+        "tenant", "model", "generation", "revision", "created_at", "importing", "imported", "tags", "events",
     }
 )  # fmt: skip
 _SHARED = tuple(each.name for each in fields(ModelConfig) if each.name not in _NAMES)

@@ -18,6 +18,7 @@ from calibrant_server.service.reads.model_settings import ModelSettings, setting
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.url_guard import Network
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_events import checked_events
 from calibrant_server.workers.store.windows import rfc3339
 
 GENERATION = re.compile(r"[0-9a-f]{12}")
@@ -44,7 +45,10 @@ def change_of(
         alarm = stored_alarm(settings.alarm, config, current, networks)
     except CalibrationInputError as error:
         raise invalid_input(error.violations) from error
-    return SettingsChange(replace(config, alarm=alarm), newly_made(settings.alarm, current))
+    events = [] if current is None else current.events
+    return SettingsChange(
+        replace(config, alarm=alarm, events=events), newly_made(settings.alarm, current)
+    )
 
 
 def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfig:
@@ -195,7 +199,8 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         "tags",
     )
     checked = {name: getattr(made, name) for name in (*names, "listed_classes", "composites")}
-    return replace(config, **checked, alarm=stored_alarm(settings.alarm, made, None))
+    alarm, events = stored_alarm(settings.alarm, made, None), checked_events(config.events)
+    return replace(config, **checked, alarm=alarm, events=events)
 
 
 def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:

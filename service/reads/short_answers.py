@@ -19,7 +19,7 @@ ESTIMATE = frozenset({
 METRICS = frozenset({
     "model", "window", "slice", "state_version", "n_predictions", "n_labelled", "n_ratings", "n_units", "raters", "scope",
     "metrics", "label_coverage", "tolerance", "detectable", "against", "clock", "sealed_to", "matured",
-    "every_s", "series", "by", "slices", "warnings",
+    "every_s", "series", "events", "by", "slices", "warnings",
 })  # fmt: skip
 COVERAGE = frozenset({"coverage", "n_predictions", "n_labelled"})
 Short = Callable[[dict[str, Any]], dict[str, Any]]

@@ -107,6 +107,9 @@ class MetricsResponse(BaseModel):
     series: list[dict[str, Any]] | None = Field(
         None, description="With `every`: one object per part."
     )
+    events: list[dict[str, str]] | None = Field(
+        None, description="With `every`: dated events of the model in the window, if there are any."
+    )
     slices: dict[str, dict[str, Any]] | None = Field(
         None, description="With `by`: one result per value."
     )

@@ -34,12 +34,20 @@ from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 from calibrant_server.workers.alarm.detector_evaluation import judgement_of
-from calibrant_server.workers.alarm.detectors import Detector, n_judged, n_requested, requested
+from calibrant_server.workers.alarm.detectors import (
+    Detector,
+    OpenChange,
+    n_judged,
+    n_requested,
+    requested,
+)
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_events import events_between, named, seconds_of
 
 DAY_S = 86_400
 # Predictions, and labels after their horizon, are missing after so many label horizons.
 MISSING_AFTER = 2
+MAX_NAMED_EVENTS = 3
 
 
 @dataclass(frozen=True)
@@ -177,7 +185,17 @@ def _changed(
         _temperatures(before, after) if config.task == "binary" else None,
         change.of_reference,
         is_by_day=settings.bucket_s >= DAY_S,
+        events=_events_about(change, config, settings.bucket_s),
     )
+
+
+def _events_about(
+    change: OpenChange, config: ModelConfig, length_s: int
+) -> tuple[tuple[str, float], ...]:
+    """Return the events from one cohort before the range of DATE to one after it, at most three."""
+    first, last = change.earliest - length_s, change.latest + 2 * length_s
+    found = events_between(config, first, last)[:MAX_NAMED_EVENTS]
+    return tuple((named(each), seconds_of(each)) for each in found)
 
 
 def mean_gap(table: UnitTable) -> float:

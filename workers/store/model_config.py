@@ -31,6 +31,7 @@ class ModelConfig:
     cloudevents : how events of an inference server become predictions; None if not declared
     mode : "serve", or "observe": its maps are advice, none is promoted, handed out as current or applied
     tags : free texts by name, such as owner, team and site
+    events : dated events, oldest first (`model_events.ModelEvent`)
     """
 
     tenant: str
@@ -55,6 +56,7 @@ class ModelConfig:
     cloudevents: dict[str, Any] | None = None
     mode: Mode = SERVE
     tags: dict[str, str] = field(default_factory=dict)
+    events: list[Any] = field(default_factory=list)
 
     @property
     def key(self) -> str:

@@ -22,6 +22,7 @@ from calibrant_server.workers.queries.metric_work import reject_costly_metrics
 from calibrant_server.workers.queries.query import Needs, SeriesQuery
 from calibrant_server.workers.queries.window_state import LruCache
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_events import events_between
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
 
 # Results of parts as JSON, of about 3 kB each.
@@ -106,7 +107,10 @@ def _series(
             if name is not None:
                 _known.put(name, json.dumps(found, allow_nan=False).encode())
         points.append({"window": ends_of(begin, query.every_s, some), **found})
-    return {"every_s": query.every_s, "series": points}
+    found = {"every_s": query.every_s, "series": points}
+    window = inputs.window
+    events = events_between(inputs.config, window.from_s, window.to_s)
+    return found | ({"events": events} if events else {})
 
 
 def _name(asked: bytes, some: Iterable[DatedPane], others: Iterable[DatedPane]) -> bytes | None:
