@@ -23,7 +23,8 @@ from calibrant.calibrators.rows import (
     mean_by_unit,
     row_losses,
 )
-from calibrant.calibrators.softmax import ROWS_A_PARAMETER, SoftmaxFit
+from calibrant.calibrators.softmax import ROWS_A_PARAMETER
+from calibrant.calibrators.solver import Minimum
 from calibrant.core.documents import Parameters, Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
@@ -95,21 +96,24 @@ def why_none(
 
 
 def parameter_details(
-    form: LinearForm, fit: SoftmaxFit, named: Callable[[Floats], Parameters]
+    form: LinearForm,
+    fit: Minimum,
+    named: Callable[[Floats], Parameters],
+    curvature: float | None,
+    spread: Floats,
 ) -> Result:
-    """Return the diagnostics of a fit: losses at its start and optimum, gradient, curvature, and standard errors by name."""
+    """Return the diagnostics of a fit: loss at its optimum, gradient, curvature, and standard errors by name."""
     errors = None
-    if fit.standard_errors is not None and np.isfinite(fit.standard_errors).all():
-        spread = np.where(form.place >= 0, fit.standard_errors[np.maximum(form.place, 0)], 0.0)
-        errors = {name: value for name, value in named(spread).items() if name != "clip"}
+    if np.isfinite(spread).all():
+        each = np.where(form.place >= 0, spread[np.maximum(form.place, 0)], 0.0)
+        errors = {name: value for name, value in named(each).items() if name != "clip"}
     return {
         "converged": fit.converged,
         "iterations": fit.iterations,
         "gradient_norm": fit.gradient_norm,
-        "objective_before": fit.objective_before,
-        "objective_after": fit.objective,
-        "least_curvature": fit.least_curvature,
-        "at_bound": fit.at_bound,
+        "objective_after": fit.value,
+        "least_curvature": curvature,
+        "at_bound": not fit.free.all(),
         "standard_errors": errors,
         "standard_error_method": None if errors is None else "sandwich by unit",
     }

@@ -9,74 +9,74 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibrators.base import Floats
 from calibrant.calibrators.cell_fits import log_odds, why_no_fit
 from calibrant.calibrators.cell_fits import logistic as sigmoid
+from calibrant.calibrators.solver import Minimum, minimise
 from calibrant.core.cells import Cells
 from calibrant.core.documents import Result
-
-MAX_STEPS = 100
-GRADIENT_TOLERANCE = 1e-11
-RUNAWAY = 1e6
 
 
 @dataclass(frozen=True)
 class LogisticFit:
-    """Coefficients (n_features + 1,), the intercept last, with diagnostics of the solve; loss and gradient are per weight."""
+    """Coefficients (n_features + 1,), the intercept last, 0 at a bound; loss and gradient are per weight."""
 
     coefficients: Floats
-    loss: float
-    gradient_norm: float
-    iterations: int
-    converged: bool
+    minimum: Minimum
+
+    @property
+    def converged(self) -> bool:
+        """False if the likelihood has no maximum (separable outcomes)."""
+        return self.minimum.converged and bool(np.abs(self.minimum.parameters).max() < 1e3)
 
 
-def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> LogisticFit:
-    """Maximise the likelihood by Newton's method with halved steps.
+class LogisticLoss:
+    """Mean NLL of weighted points under a logistic curve of their features.
 
     Parameters
     ----------
-    features : float64 (n, n_features); none for an intercept alone
+    design : float64 (n, n_parameters)
     correct, weight : float64 (n,), weighted correct ratings and weight of each point
+    """
 
-    Returns
-    -------
-    LogisticFit; `converged` is False if the likelihood has no maximum (separable outcomes).
+    def __init__(self, design: Floats, correct: Floats, weight: Floats) -> None:
+        self.design, self.correct, self.weight = design, correct, weight
+        self.total = float(weight.sum())
+
+    def value_and_gradient(self, parameters: Floats) -> tuple[float, Floats]:
+        linear = self.design @ parameters
+        slopes = self.weight * sigmoid(linear) - self.correct
+        value = self.weight @ np.logaddexp(0.0, linear) - self.correct @ linear
+        return float(value) / self.total, self.design.T @ slopes / self.total
+
+    def hessian(self, parameters: Floats) -> Floats:
+        chance = sigmoid(self.design @ parameters)
+        curved = self.weight * chance * (1.0 - chance)
+        return np.asarray((self.design.T * curved) @ self.design / self.total)
+
+
+def fit_logistic(
+    features: Floats, correct: Floats, weight: Floats, least: float = -np.inf
+) -> LogisticFit:
+    """Maximise the likelihood, with slopes of at least `least` (0 or minus infinity) and a free intercept.
+
+    Parameters
+    ----------
+    features : float64 (n, n_features)
+    correct, weight : float64 (n,), weighted correct ratings and weight of each point
     """
     middle = np.average(features, axis=0, weights=weight)
     scale = np.sqrt(np.average((features - middle) ** 2, axis=0, weights=weight))
     scale = np.where(scale > 0.0, scale, 1.0)
     design = np.column_stack([(features - middle) / scale, np.ones(len(weight))])
-    total = weight.sum()
-    at = np.zeros(design.shape[1])
-    at[-1] = np.log(correct.sum() / (total - correct.sum()))
-    loss = _loss(design @ at, correct, weight) / total
-
-    def gradient_at(there: Floats) -> tuple[Floats, Floats]:
-        chance = sigmoid(design @ there)
-        return design.T @ (weight * chance - correct) / total, chance
-
-    gradient, chance = gradient_at(at)
-    norm, step = float(np.abs(gradient).max()), 0
-    for step in range(1, MAX_STEPS + 1):  # noqa: B007
-        if norm < GRADIENT_TOLERANCE or np.abs(at).max() > RUNAWAY:
-            break
-        hessian = (design.T * (weight * chance * (1.0 - chance))) @ design / total
-        move = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
-        tried, better = _backtracked(design, correct, weight, at, move, loss)
-        if better >= loss:  # rounding hides the loss; the slope still gives the direction
-            tried = at - move
-        gradient, chance = gradient_at(tried)
-        smaller = float(np.abs(gradient).max())
-        if better >= loss and smaller >= norm:
-            break
-        at, loss, norm = tried, min(better, loss), smaller
-    plain = at[:-1] / scale
-    intercept = at[-1] - float(plain @ middle)
-    small = norm < 1e-7 and bool(np.abs(at).max() < 1e3)
-    return LogisticFit(np.append(plain, intercept), loss, norm, step, small)
+    start = np.zeros(design.shape[1])
+    start[-1] = np.log(correct.sum() / (weight.sum() - correct.sum()))
+    low = np.append(np.full(len(scale), least), -np.inf)
+    found = minimise(LogisticLoss(design, correct, weight), start, (low, np.inf))
+    plain = found.parameters[:-1] / scale
+    intercept = found.parameters[-1] - float(plain @ middle)
+    return LogisticFit(np.append(plain, intercept), found)
 
 
 def separated(cells: Cells) -> bool:
@@ -157,7 +157,6 @@ def fit_diagnostics(
     identity: Floats,
     fit: LogisticFit,
     names: Sequence[str],
-    free: Sequence[int],
 ) -> Result:
     """Return diagnostics of the fit and the uncertainty of its coefficients.
 
@@ -166,9 +165,8 @@ def fit_diagnostics(
     cells : Cells of the fit
     features : float64 (n_cells, n_features), of the cells' mean scores
     identity : float64 (n_features + 1,), coefficients that change nothing, the intercept last
-    fit : LogisticFit of the free features
+    fit : LogisticFit
     names : of the coefficients, the intercept last
-    free : features that are not at a bound
 
     Returns
     -------
@@ -176,8 +174,8 @@ def fit_diagnostics(
     of one unit in one cell are treated as fully dependent. None for a coefficient at its bound.
     """
     design = np.column_stack([features, np.ones(len(cells))])
-    used = [*free, features.shape[1]]
-    chance = sigmoid(design[:, used] @ fit.coefficients)
+    used = np.flatnonzero(fit.minimum.free).tolist()
+    chance = sigmoid(design @ fit.coefficients)
     variance = cells.weight * chance * (1.0 - chance)
     x = design[:, used]
     inverse_hessian = np.linalg.pinv((x.T * variance) @ x, hermitian=True)
@@ -188,14 +186,14 @@ def fit_diagnostics(
         names[place]: float(np.sqrt(max(each, 0.0)))
         for place, each in zip(used, spread, strict=True)
     }
-    before = _loss(design @ identity, cells.correct, cells.weight)
+    loss = LogisticLoss(design, cells.correct, cells.weight)
     return {
         "converged": fit.converged,
-        "iterations": fit.iterations,
-        "gradient_norm": fit.gradient_norm,
-        "objective_before": float(before / cells.weight.sum()),
-        "objective_after": float(fit.loss),
-        "at_bound": len(free) < features.shape[1],
+        "iterations": fit.minimum.iterations,
+        "gradient_norm": fit.minimum.gradient_norm,
+        "objective_before": loss.value_and_gradient(identity)[0],
+        "objective_after": fit.minimum.value,
+        "at_bound": len(used) < len(names),
         "standard_errors": errors,
         "standard_error_method": "information, ratings of a unit in a cell dependent",
     }
@@ -224,20 +222,3 @@ def _spread_out(cells: Cells, chance: Floats) -> tuple[Floats, Floats, Floats]:
     keep = (weight > 0.0).ravel()
     score = np.stack([cells.lower, cells.upper])
     return score.ravel()[keep], correct.ravel()[keep], weight.ravel()[keep]
-
-
-def _loss(linear: Floats, correct: Floats, weight: Floats) -> float:
-    return float(weight @ np.logaddexp(0.0, linear) - correct @ linear)
-
-
-def _backtracked(
-    design: Floats, correct: Floats, weight: Floats, at: Floats, move: Floats, loss: float
-) -> tuple[Floats, float]:
-    """Return the first of the step, its half, its quarter and so on that lowers the loss."""
-    total = weight.sum()
-    for halving in range(40):
-        tried: NDArray[np.float64] = at - move * 0.5**halving
-        found = _loss(design @ tried, correct, weight) / total
-        if found < loss:
-            return tried, found
-    return at, loss

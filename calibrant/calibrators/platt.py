@@ -33,7 +33,7 @@ def solve(cells: Cells, options: Options) -> FitResult:
         return FitResult(None, reason)
     features = _features(cells.mean)
     fit = fit_logistic(features, cells.correct, cells.weight)
-    details = fit_diagnostics(cells, features, IDENTITY, fit, NAMES, [0])
+    details = fit_diagnostics(cells, features, IDENTITY, fit, NAMES)
     if not fit.converged:
         return FitResult(None, "not_converged", details)
     slope, intercept = fit.coefficients.tolist()

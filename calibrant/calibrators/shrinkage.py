@@ -22,12 +22,17 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import FitResult, Floats, Options
-from calibrant.calibrators.diagonal_objective import objective_of
 from calibrant.calibrators.from_rows import clipped, parameter_details, why_none
 from calibrant.calibrators.linear_forms import LinearForm
 from calibrant.calibrators.rows import LabelledRows
-from calibrant.calibrators.softmax import MAX_CURVED, SoftmaxFit, fit_softmax
-from calibrant.calibrators.softmax_objective import SoftmaxObjective, SoftmaxPoints
+from calibrant.calibrators.softmax import (
+    MAX_CURVED,
+    SoftmaxObjective,
+    SoftmaxPoints,
+    fit_softmax,
+    objective_of,
+)
+from calibrant.calibrators.solver import Mask, Minimum
 from calibrant.core.documents import Parameters, Result
 
 UNITS_A_PARAMETER = 20
@@ -39,7 +44,6 @@ MAX_SLOPES = 1 << 23
 # Multiplications of one Hessian, at most: some tenths of a second. Never fewer rows than the parameters need.
 MAX_HESSIAN = 2.5e8
 
-Mask = NDArray[np.bool_]
 MakeForm = Callable[[Mask, float], LinearForm]
 NameParameters = Callable[[Floats], Parameters]
 
@@ -50,8 +54,14 @@ class _Candidate:
 
     strength: float | None
     objective: SoftmaxObjective
-    fit: SoftmaxFit
+    fit: Minimum
     left_out: Floats
+
+    def curvature_and_errors(self) -> tuple[float | None, Floats]:
+        """Return curvature and standard errors; T alone has none and 0."""
+        if self.strength is None:
+            return None, np.zeros(len(self.fit.parameters))
+        return self.objective.curvature_and_errors(self.fit.parameters, self.fit.free)
 
 
 def temperature_form(n_classes: int) -> LinearForm:
@@ -94,12 +104,12 @@ def solve_shrunk(
     if best is None:
         return FitResult(None, "not_converged", details)
     coefficients = best.objective.form.coefficients(best.fit.parameters)
-    details |= parameter_details(best.objective.form, best.fit, named)
+    details |= parameter_details(best.objective.form, best.fit, named, *best.curvature_and_errors())
     at_temperature = best.objective.value_and_gradient(make(own, beta).start)[0]
     details |= {"temperature": 1.0 / beta, "regularisation": best.strength}
     details["objective_before"] = at_temperature
     details["left_out"] = _left_out(points, best, beta)
-    if best.fit.at_bound:
+    if not best.fit.free.all():
         return FitResult(None, "at_bound", details | {"standard_errors": None})
     return FitResult(named(coefficients), None, details, _warnings(best, own))
 
@@ -157,8 +167,7 @@ def _alone(points: SoftmaxPoints, form: LinearForm, beta: float) -> _Candidate:
     """Return T alone, in the coefficients of the form."""
     objective = objective_of(points, form)
     value, _ = objective.value_and_gradient(form.start)
-    nothing = np.zeros(form.n_parameters)
-    fit = SoftmaxFit(form.start, value, value, 0.0, 0, True, False, None, nothing)
+    fit = Minimum(form.start, value, 0.0, 0, np.ones(form.n_parameters, np.bool_))
     common = objective_of(points, temperature_form(points.k))
     return _Candidate(None, objective, fit, left_out_losses(common, np.array([beta])))
 

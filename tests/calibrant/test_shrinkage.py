@@ -11,7 +11,6 @@ from scipy.special import softmax
 from calibrant.accumulators.sample import MAX_PANE_BYTES, WINDOW_BYTES
 from calibrant.calibrators import Options, apply, class_temperature, dirichlet, fit
 from calibrant.calibrators import vector as vector_map
-from calibrant.calibrators.diagonal_objective import objective_of
 from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.rows import labelled_rows, row_losses
 from calibrant.calibrators.shrinkage import (
@@ -21,8 +20,7 @@ from calibrant.calibrators.shrinkage import (
     left_out_losses,
     units_of_classes,
 )
-from calibrant.calibrators.softmax import MAX_CURVED, fit_softmax
-from calibrant.calibrators.softmax_objective import SoftmaxPoints
+from calibrant.calibrators.softmax import MAX_CURVED, SoftmaxPoints, fit_softmax, objective_of
 from calibrant.core.batch import Batch
 from calibrant.core.query import PaneQuery
 from calibrant.core.sampled_rows import RATING_BYTES, ROW_BYTES
