@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, model_of
-from calibrant_server.service.http.bodies import JSON, read_body
+from calibrant_server.service.http.bodies import read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
     Reader,
@@ -19,7 +19,7 @@ from calibrant_server.service.http.dependencies import (
     TheReadService,
 )
 from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
-from calibrant_server.service.http.json_bodies import json_response, read_json
+from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -29,13 +29,20 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.http.parameters import BaselineName, IfNoneMatch, ModelId
+from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.http.validation_errors import validated
+from calibrant_server.service.ingest.baseline_content import (
+    MEDIA_TYPES,
+    baseline_content,
+    window_document,
+)
 from calibrant_server.service.ingest.parsed_batch import object_of
+from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.queries import ClockQuery
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.ingest.entries import BASELINE
 from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
@@ -46,7 +53,7 @@ from calibrant_server.workers.store.windows import Window, rfc3339
 
 router = APIRouter(tags=["baselines"], default_response_class=Response)
 
-MAX_OBJECTS = 100
+EVENT = "event"
 WAIT_S = 20.0
 
 
@@ -120,7 +127,13 @@ async def get_baseline(
         201: success(BaselineResponse, "The baseline, frozen", Location="The baseline."),
         **problems(408, 409, 413, 415, 422, 429),
     },
-    openapi_extra=takes("The window to freeze, as in the query of a read", json=ClockQuery),
+    openapi_extra=takes(
+        "The window to freeze, as in the query of a read; or its content",
+        json=(ClockQuery, PredictionsBody, RecordsBody),
+        ndjson=PredictionRecord,
+        arrow=None,
+        pane=None,
+    ),
 )
 async def put_baseline(
     model: ModelId,
@@ -131,22 +144,21 @@ async def put_baseline(
     ingest: TheIngestService,
     reads: TheReadService,
 ) -> Response:
-    """Freeze a window under a name, once all earlier batches are merged."""
+    """Freeze a window under a name, once all earlier batches are merged; or predictions with labels, or a packed pane.
+
+    The name `reference` is the past of the model: the rule of change compares live data with it from the first cohort.
+    """
     config = await model_of(connection, caller, model)
     with ingest.admission.hold() as hold:
-        body = await read_body(request, ingest.settings, hold, (JSON,))
-        view = view_of(object_of(read_json(body.data, MAX_OBJECTS)))
-    read_query = ReadQuery(CountsQuery(), config, view)
+        body = await read_body(request, ingest.settings, hold, MEDIA_TYPES)
+        document = window_document(body, ingest.settings)
+        payload: dict[str, Any] = {"op": "freeze", "name": name}
+        if document is None:
+            content = await in_thread(baseline_content, body, config, ingest.settings)
+            payload |= {"slice": None, "clock": EVENT, **content.to_entry()}
+        else:
+            payload |= await _frozen_window(reads, config, view_of(object_of(document)))
     with engine_errors():
-        window = await reads.window(read_query)
-        payload = {
-            "op": "freeze",
-            "name": name,
-            "slice": view.slice,
-            "clock": view.clock,
-            "stored": read_query.slice_name,
-            "window": [window.from_s, window.to_s],
-        }
         receipt = await _done(ingest, config, payload)
     if receipt.status != batch_records.MERGED:
         errors = [Violation(**each) for each in receipt.errors]
@@ -191,6 +203,21 @@ def shown(name: str, stored: BaselineRecord) -> dict[str, Any]:
         "clock": stored["clock"],
         "created_at": rfc3339(created),
         **stored["counts"],
+    }
+
+
+async def _frozen_window(
+    reads: ReadService, config: ModelConfig, view: ClockQuery
+) -> dict[str, Any]:
+    """Return the fields of the entry that freezes a window."""
+    read_query = ReadQuery(CountsQuery(), config, view)
+    with engine_errors():
+        window = await reads.window(read_query)
+    return {
+        "slice": view.slice,
+        "clock": view.clock,
+        "stored": read_query.slice_name,
+        "window": [window.from_s, window.to_s],
     }
 
 

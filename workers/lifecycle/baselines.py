@@ -7,7 +7,8 @@ It is stored as one pane under its own slice name. It neither ages nor changes, 
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, TypedDict
+from base64 import b64decode
+from typing import Any, Literal, NotRequired, TypedDict
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES, Sample
 from calibrant_server.workers.ingest.baseline_samples import START_S
@@ -26,16 +27,19 @@ from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import Window
 
 MAX_BASELINES = 100
-_DEFINITION: tuple[Literal["slice", "clock", "window"], ...] = ("slice", "clock", "window")
+_DEFINITION = ("slice", "clock", "window", "content")
 
 
 class _Requested(TypedDict):
-    """A baseline as an entry requests it; `stored` is the slice whose panes are merged."""
+    """A baseline as an entry requests it: of the slice `stored` whose panes are merged, or of what `packed` holds in base64."""
 
     slice: str | None
     clock: str
     window: list[int]
-    stored: str
+    stored: NotRequired[str]
+    kind: NotRequired[Literal["rows", "pane"]]
+    packed: NotRequired[str]
+    content: NotRequired[str]
 
 
 class BaselineMaker:
@@ -70,7 +74,7 @@ class BaselineMaker:
             self._freeze(item, name, requested, commit, token)
 
     def _repeat(self, item: Item, requested: _Requested, known: BaselineRecord) -> None:
-        if any(requested[each] != known[each] for each in _DEFINITION):
+        if any(requested.get(each) != known.get(each) for each in _DEFINITION):
             detail = "A baseline of this name has another window, and baselines do not change. Use another name, or delete it first."
             item.reject("baseline_exists", detail, "/name")
 
@@ -80,7 +84,10 @@ class BaselineMaker:
         config = item.config
         assert config is not None and item.entry is not None
         model = (config.key, config.generation)
-        pane = self._merged(config, requested["stored"], Window(*requested["window"]))
+        if "packed" in requested:
+            pane = self._posted(config, requested)
+        else:
+            pane = self._merged(config, requested["stored"], Window(*requested["window"]))
         slice_ = baseline_slice(name)
         parts = pane.parts()
         if parts:
@@ -97,7 +104,18 @@ class BaselineMaker:
             "created_ms": item.entry.received_ms,
             "counts": counts,
         }
+        if "content" in requested:
+            stored["content"] = requested["content"]
         commit.set_fields(self._keys.baselines(*model), {name: json.dumps(stored).encode()})
+
+    def _posted(self, config: ModelConfig, requested: _Requested) -> Any:
+        """Return the pane of posted predictions, or the posted pane."""
+        data = b64decode(requested["packed"], validate=True)
+        if requested["kind"] == "pane":
+            return self._numerics.pane.unpack(data)
+        pane = self._numerics.pane(self._numerics.spec(config))
+        pane.fill_batch(self._numerics.batch.unpack(data))
+        return pane
 
     def _merged(self, config: ModelConfig, slice_: str, window: Window) -> Any:
         model = (config.key, config.generation)
