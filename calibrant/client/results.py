@@ -10,7 +10,7 @@ from calibrant.results import Report
 from calibrant.results.base import Result
 
 # What a verdict has only with `include=evidence`.
-_LATER = frozenset(("recent", "bins", "bins_since_change", "slices", "detector", "comparison"))
+_LATER = frozenset(("recent", "bins", "bins_since_change", "slices", "detector"))
 
 
 class Drift(Result):

@@ -24,6 +24,8 @@ PSI, NULL_LEVEL = 0.1, 0.003
 MIN_DAYS = 7
 WEEK, N_WEEKS = 7, 4
 RECENT = 7  # a shift stays reported for so many cohorts
+MIN_UNITS = 50
+WINDOW_LEVEL = 0.01
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,26 @@ def shift_of(occupancy: Floats, weekday: Sequence[int] | None = None) -> Shift |
     if best is None or best.start is None:
         return best
     return Shift(best.is_shifted, best.psi, best.limit, best.n_after, int(filled[best.start]))
+
+
+def window_shift(now: Floats, before: Floats) -> Shift | None:
+    """Return the shift of the scores between two windows, by a chi-squared test of equal shares and by size.
+
+    Parameters
+    ----------
+    now, before : float64 (n_bins,), units by bin of the score, labelled or not
+
+    Returns
+    -------
+    Shift, or None if a window has fewer than 50 units.
+    """
+    if min(now.sum(), before.sum()) < MIN_UNITS:
+        return None
+    both = np.stack([now, before])[:, now + before > 0]
+    expected = both.sum(axis=1, keepdims=True) * both.sum(axis=0) / both.sum()
+    p = scipy.special.chdtrc(max(both.shape[1] - 1, 1), ((both - expected) ** 2 / expected).sum())
+    size, limit = psi(now, before), _limit(both.shape[1], float(now.sum()), float(before.sum()))
+    return Shift(bool(p < WINDOW_LEVEL and size > limit), size, limit, 1)
 
 
 def psi(now: Floats, before: Floats) -> float:
@@ -139,5 +161,10 @@ def _size(rows: Floats, expected: Floats, w: int, phi: float) -> tuple[float, fl
     reference = (rows[-w:].sum(axis=1, keepdims=True) * expected[-w:]).sum(axis=0)
     reference = reference / reference.sum() * n_before
     n_bins = int((now + reference > 0).sum())
-    null = scipy.special.chdtri(max(n_bins - 1, 1), NULL_LEVEL)
-    return psi(now, reference), PSI + phi * float(null) * (1.0 / now.sum() + 1.0 / n_before)
+    return psi(now, reference), _limit(n_bins, float(now.sum()), n_before, phi)
+
+
+def _limit(n_bins: int, n_now: float, n_before: float, phi: float = 1.0) -> float:
+    """Return the PSI that a shift must exceed: .1, plus its null quantile."""
+    null = float(scipy.special.chdtri(max(n_bins - 1, 1), NULL_LEVEL))
+    return PSI + phi * null * (1.0 / n_now + 1.0 / n_before)

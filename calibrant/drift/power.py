@@ -1,4 +1,4 @@
-"""What the rule of change could show: whether it is armed, the smallest change that would be found, and delays.
+"""What the rule of change could show: whether it is armed, and the smallest change that would be found.
 
 Computed from a typical cohort without simulation. A change shifts G of each direction by its mean and leaves the noise; the
 statistic is then normal around the shifted value, and a direction shows the change if it exceeds the quantile of its level.
@@ -6,21 +6,13 @@ statistic is then normal around the shifted value, and a direction shows the cha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.drift.change import (
-    CLIP,
-    DIRECTIONS,
-    MARGIN,
-    MIN_BEFORE,
-    SHARES,
-    WINDOWS,
-    Effects,
-)
+from calibrant.drift.change import CLIP, MARGIN, MIN_BEFORE, SHARES, WINDOWS, Effects
 from calibrant.drift.unit_tables import UnitTable
 
 Floats = NDArray[np.float64]
@@ -28,19 +20,7 @@ POWER = 0.8
 WITHIN = 7  # cohorts
 SLOPE, POINTS = 0.625, 0.05
 MAX_WAIT = 60  # cohorts
-MAX_DELAY = 730
 _LARGEST = 0.5
-
-
-@dataclass(frozen=True)
-class SimulatedChange:
-    """logit E[label] = intercept + slope · logit(score)."""
-
-    intercept: float = 0.0
-    slope: float = 1.0
-
-
-PREDICTED_CHANGES = (SimulatedChange(slope=0.75), SimulatedChange(intercept=0.4))
 
 
 @dataclass(frozen=True)
@@ -66,12 +46,6 @@ class Monitor:
     margin: float = MARGIN
     has_block: bool = False
 
-    @classmethod
-    def steady(cls, typical: UnitTable, level: float, n_before: int) -> Monitor:
-        """Return the monitor after so many typical cohorts without variation between them."""
-        one = cls(typical, level, n_before, np.zeros(len(DIRECTIONS)), np.ones(len(DIRECTIONS)))
-        return replace(one, variance_before=n_before * one.variance)
-
     @property
     def variance(self) -> Floats:
         """Variance of a typical cohort, float64 (7,)."""
@@ -79,13 +53,12 @@ class Monitor:
         columns = (table.weight, table.confidence, table.confidence)
         return np.asarray(Effects.of(*(each[None] for each in columns)).variance[0])
 
-    def power(self, shift: Floats, within: int = WITHIN, waited: int = 0) -> float:
-        """Return the probability that some window of the first `within` cohorts shows a shift.
+    def power(self, shift: Floats, waited: int = 0) -> float:
+        """Return the probability that some window of the first 7 cohorts shows a shift.
 
         Parameters
         ----------
         shift : float64 (7,), in log-odds
-        within : cohorts after the change
         waited : cohorts that pass before the change and belong to Before
         """
         m, usable = self.n_before + waited, self.variance > 0
@@ -93,7 +66,7 @@ class Monitor:
             return 0.0
         v, before = self.variance[usable], self.variance_before[usable] + waited * self.variance[usable]  # fmt: skip
         best = 0.0
-        for w in (each for each in WINDOWS if each <= within):
+        for w in (each for each in WINDOWS if each <= WITHIN):
             spread = np.sqrt(self.phi[usable] * (1.0 / (w * v) + 1.0 / np.maximum(before, 1e-12)))
             t = np.maximum(np.abs(shift[usable]) - self.margin, 0.0) / spread
             tail = self.level * SHARES[usable] / len(WINDOWS) / 2.0
@@ -123,21 +96,13 @@ class Monitor:
             low, high = (low, middle) if shows else (middle, high)
         return high
 
-    def delay(self, change: SimulatedChange) -> int | None:
-        """Return the median number of cohorts from a change to its alarm; None above 730."""
-        shift = change_shift(self.typical, change)
-        if self.power(shift, MAX_DELAY) < 0.5:
-            return None
-        lengths = (each for each in WINDOWS if self.power(shift, each) >= 0.5)
-        return next(lengths, None)
-
     def _shows(self, waited: int) -> bool:
-        shifts = (change_shift(self.typical, SimulatedChange(slope=SLOPE)), points_shift(self.typical, POINTS))  # fmt: skip
-        return any(self.power(each, WITHIN, waited) >= POWER for each in shifts)
+        shifts = (slope_shift(self.typical, SLOPE), points_shift(self.typical, POINTS))
+        return any(self.power(each, waited) >= POWER for each in shifts)
 
 
-def change_shift(table: UnitTable, change: SimulatedChange) -> Floats:
-    """Return the mean effect of a change on each direction, in log-odds.
+def slope_shift(table: UnitTable, slope: float) -> Floats:
+    """Return the mean effect of logit E[label] = slope · logit(score) on each direction, in log-odds.
 
     Parameters
     ----------
@@ -147,12 +112,11 @@ def change_shift(table: UnitTable, change: SimulatedChange) -> Floats:
     --------
     >>> one = UnitTable(*np.full((5, 15), 10.0))
     >>> one = UnitTable(one.weight, 10 * (np.arange(15) + 0.5) / 15, one.correct, one.squared, one.occupancy)
-    >>> change_shift(one, SimulatedChange(slope=0.5))[:2].round(2).tolist()
+    >>> slope_shift(one, 0.5)[:2].round(2).tolist()
     [0.0, -0.75]
     """
     score = np.clip(table.mean_confidence, CLIP, 1.0 - CLIP)
-    log_odds = change.intercept + change.slope * scipy.special.logit(score)
-    return _shift(table, scipy.special.expit(log_odds) - score)
+    return _shift(table, scipy.special.expit(slope * scipy.special.logit(score)) - score)
 
 
 def points_shift(table: UnitTable, points: float) -> Floats:

@@ -63,21 +63,12 @@ class ModelResponse(BaseModel):
         None,
         description="Counts of records retained by id: pending, waiting, joined, expired, conflicts and others.",
     )
-    expected_delay: dict[str, Any] | None = Field(
-        None,
-        description="With `include=expected_delay`: number of cohorts until a slope of 0.75, or an intercept of 0.4, raises an alarm. "
-        "If the bets are on classes: for each of them, at most four.",
-    )
 
 
 class ModelQuery(BaseModel):
-    """What to return with the settings of a model."""
+    """The settings of a model, without parameters."""
 
     model_config = ConfigDict(extra="forbid")
-
-    include: Literal["expected_delay"] | None = Field(
-        None, description="`expected_delay`: also how soon the alarm would find a change."
-    )
 
 
 class FlaggedDetector(BaseModel):

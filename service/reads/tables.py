@@ -29,7 +29,7 @@ RELIABILITY: dict[str, Kind] = {
 COHORTS: dict[str, Kind] = {
     "from": "time", "to": "time", "evidence_log10": "number", "threshold_log10": "number",
     "over_threshold": "flag", "n_units": "number", "mean_confidence": "number", "accuracy": "number",
-    "n_predictions": "integer", "n_labelled": "integer", "n_raters": "integer", "agreement_alpha": "number",
+    "n_predictions": "integer", "n_labelled": "integer",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from calibrant.figures.drift import draw_drift
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
+from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.reads.table_formats import or_table, table_type
@@ -24,8 +24,8 @@ class HistoryParameters(ClockQuery, DriftHistoryQuery):
     """Which detector, over which window."""
 
 
-class DriftParameters(ClockQuery, AgainstQuery, DriftQuery):
-    """Which detector, which data the comparison is about, and as which media type."""
+class DriftParameters(ClockQuery, DriftQuery):
+    """Which detector, and as which media type."""
 
     format: Format | None = Field(
         None, description="Format of the response, instead of the header Accept."
@@ -107,13 +107,8 @@ class DriftResponse(BaseModel):
     )
     bins: list[dict[str, Any]] | None = None
     bins_since_change: list[dict[str, Any]] | None = None
-    coverage: dict[str, Any] | None = Field(
-        None,
-        description="Labelled share, overall and by bin, its gradient, and delays of labels, as sealed.",
-    )
-    labels: dict[str, Any] | None = Field(
-        None,
-        description="Label policy, raters with their own detector, agreement, and dropped duplicates.",
+    raters: list[dict[str, Any]] | None = Field(
+        None, description="Named raters with a detector of their own."
     )
     rater_or_model: dict[str, Any] | None = Field(
         None, description="Whether the model or its raters changed, if raters are named."
@@ -122,15 +117,10 @@ class DriftResponse(BaseModel):
         None,
         description="Units in several cohorts: `first_contacts_only`, with the number left out; or `units_unknown`: no false-alarm rate is claimed.",
     )
-    assumptions: list[str] | None = None
     detector: dict[str, Any] | None = None
     detector_reason: str | None = None
     slices: list[dict[str, Any]] | None = Field(
         None, description="The other detectors, flagged ones first."
-    )
-    comparison: dict[str, Any] | None = Field(
-        None,
-        description="The last days of the window compared with the rest, or with what `against` names.",
     )
 
 
@@ -146,12 +136,6 @@ class CohortRow(BaseModel):
     accuracy: float | None
     n_predictions: int
     n_labelled: int
-    n_raters: int | None = Field(
-        description="Number of named raters in the cohort; null if no rater is named."
-    )
-    agreement_alpha: float | None = Field(
-        description="Krippendorff's alpha over predictions with several ratings."
-    )
 
 
 class DriftHistory(BaseModel):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Annotated, Any
 
@@ -62,23 +61,13 @@ from calibrant_server.service.reads.model_settings import ModelSettings, setting
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.url_guard import Network, networks_of
-from calibrant_server.workers.ingest.inbox import StoreUnavailableError
-from calibrant_server.workers.queries.ask import (
-    ResultFailedError,
-    ResultTimeoutError,
-    UnknownQueryError,
-)
-from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery
-from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import FixedProperty, RevisionConflict
-from calibrant_server.workers.store.windows import resolve
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 
 MAX_SETTINGS_OBJECTS = 100_000
 MAX_SETTINGS_BYTES = 1024 * 1024
-TYPICAL, DELAY_PATIENCE_S = "P90D", 5.0  # what the rate of labels is taken from, and how long
 
 
 @router.get(
@@ -136,12 +125,11 @@ async def get_model(
     config = await model_of(connection, caller, model)
     with engine_errors():
         records = await connection.inbox.tallies(config)
-    delay = await _delay(ingest, config) if query.include == "expected_delay" else None
     with_full_urls = _tells_receivers(caller)
-    etag = etag_of(config, records, with_full_urls, delay)
+    etag = etag_of(config, records, with_full_urls)
     if names(entity_tags(request, "if-none-match"), etag):
         return Response(status_code=304, headers={**_headers(config), "ETag": etag})
-    return _response(config, records, delay, with_full_urls=with_full_urls, ETag=etag)
+    return _response(config, records, with_full_urls=with_full_urls, ETag=etag)
 
 
 @router.put(
@@ -251,14 +239,12 @@ def etag_of(
     config: ModelConfig,
     records: dict[str, int] | None = None,
     with_full_urls: bool = True,
-    delay: dict[str, Any] | None = None,
 ) -> str:
-    """Return the strong ETag of a model's version, of its counts and delays if returned, and of URLs that are shortened."""
+    """Return the strong ETag of a model's version, of its counts if returned, and of URLs that are shortened."""
     by_host = not with_full_urls and bool(config.alarm.get("webhooks"))
-    if not records and not by_host and delay is None:
+    if not records and not by_host:
         return f'"{config.generation}.{config.revision}"'
     content: Any = [records, "by host"] if by_host else records
-    content = content if delay is None else [content, delay]
     digest = blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
     return f'"{config.generation}.{config.revision}.{digest}"'
 
@@ -302,26 +288,6 @@ async def _put(
     return _response(written, disclosed=change.disclosed)
 
 
-async def _delay(ingest: IngestService, config: ModelConfig) -> dict[str, Any] | None:
-    """Return how soon the alarm would find a change, at the model's own rate of labels."""
-    if config.label_horizon_s is None and not config.alarm:
-        return None
-    try:
-        window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
-        query = ExpectedDelayQuery(by_class=isinstance(config.alarm.get("bets"), list))
-        result = await ingest.inbox.ask(query, config, window, DELAY_PATIENCE_S)
-    except (ResultTimeoutError, StoreUnavailableError, FilesUnavailable):
-        return {
-            "changes": None,
-            "reason": "not computed in time; send the request again",
-        }
-    except (ResultFailedError, UnknownQueryError):
-        return {"changes": None, "reason": "it could not be computed"}
-    found = orjson.loads(result.body)
-    fields = ("bucket", "threshold", "changes", "reason")
-    return {name: found[name] for name in fields if name in found}
-
-
 @contextmanager
 def _revisions() -> Iterator[None]:
     """Translate what the registry raises about versions and about what cannot be changed."""
@@ -340,7 +306,6 @@ def _headers(config: ModelConfig) -> dict[str, str]:
 def _response(
     config: ModelConfig,
     records: dict[str, int] | None = None,
-    delay: dict[str, Any] | None = None,
     status: int = 200,
     disclosed: frozenset[str] = frozenset(),
     with_full_urls: bool = True,
@@ -349,7 +314,5 @@ def _response(
     document = shown(config, disclosed, with_full_urls)
     if records:
         document["records"] = records
-    if delay is not None:
-        document["expected_delay"] = delay
     body = orjson.dumps(document)
     return Response(body, status, {**_headers(config), **headers}, JSON)

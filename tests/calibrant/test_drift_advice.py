@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from scipy.special import expit, logit, softmax
 
 from calibrant import Batch
 from calibrant.drift.effect import Recalibration, recalibration
-from calibrant.drift.power import SimulatedChange
 from calibrant.drift.recommendation import (
     UNITS_PER_PARAMETER,
     collect_more,
@@ -21,6 +20,15 @@ from calibrant.drift.recommendation import (
 )
 from calibrant.drift.row_tables import row_table
 from calibrant.drift.unit_tables import UnitTable, merged
+
+
+@dataclass(frozen=True)
+class SimulatedChange:
+    """logit E[label] = intercept + slope · logit(score)."""
+
+    intercept: float = 0.0
+    slope: float = 1.0
+
 
 SLOPE = SimulatedChange(slope=0.75)
 PLAIN = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)

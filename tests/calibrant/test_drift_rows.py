@@ -10,7 +10,6 @@ from scipy.special import expit, logit
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.label_policies import POLICIES
-from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.mapped_scores import scalar, scores_of, side_of, table_at
 from calibrant.drift.row_tables import row_table
 from calibrant.drift.unit_tables import unit_table
@@ -147,24 +146,3 @@ def test_a_table_at_mapped_scores_is_near_that_of_mapped_rows():
 
 def platt(score):
     return expit(0.3 + 0.5 * logit(np.clip(score, 1e-12, 1 - 1e-12)))
-
-
-def test_krippendorff_s_example():
-    """Four observers and twelve units, missing data: nominal alpha 0.743 (Krippendorff 2011, section D)."""
-    observers = [
-        "123321412...",
-        "123322412 5.3".replace(" ", ""),
-        ".3332342251.",
-        "123324412 51.".replace(" ", ""),
-    ]
-    counts = np.zeros((12, 5), int)
-    for row in observers:
-        for unit, value in enumerate(row):
-            if value != ".":
-                counts[unit, int(value) - 1] += 1
-    assert krippendorff_alpha(counts) == pytest.approx(0.743, abs=5e-4)
-    assert krippendorff_alpha([[3, 0], [0, 2]]) == 1.0
-    assert (
-        krippendorff_alpha([[3, 0], [2, 0]]) is None
-        and krippendorff_alpha(np.zeros((0, 2))) is None
-    )

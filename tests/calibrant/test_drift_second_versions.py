@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import jensenshannon
-from scipy.stats import chi2, chi2_contingency, norm
+from scipy.stats import chi2, chi2_contingency, entropy, norm
 
-from calibrant import Batch, Pane, PaneSpec
-from calibrant.drift.comparison import compare
 from calibrant.drift.effect import effect
+from calibrant.drift.occupancy_shift import NULL_LEVEL, PSI, window_shift
 from calibrant.drift.rater_shift import rater_or_model
-from calibrant.drift.unit_tables import UnitTable, unit_table
+from calibrant.drift.unit_tables import UnitTable
 
 
 def table_of(seed: int, bins: int = 8) -> UnitTable:
@@ -34,39 +32,17 @@ def test_observed_over_expected_has_the_interval_of_its_logarithm() -> None:
     assert found["interval"] == pytest.approx(ends.tolist())
 
 
-def window(seed: int, n: int, power: float) -> Pane:
-    rng = np.random.default_rng(seed)
-    score = rng.random(n) ** power
-    pane = Pane(PaneSpec("binary", 2))
-    labels = (rng.random(n) < score).astype(int)
-    pane.fill_batch(Batch.from_columns({"confidences": score, "labels": labels}).batch)
-    return pane
-
-
 def test_two_windows_differ_as_naive_tests_say() -> None:
-    panes = window(1, 700, 1.0), window(2, 900, 1.2)
-    now, before = (unit_table(pane, "mean", 10) for pane in panes)
-    answer = compare(*panes, bins=10)
-    shift, change = answer["score_shift"], answer["calibration_change"]
-    counts = np.stack([now.occupancy, before.occupancy])
-    p, q = counts / counts.sum(axis=1, keepdims=True)
-    assert shift["jensen_shannon"] == pytest.approx(jensenshannon(p, q) ** 2)
-    assert shift["total_variation"] == pytest.approx(np.abs(p - q).sum() / 2.0)
-    # Every bin holds enough, so that none are joined.
-    assert counts.min() > 20
-    assert shift["p_value"] == pytest.approx(chi2_contingency(counts, correction=False).pvalue)
-    statistic = variance = 0.0
-    for k in range(10):
-        spread = 0.0
-        for table in (now, before):
-            rate = (table.correct[k] + 0.5) / (table.weight[k] + 1.0)
-            spread += rate * (1.0 - rate) / table.weight[k]
-            variance += rate * (1.0 - rate) * table.weight[k] / table.n_units**2
-        statistic += (now.gap[k] - before.gap[k]) ** 2 / spread
-    assert change["statistic"] == pytest.approx(statistic)
-    assert change["p_value"] == pytest.approx(chi2.sf(statistic, 10))
-    reach = norm.ppf(0.975) * np.sqrt(variance)
-    assert change["interval"] == pytest.approx([change["change"] - reach, change["change"] + reach])
+    now, before = np.array([60.0, 40.0, 0.0, 80.0, 220.0]), np.array([90.0, 60.0, 0.0, 100.0, 90.0])
+    found = window_shift(now, before)
+    assert found is not None
+    p, q = (now + 0.5) / (now.sum() + 2.5), (before + 0.5) / (before.sum() + 2.5)
+    assert found.psi == pytest.approx(entropy(p, q) + entropy(q, p))
+    null = chi2.ppf(1.0 - NULL_LEVEL, 3) * (1.0 / now.sum() + 1.0 / before.sum())
+    assert found.limit == pytest.approx(PSI + null)
+    counts = np.stack([now, before])[:, now > 0]
+    is_unequal = chi2_contingency(counts, correction=False).pvalue < 0.01
+    assert found.is_shifted == (is_unequal and found.psi > found.limit)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A shift of the scores is a watch although no label is known."""
+"""A shift of the scores is found although no label is known."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from scipy.special import expit
 from calibrant import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
-from calibrant.drift.comparison import compare
+from calibrant.drift.occupancy_shift import window_shift
+from calibrant.drift.unit_tables import unit_table
 
 
-def window(seed, n, mean):
+def occupancy(seed, n, mean):
     score = expit(np.random.default_rng(seed).normal(mean, 2.0, n))
-    columns = {"confidences": score.tolist()}
     pane = Pane(PaneSpec("binary", 2, 3600))
-    pane.fill_batch(Batch.from_columns(columns, task="binary").batch)
-    return pane
+    pane.fill_batch(Batch.from_columns({"confidences": score.tolist()}, task="binary").batch)
+    return unit_table(pane, "mean").occupancy
 
 
-@pytest.mark.parametrize(("mean", "status"), [(1.2, "watch"), (0.0, "insufficient_data")])
-def test_a_shift_is_a_watch_without_labels(mean, status):
-    found = compare(window(1, 1400, mean), window(2, 1400, 0.0))
-    assert found["status"] == status
-    assert ("calibration is not known" in found["reason"]) is (status == "watch")
+@pytest.mark.parametrize(("mean", "is_shifted"), [(1.2, True), (0.0, False)])
+def test_a_shift_is_found_without_labels(mean, is_shifted):
+    found = window_shift(occupancy(1, 1400, mean), occupancy(2, 1400, 0.0))
+    assert found is not None and found.is_shifted is is_shifted
+
+
+def test_the_statistic_is_the_chi_squared_one_of_equal_shares():
+    now, before = np.array([30.0, 40.0, 0.0, 30.0]), np.array([30.0, 50.0, 0.0, 120.0])
+    found = window_shift(now, before)
+    assert found is not None and found.is_shifted and found.psi > found.limit
+    assert not window_shift(before, before).is_shifted
 
 
 def test_few_predictions_are_no_shift():
-    assert compare(window(1, 40, 3.0), window(2, 1400, 0.0))["status"] == "insufficient_data"
+    assert window_shift(occupancy(1, 40, 3.0), occupancy(2, 1400, 0.0)) is None

@@ -87,27 +87,13 @@ def test_a_calibrated_model_stays_ok(watched, n):
     words = [found[name]["word"] for name in ("calibration", "change", "scores")]
     assert words == ["good", "none_seen", "none_seen"]
     assert found["recommendation"]["action"] == "none" and found["level"] == 1 / 3650
-    assert found["coverage"]["labelled"] == 1.0 and found["change"]["start"] is None
+    assert found["calibration"]["coverage"] == 1.0 and found["change"]["start"] is None
     short = watched.get(f"/v1/models/{model}/drift")
     assert len(short) <= 15 and len(json.dumps(short)) <= 3000
     reference_is_the_first_month(watched, model, first)
     rows = watched.get(f"/v1/models/{model}/drift/history")["cohorts"]
     assert len(rows) == n and not any(row["over_threshold"] for row in rows)
     assert rows[-1]["evidence_log10"] == pytest.approx(-np.log10(found["p"]), abs=1e-12)
-
-    settings = {"alarm": {"tolerance": 0.04}}
-    headers = {"If-Match": "*"}
-    patched = watched.client.patch(f"/v1/models/{model}", json=settings, headers=headers)
-    assert patched.status_code == 200, patched.text
-
-    def changes() -> list | None:
-        # On a busy machine the response asks to send the request again.
-        found = watched.get(f"/v1/models/{model}", include="expected_delay")
-        return found["expected_delay"]["changes"]
-
-    slope, intercept = eventually(changes)
-    assert slope["units_per_cohort"] == pytest.approx(A_DAY, rel=0.05)
-    assert 5 <= slope["median"] <= 30 and 3 <= intercept["median"] <= 20
 
 
 def reference_is_the_first_month(deployment: Deployment, model: str, first: datetime) -> None:
@@ -122,8 +108,6 @@ def reference_is_the_first_month(deployment: Deployment, model: str, first: date
     assert brier["against"] == pytest.approx(own["metrics"]["brier"]["value"], abs=1e-12)
     low, high = brier["difference_interval"]
     assert low <= 0 <= high
-    drift = deployment.get(f"/v1/models/{model}/drift", against="reference")
-    assert drift["comparison"]["reference"]["window"] == found["against"]["reference"]
 
 
 def judged(deployment: Deployment, model: str) -> dict[bytes, bytes]:
@@ -157,11 +141,8 @@ def test_rows_and_raters_are_seen_once_whatever_is_killed(watched):
     assert sorted(found) == [b"rater:ann|", b"rater:bob|", b"score|"]
     assert found == judged(watched, "spared")
     reported = watched.get("/v1/models/spared/drift", include="evidence")
-    assert (
-        reported["calibration"]["n"] == pytest.approx(280)
-        and reported["labels"]["agreement"]["alpha"] < 1
-    )
-    assert [row["rater"] for row in reported["labels"]["raters"]] == ["ann", "bob"]
+    assert reported["calibration"]["n"] == pytest.approx(280)
+    assert [row["rater"] for row in reported["raters"]] == ["ann", "bob"]
     mine = watched.get("/v1/models/spared/drift", scope="rater:ann", include="evidence")
     assert mine["detector"]["scope"] == "rater:ann" and mine["calibration"]["n"] == pytest.approx(
         280

@@ -163,11 +163,6 @@ def test_every_read_says_what_it_differs_by(simulated):
         interval_of(measures["dist_ce"])
         disagreement = simulated.get(f"{model}/disagreement", **against)
         assert disagreement["differences"]["rater_disagreement"]["difference_reason"] == "one_vote"
-        drift = simulated.get(f"{model}/drift", **against)
-        assert (
-            drift["comparison"]["reference"]["n_predictions"] == tables["against"]["n_predictions"]
-        )
-    assert drift["against"] == {"baseline": "own"}
     picture = simulated.client.get(
         f"{model}/reliability", params={"against": "baseline:own", "format": "svg"}
     )
@@ -177,14 +172,13 @@ def test_every_read_says_what_it_differs_by(simulated):
     )
     assert mass.json()["errors"][0]["rule"] == "equal_width"
     for read in (
-        *("reliability", "temperature", "disagreement", "drift", "calibration-map", "stability"),
+        *("reliability", "temperature", "disagreement", "calibration-map", "stability"),
         *("roc", "uncertainty", "label-distribution"),
     ):
         wrong = simulated.client.get(f"{model}/{read}", params={"against": "baseline:none"})
         assert (wrong.status_code, wrong.json()["errors"][0]["rule"]) == (422, "unknown_baseline")
-        if read != "drift":
-            three = simulated.client.get(f"{model}/{read}", params={"against": "model:three"})
-            assert (three.status_code, three.json()["errors"][0]["rule"]) == (422, "not_comparable")
+        three = simulated.client.get(f"{model}/{read}", params={"against": "model:three"})
+        assert (three.status_code, three.json()["errors"][0]["rule"]) == (422, "not_comparable")
 
 
 def test_slices_and_parts_of_time_are_compared_one_by_one(simulated):

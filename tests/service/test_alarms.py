@@ -7,7 +7,6 @@ import pytest
 
 from calibrant_server.workers.alarm.deliveries import delivery_of
 from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode
-from calibrant_server.workers.queries.ask import ResultTimeoutError
 from tests.service.conftest import problem
 
 pytestmark = pytest.mark.anyio
@@ -133,35 +132,6 @@ async def test_the_score_may_be_named(client, registry, task, named):
     patch = client.patch(url, json={"alarm": {"bets": other}}, headers={"If-Match": "*"})
     [violation] = problem(await patch, 422, "invalid-input")["errors"]
     assert violation["pointer"] == "/alarm/bets" and named in violation["detail"]
-
-
-async def test_a_change_is_reported_how_soon_it_would_find_one(client, inbox):
-    inbox.answers["expected_delay"] = {"changes": [{"median": 20.0}], "reason": None}
-    made = await client.put(URL, json=with_alarm(tolerance=0.02))
-    assert "expected_delay" not in made.json() and not inbox.asked
-    found = await client.get(URL, params={"include": "expected_delay"})
-    assert found.json()["expected_delay"] == {"changes": [{"median": 20.0}], "reason": None}
-    again = await client.get(
-        URL, params={"include": "expected_delay"}, headers={"If-None-Match": found.headers["ETag"]}
-    )
-    plain = await client.get(URL)
-    assert again.status_code == 304 and "expected_delay" not in plain.json()
-    assert plain.headers["ETag"] != found.headers["ETag"]
-    await client.put("/v1/models/plain", json={"classes": 3})
-    other = await client.get("/v1/models/plain", params={"include": "expected_delay"})
-    assert "expected_delay" not in other.json()
-    unknown = await client.get(URL, params={"include": "delays"})
-    problem(unknown, 422, "invalid-query")
-
-
-async def test_a_late_foretelling_holds_up_no_settings(client, inbox):
-    async def late(*_, **__):
-        raise ResultTimeoutError("late")
-
-    inbox.ask = late
-    assert (await client.put(URL, json=with_alarm())).status_code == 201
-    found = await client.get(URL, params={"include": "expected_delay"})
-    assert found.status_code == 200 and found.json()["expected_delay"]["changes"] is None
 
 
 def episode(name="al_000_00000000000000000001", **changes):

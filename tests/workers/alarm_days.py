@@ -10,7 +10,6 @@ import numpy as np
 
 from calibrant import Batch
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, alarm_order
 from calibrant_server.workers.ingest.inbox import IngestBatch
@@ -93,12 +92,6 @@ class Played:
 
     def detector(self, name="score|"):
         return self.held.detectors[name]
-
-    def raters(self):
-        found = self.loop._node.hgetall(
-            self.loop.keys.rater_results(self.config.key, self.config.generation)
-        )
-        return {int(start): RaterResult.from_json(text) for start, text in found.items()}
 
     def result(self, **params):
         last = max((each.last or 0 for each in self.held.detectors.values()), default=START_S)

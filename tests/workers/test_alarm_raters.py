@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.alarm.cohort_history import (
     MAX_COHORTS,
@@ -45,20 +44,9 @@ def rated(simulated, rng, day, n=150, slope=None, raters=("ann", "bob", "cas")):
 def test_one_rater_who_changes_is_distinguished_from_the_model(bench):
     config = replace(BINARY, pane_s=DAY_S)
     simulated, rng = Played(bench, config), np.random.default_rng(5)
-    counts = rated(simulated, rng, 0)
+    rated(simulated, rng, 0)
     simulated.seal(0)
     assert sorted(simulated.held.detectors) == ["rater:ann|", "rater:bob|", "rater:cas|", "score|"]
-    cohort_result = simulated.raters()[START_S]
-    assert cohort_result.raters == {"ann": 150, "bob": 150, "cas": 150} and (
-        cohort_result.n_raters,
-        cohort_result.over,
-    ) == (
-        3,
-        0,
-    )
-    assert (
-        cohort_result.alpha == pytest.approx(krippendorff_alpha(counts)) and cohort_result.n == 150
-    )
     for day in range(1, 60):
         rated(simulated, rng, day, slope={"bob": 0.2} if day >= 15 else None)
         simulated.seal(day)
@@ -68,9 +56,8 @@ def test_one_rater_who_changes_is_distinguished_from_the_model(bench):
     assert result["rater_or_model"]["title"] == "rater shift" and result["rater_or_model"][
         "raters"
     ] == ["bob"]
-    shown = {row["rater"]: row["in_alarm"] for row in result["labels"]["raters"]}
+    shown = {row["rater"]: row["in_alarm"] for row in result["raters"]}
     assert shown == {"ann": False, "bob": True, "cas": False}
-    assert result["labels"]["agreement"]["alpha"] is not None
     assert result["detector"]["n_detectors"] == 4 and result["level"] == pytest.approx(
         1 / (4 * 3650)
     )
@@ -91,8 +78,7 @@ def test_names_of_raters_may_have_the_separator_of_detectors(bench):
     names = ("a|b", "a%7Cb", "%|25" + "é" * 252)
     rated(simulated, rng, 0, 30, raters=names)
     simulated.seal(0)
-    assert sorted(simulated.raters()[START_S].raters) == sorted(names)
-    assert {row["rater"] for row in simulated.result()["labels"]["raters"]} == set(names)
+    assert {row["rater"] for row in simulated.result()["raters"]} == set(names)
     for name in names:
         mine = simulated.result(scope=f"rater:{name}")
         assert mine["detector"]["scope"] == f"rater:{name}" and mine["calibration"]["n"] == 30
@@ -106,14 +92,12 @@ def test_a_slice_that_ends_with_the_separator_has_the_results_of_a_slice():
         assert parts_of(detector_name(scope, slice_)) == (scope, slice_)
 
 
-def test_raters_beyond_the_bound_are_counted(bench):
+def test_raters_beyond_the_bound_have_no_detector(bench):
     config = replace(BINARY, pane_s=DAY_S, alarm={"rater_detectors": 2})
     simulated, rng = Played(bench, config), np.random.default_rng(6)
     rated(simulated, rng, 0, 20)
     simulated.seal(0)
     assert sorted(simulated.held.detectors) == ["rater:ann|", "rater:bob|", "score|"]
-    labels = simulated.result()["labels"]
-    assert (labels["n_raters"], labels["n_raters_over"]) == (3, 1)
 
 
 def test_the_labels_of_one_rater_can_be_what_counts(bench):

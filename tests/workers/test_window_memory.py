@@ -70,7 +70,8 @@ def test_the_sides_of_a_window_are_few_merges_with_the_content_of_its_panes(pane
         expected, found = (
             [one for one in some if (one.start_s >= cut) == is_current] for some in (each, sides)
         )
-        assert drift._window(found) == drift._window(expected)
+        spans = [(min(one.start_s for one in some), max(one.start_s + one.length_s for one in some)) for some in (found, expected)]  # fmt: skip
+        assert spans[0] == spans[1]
         assert sum(labelled(found)) == sum(labelled(expected)) > 0
         digests = [sum((one.pane for one in some), 0).digest() for some in (found, expected)]
         assert digests[0] == digests[1]

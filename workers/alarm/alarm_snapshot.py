@@ -14,7 +14,6 @@ from calibrant_server.workers.alarm.alarm_state import (
     read_cohort_results,
     read_detectors,
 )
-from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.detectors import Detector, OpenChange
@@ -25,8 +24,6 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import plain_slice
 from calibrant_server.workers.store.windows import Window
-
-DUPLICATES = "duplicates"
 
 
 @dataclass(frozen=True)
@@ -40,10 +37,7 @@ class AlarmSnapshot:
     cohort_results : cohort results of that detector, oldest first
     window : the requested window
     active_map : the active calibration map
-    rater_results : raters by cohort
-    n_duplicates : repeated predictions and labels that were dropped
     episode : the requested detector's open alarm, or None
-    sealed : the merged sealed panes since the baseline, if the query needs them
     changed : the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
     reference : of the model
     """
@@ -54,19 +48,9 @@ class AlarmSnapshot:
     cohort_results: list[CohortResult]
     window: Window
     active_map: ActiveMap = field(default_factory=ActiveMap)
-    rater_results: dict[int, RaterResult] = field(default_factory=dict)
-    n_duplicates: int = 0
     episode: Episode | None = None
-    sealed: Pane | None = None
     changed: tuple[Pane, Pane] | None = None
     reference: Reference = field(default_factory=Reference)
-
-    def since_baseline(self, config: ModelConfig) -> Window | None:
-        """The cohorts processed by the requested detector since its baseline."""
-        each = self.detector
-        if each is None or each.begun is None or each.last is None:
-            return None
-        return Window(each.begun, each.last + AlarmSettings.of(config).bucket_s)
 
     @property
     def change(self) -> OpenChange | None:
@@ -103,20 +87,16 @@ def read_snapshot(
     reads = ReadTogether()
     reads.hgetall(keys.detectors(config.key, config.generation))
     reads.hgetall(keys.cohort_results(config.key, config.generation, name))
-    reads.hgetall(keys.rater_results(config.key, config.generation))
-    reads.hget(keys.tallies(config.key, config.generation), DUPLICATES)
-    found, cohort_results, raters, duplicates = reads.run(node)
+    found, cohort_results = reads.run(node)
     detectors = read_detectors(found)
     return AlarmSnapshot(
-        alarm_version(found.get(LAST_CHANGE.encode()), duplicates),
+        found.get(LAST_CHANGE.encode(), b""),
         detectors,
         name,
         read_cohort_results(cohort_results),
         window,
         read_active_map(node, keys, config),
-        {int(start): RaterResult.from_json(text) for start, text in raters.items()},
-        int(duplicates or 0),
-        _episode(node, keys, detectors.get(name)),
+        episode=_episode(node, keys, detectors.get(name)),
         reference=AlarmState(node, keys, config).reference,
     )
 
@@ -125,8 +105,3 @@ def _episode(node: Any, keys: PartitionKeys, detector: Detector | None) -> Episo
     """Return the open alarm of a detector; its time and cause do not change."""
     text = node.hget(keys.episodes, detector.episode) if detector and detector.episode else None
     return None if text is None else Episode.from_json(text)
-
-
-def alarm_version(last_change: bytes | None, duplicates: bytes | None) -> bytes:
-    """Return what a result about an alarm depends on in addition to panes."""
-    return (last_change or b"") + b"|" + (duplicates or b"") if last_change or duplicates else b""

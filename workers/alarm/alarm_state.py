@@ -72,12 +72,6 @@ class AlarmState:
         return read_units(self._node, self._keys, self.config)
 
     @cached_property
-    def rated_cohorts(self) -> list[int]:
-        """Cohorts of which the raters are stored, in order."""
-        key = self._keys.rater_results(self.config.key, self.config.generation)
-        return sorted(int(start) for start in self._node.hkeys(key))
-
-    @cached_property
     def reference(self) -> Reference:
         """The table of the model's reference by detector."""
         found = read_reference(self._node, self._keys, self.config)

@@ -15,7 +15,6 @@ from typing import Any
 
 from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
 from calibrant_server.workers.alarm.former_alarm import (
@@ -73,10 +72,6 @@ async def alarm_lines(
                 for at in sorted(cohort_results, key=int)
             }
             yield {"type": COHORT_RESULTS, "detector": detector, "looks": in_order}
-    raters = await client.hgetall(keys.rater_results(*name))
-    if raters:
-        in_order = {at.decode(): json.loads(raters[at]) for at in sorted(raters, key=int)}
-        yield {"type": RATERS, "looks": in_order}
     units = await client.hgetall(units_key(keys, config))
     if units:
         in_order = {at.decode(): b64encode(units[at]).decode() for at in sorted(units, key=int)}
@@ -140,12 +135,6 @@ class AlarmLines:
             commit.set_fields(
                 keys.cohort_results(*self._name, str(line["detector"])), cohort_results
             )
-        elif kind == RATERS:
-            raters = {
-                str(int(at)): RaterResult(**cohort_result).to_json()
-                for at, cohort_result in line["looks"].items()
-            }
-            commit.set_fields(keys.rater_results(*self._name), raters)
         elif kind == MAP:
             holds = line["holds"]
             active_map = ActiveMap(

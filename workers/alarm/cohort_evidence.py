@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
@@ -12,7 +11,6 @@ from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_rows import (
-    agreement_of,
     batch_of,
     rater_cohorts,
     row_cohorts,
@@ -45,35 +43,6 @@ WHY_PASSED = {
 
 
 @dataclass(frozen=True)
-class RaterResult:
-    """Raters of a cohort.
-
-    Attributes
-    ----------
-    raters : number of rated predictions by name, for raters with their own detector
-    n_raters : number of named raters
-    over : number of named raters without their own detector
-    alpha, n : Krippendorff's alpha of all ratings, and the predictions with several
-    """
-
-    raters: dict[str, int] = field(default_factory=dict)
-    n_raters: int = 0
-    over: int = 0
-    alpha: float | None = None
-    n: int = 0
-
-    def to_json(self) -> bytes:
-        """Return the stored form."""
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
-
-    @classmethod
-    def from_json(cls, text: bytes) -> RaterResult:
-        """Read the stored form; skip names of later versions."""
-        stored = json.loads(text)
-        return cls(**{name: stored[name] for name in cls.__dataclass_fields__ if name in stored})
-
-
-@dataclass(frozen=True)
 class CohortEvidence:
     """Evidence for detectors.
 
@@ -81,13 +50,11 @@ class CohortEvidence:
     ----------
     cohorts : cohorts by detector
     passed : why there is none, by detector of all rows (a code of `WHY_PASSED`)
-    raters : raters of the cohort; None if none is known
     units : new and returning units; None if units are not known by name and row
     """
 
     cohorts: Mapping[str, DetectorCohort]
     passed: Mapping[str, str] = field(default_factory=dict)
-    raters: RaterResult | None = None
     units: FirstContacts | None = None
 
 
@@ -95,7 +62,7 @@ def evidence_of(
     alarm_state: AlarmState, settings: AlarmSettings, partial_cohort: PartialCohort
 ) -> CohortEvidence:
     """Return the complete evidence of a cohort for its detectors."""
-    active_map, cohorts, raters = alarm_state.active_map, dict(partial_cohort.cohorts), None
+    active_map, cohorts = alarm_state.active_map, dict(partial_cohort.cohorts)
     rows, units = None, None
     if _takes_rows(alarm_state, settings, partial_cohort):
         rows = alarm_state.rows(partial_cohort.contents)
@@ -109,19 +76,14 @@ def evidence_of(
                 rows.are_all and not partial_cohort.contents.has_histograms
             ) or settings.rater is not None:
                 cohorts = row_cohorts(rows, batch, settings, active_map, partial_cohort.start_s)
-            counted = rows.rows.raters
-            own = watched_raters(alarm_state.detectors, counted, settings)
+            own = watched_raters(alarm_state.detectors, rows.rows.raters, settings)
             cohorts |= rater_cohorts(rows, batch, own, settings, active_map, partial_cohort.start_s)
-            reported = agreement_of(batch)
-            if counted or reported["n"]:
-                shown = {name: counted[name] for name in own if name in counted}
-                raters = RaterResult(shown, len(counted), len(counted) - len(shown), **reported)
     contents = partial_cohort.contents
     missing = [] if not contents.n and not contents.has_histograms else [
         name for scope in settings.scopes if (name := detector_name(scope, ALL_ROWS)) not in cohorts
     ]  # fmt: skip
     return CohortEvidence(
-        cohorts, dict.fromkeys(missing, _why(settings, active_map, contents)), raters, units
+        cohorts, dict.fromkeys(missing, _why(settings, active_map, contents)), units
     )
 
 

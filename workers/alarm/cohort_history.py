@@ -96,8 +96,3 @@ def lost_cohorts(name: str, cohorts: Sequence[int], begun: int | None) -> list[i
     first = {each for each in cohorts if begun is not None and each >= begun}
     protected = set(sorted(first)[:N_FIRST])
     return [each for each in cohorts[: -kept_cohorts(name)] if each not in protected]
-
-
-def lost_rater_results(cohorts: Sequence[int]) -> list[int]:
-    """Return the cohorts of which the raters are no longer stored."""
-    return list(cohorts[:-MAX_COHORTS_OF_SLICE])

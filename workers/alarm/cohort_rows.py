@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.batch import Batch, Ratings
-from calibrant.core.documents import Result
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.row_tables import row_table
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.alarm.active_map import ActiveMap
@@ -119,12 +117,6 @@ def rated_by(rows: CohortRows, batch: Batch, rater: str) -> Batch:
     classes = rows.rows.classes_of(rater)
     own = np.flatnonzero(classes != WITHDRAWN)
     return replace(batch, ratings=Ratings(own, classes[own], np.ones(len(own), np.int64)))
-
-
-def agreement_of(batch: Batch) -> Result:
-    """Return Krippendorff's alpha of a cohort and the number of its predictions."""
-    several = batch.row_total >= 2
-    return {"alpha": krippendorff_alpha(batch.label_counts[several]), "n": int(several.sum())}
 
 
 def _slices(rows: CohortRows) -> Mapping[str, np.ndarray]:

@@ -20,8 +20,8 @@ from calibrant.drift.recommendation import at_rows, of_raters, recommended_actio
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, RaterResult, evidence_of
-from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_rater_results
+from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, evidence_of
+from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohort_tables import tables_of
 from calibrant_server.workers.alarm.cohorts import (
     CohortContents,
@@ -95,8 +95,6 @@ def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence)
     if not after:
         return []
     raised = _episodes(writing, start_s, before, after)
-    if evidence.raters is not None:
-        _write_raters(writing, start_s, evidence.raters)
     _note_units(writing, start_s, evidence, after)
     writing.detectors(after)
     return raised
@@ -201,15 +199,6 @@ def _note_units(
     if len(evidence.units.new):
         writing.commit.set_fields(key, {str(start_s): evidence.units.pack()})
     lost = writing.alarm_state.seen_units.forgotten(len(evidence.units.new))
-    if lost:
-        writing.commit.drop_fields(key, [str(start) for start in lost])
-
-
-def _write_raters(writing: AlarmCommit, start_s: int, cohort_result: RaterResult) -> None:
-    config = writing.config
-    key = writing.commit.keys.rater_results(config.key, config.generation)
-    writing.commit.set_fields(key, {str(start_s): cohort_result.to_json()})
-    lost = lost_rater_results([*writing.alarm_state.rated_cohorts, start_s])
     if lost:
         writing.commit.drop_fields(key, [str(start) for start in lost])
 

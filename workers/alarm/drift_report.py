@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from calibrant.core.documents import Result, Row
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.effect import bin_rows, effect, temperature_of, worst_bins
+from calibrant.drift.effect import bin_rows, temperature_of
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
-from calibrant.raters.label_coverage import coverage, coverage_of
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
@@ -23,15 +21,6 @@ from calibrant_server.workers.alarm.episodes import at, interval, log10_of_p
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN
 from calibrant_server.workers.alarm.words_of import ModelWords, is_of_all, sides_of
 
-ASSUMPTIONS = (
-    "units are independent of each other, or calibrated given what came before",
-    "each unit is in one cohort, with all its contributions",
-    "labels of a sealed cohort are missing independently of the outcome given the score",
-    "no record was sent twice under different ids",
-    "raters judge as they did before",
-    "outcomes are not altered by acting on the prediction",
-)
-_SHOWN_AGREEMENT = 30
 SHOWN_COHORTS = 120
 NO_CLAIM = (
     "No false-alarm rate is claimed: a unit that is in several cohorts counts in each. To count it once, send predictions with ids "
@@ -129,20 +118,16 @@ def evidence_of_words(detector: Detector, settings: AlarmSettings, alarm: AlarmS
     recent = merged(each.table for each in detector.recent(results))
     before = [each.table for each in results if not detector.change or each.cohort < detector.change.start]  # fmt: skip
     slices = {"slices": others_of(alarm, settings)} if is_of_all(alarm.name) else {}
-    counted = sum((each.coverage for each in results), start=results[0].coverage * 0) if results else None  # fmt: skip
     return {
         "recent": recent_rows(alarm.cohort_results),
         "bins": bin_rows(merged(before)),
         "bins_since_change": bin_rows(recent) if detector.change else None,
-        "effect_since": effect(recent) | {"worst_bins": worst_bins(recent)},
         "p": detector.p,
         "level": settings.level(n_requested(alarm.detectors, settings)),
         "improved_at": None if detector.improved_at is None else at(detector.improved_at),
-        "coverage": None if counted is None else _coverage(counted, alarm),
         "cohorts_passed_over": skipped_cohorts(detector),
-        "labels": _labels(settings, alarm),
+        "raters": _raters(settings, alarm),
         "units": _units(settings, alarm),
-        "assumptions": list(ASSUMPTIONS),
         **slices,
     }
 
@@ -216,18 +201,6 @@ def _line(detector: Detector) -> Result:
     }
 
 
-def _coverage(counted: Any, alarm: AlarmSnapshot) -> Result:
-    """Return label coverage and delays as sealed."""
-    reported = coverage_of(counted)
-    if alarm.sealed is None or rater_in(alarm.name) is not None:
-        return reported | {"gradient": None, "delay": None}
-    reported_coverage = coverage(alarm.sealed)
-    return reported | {
-        "gradient": reported_coverage["gradient"],
-        "delay": reported_coverage["delay"],
-    }
-
-
 def _units(settings: AlarmSettings, alarm: AlarmSnapshot) -> Result:
     """Return how units that recur are counted, and the false-alarm rate that is claimed: none if units are not known."""
     main = alarm.detectors.get(detector_name(settings.scopes[0], ALL_ROWS))
@@ -241,31 +214,10 @@ def _units(settings: AlarmSettings, alarm: AlarmSnapshot) -> Result:
     }
 
 
-def _labels(settings: AlarmSettings, alarm: AlarmSnapshot) -> Result:
-    """Return raters' own detectors, their number and agreement, and what was not counted."""
-    last = max(alarm.rater_results, default=None)
-    cohort_result = None if last is None else alarm.rater_results[last]
-    rows = [
+def _raters(settings: AlarmSettings, alarm: AlarmSnapshot) -> list[Row]:
+    """Return the raters' own detectors."""
+    return [
         {"rater": rater} | _line(alarm.detectors[name])
         for name in sorted(requested(alarm.detectors, settings))
         if (rater := rater_in(name)) is not None
     ]
-    counts = {} if alarm.sealed is None else alarm.sealed.counts
-    split = None if alarm.sealed is None else alarm.sealed.units_split["n"]
-    return {
-        "policy": settings.raters,
-        "n_ratings": counts.get("n_ratings"),
-        "n_units_split": split,
-        "n_duplicates_dropped": alarm.n_duplicates,
-        "n_raters": None if cohort_result is None else cohort_result.n_raters,
-        "n_raters_over": None if cohort_result is None else cohort_result.over,
-        "raters": rows,
-        "agreement": {
-            "alpha": None if cohort_result is None else cohort_result.alpha,
-            "n": None if cohort_result is None else cohort_result.n,
-            "cohorts": [
-                {"cohort": interval_of(start, settings), "alpha": each.alpha, "n": each.n}
-                for start, each in sorted(alarm.rater_results.items())[-_SHOWN_AGREEMENT:]
-            ],
-        },
-    }

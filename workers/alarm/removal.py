@@ -44,5 +44,5 @@ def remove_alarm(
         *cohort_results,
         units_key_of(keys, model, generation),
         detectors,
-        *(each(model, generation) for each in (keys.rater_results, keys.delivery_log)),
+        *(each(model, generation) for each in (keys.delivery_log,)),
     ]

@@ -198,15 +198,10 @@ class Compute:
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         scope = query.scope if isinstance(query, DetectorQuery) else None
         view = read_snapshot(node, keys, config, side.slice, Window(*side.window), scope)
-        since, sealed = view.since_baseline(config), query.needs.sealed
-        if since is None or not sealed:
-            return view
-        slice_ = sealed_slice(plain_slice(side.slice))
-        wanted = tuple(sorted(sealed))
-        view = replace(view, sealed=self._panes.merged(config, slice_, since, wanted).merged)
         windows = view.corrected(config)
         if windows is None or not query.needs.changed:
             return view
+        slice_ = sealed_slice(plain_slice(side.slice))
         wanted = tuple(sorted(query.needs.changed))
         corrected, later = (
             self._panes.merged(config, slice_, each, wanted).merged for each in windows

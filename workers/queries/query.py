@@ -41,7 +41,6 @@ class Needs:
     panes : their merge, each pane separately, the merges of parts (`SeriesQuery`), merges of which none is in two `sides`, or none
     last_s : of sides, the length of the second; of the other window of a comparison, each pane is read separately
     alarm : the state of the model's alarm
-    sealed : accumulators of the sealed panes since the alarm's baseline
     changed : of an alarm, accumulators of the sealed panes since the change
     records : retained records; the result then states whether they changed while they were read
     """
@@ -49,7 +48,6 @@ class Needs:
     panes: Literal["merged", "each", "parts", "sides", "none"] = "merged"
     last_s: int = 0
     alarm: bool = False
-    sealed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     records: bool = False
 

@@ -15,7 +15,6 @@ from typing import Any
 from cachetools import LRUCache
 
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.alarm.alarm_snapshot import DUPLICATES, alarm_version
 from calibrant_server.workers.queries.query import Needs
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -163,17 +162,12 @@ class Versions:
                 pipe.hget(keys.versions(config.key, config.generation, ALL_ROWS), LAST_CHANGE)
                 pipe.hmget(keys.marks(config.key, config.generation), fields_of(ALL_ROWS))
                 pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
-                pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
             replies = await pipe.execute()
-        looks = list(zip(*[iter(replies)] * 4, strict=True))
+        looks = list(zip(*[iter(replies)] * 3, strict=True))
         panes = await self._panes_of(configs, [last for last, *_ in looks])
         return [
-            SliceState(
-                config, ALL_ROWS, stored, Watermarks.read(marks), alarm_version(change, duplicates)
-            )
-            for config, stored, (_, marks, change, duplicates) in zip(
-                configs, panes, looks, strict=True
-            )
+            SliceState(config, ALL_ROWS, stored, Watermarks.read(marks), change or b"")
+            for config, stored, (_, marks, change) in zip(configs, panes, looks, strict=True)
         ]
 
     async def _panes_of(
@@ -228,9 +222,8 @@ class Versions:
         reads.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
         if needs.alarm:
             reads.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
-            reads.hget(keys.tallies(config.key, config.generation), DUPLICATES)
         text, last, marks, *alarm = await reads.run_async(self._client)
-        return name, text, last, marks, alarm_version(*alarm) if alarm else b""
+        return name, text, last, marks, (alarm and alarm[0]) or b""
 
     def _known(self, name: str, last: bytes | None) -> dict[bytes, bytes] | None:
         """Return the panes' versions read before, if nothing has changed since."""

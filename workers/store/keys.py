@@ -250,9 +250,6 @@ class PartitionKeys:
     def cohort_results(self, model: str, generation: str, detector: str) -> str:
         return f"{self.tag}:h:{model}|{generation}|{detector}"
 
-    def rater_results(self, model: str, generation: str) -> str:
-        return f"{self.tag}:hr:{model}|{generation}"
-
     @cached_property
     def partial_cohorts(self) -> str:
         return f"{self.tag}:ag"

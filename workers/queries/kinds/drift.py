@@ -1,18 +1,14 @@
-"""The two words of a model with the shift of its scores; on request the evidence, and the comparison of two windows."""
+"""The two words of a model with the shift of its scores; on request the evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import ClassVar
 
 from calibrant.core.actions import Advice
 from calibrant.core.documents import Result
-from calibrant.core.pane import Pane
 from calibrant.drift.calibration import Selection, judge, merged_counts, selection_of
-from calibrant.drift.comparison import compare as compare_sides
-from calibrant.drift.comparison import window_shift
-from calibrant.drift.occupancy_shift import Shift
+from calibrant.drift.occupancy_shift import Shift, window_shift
 from calibrant.drift.recommendation import (
     collect_more,
     no_action,
@@ -46,13 +42,7 @@ from calibrant_server.workers.alarm.drift_report import (
 )
 from calibrant_server.workers.alarm.words_of import ModelWords, Present, words_of
 from calibrant_server.workers.queries import change_advice
-from calibrant_server.workers.queries.kind import (
-    Against,
-    Inputs,
-    ResultKind,
-    reject_other_classes,
-    side_name,
-)
+from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import (
     DetectorQuery,
     Including,
@@ -62,10 +52,9 @@ from calibrant_server.workers.queries.query import (
 )
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import DAY_S
-from calibrant_server.workers.store.windows import DatedPane, rfc3339
+from calibrant_server.workers.store.windows import DatedPane
 
 CURRENT_S = 7 * DAY_S
-_ALIKE = "data that both sides share are treated as independent, so intervals of a change are too wide for them"
 
 
 EVIDENCE, RECENT = "evidence", "recent"
@@ -80,7 +69,6 @@ class DriftQuery(DetectorQuery, Including):
         panes="sides",
         last_s=CURRENT_S,
         alarm=True,
-        sealed=("counts", "delays", "unit_sample", "units"),
         changed=change_advice.NEEDS,
     )
     parts: ClassVar[tuple[str, ...]] = PARTS
@@ -94,34 +82,12 @@ class DriftQuery(DetectorQuery, Including):
 
 
 def accumulators(query: DriftQuery) -> Iterable[str]:
-    """Counts, unit-weighted sums, and plain histograms, which are left out and counted."""
-    return ("counts", "histograms", "units")
+    """Counts and unit-weighted sums."""
+    return ("counts", "units")
 
 
 def compute(query: DriftQuery, inputs: Inputs) -> Result:
-    """The words of the slice's detector."""
-    return _verdict(query, inputs)
-
-
-def compare(query: DriftQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
-    """The same, and the last days compared with the other side: all of it, or of another model the same days."""
-    reject_other_classes(inputs.config, other.config)
-    others = other.panes
-    if against.by == "model":
-        cut = start_of_current(inputs.panes)
-        others = [each for each in others if each.start_s >= cut]
-    compared = _comparison(inputs.panes, inputs.config, others)
-    if against.by == "model":
-        compared["assumptions"] = [*compared["assumptions"], _ALIKE]
-    if against.by == "baseline":
-        # A baseline is one pane without a time.
-        compared["reference"]["window"] = None
-    found = _verdict(query, inputs) | {"comparison": compared}
-    return found | {"against": side_name(against, other)}
-
-
-def _verdict(query: DriftQuery, inputs: Inputs) -> Result:
-    """Return the words with their recommendation, and the parts that the query includes."""
+    """The words of the slice's detector with their recommendation, and the parts that the query includes."""
     config, alarm = inputs.config, inputs.alarm
     settings, detector = AlarmSettings.of(config), inputs.alarm.detector
     why_not = _why_not(config, alarm, settings)
@@ -146,7 +112,6 @@ def _verdict(query: DriftQuery, inputs: Inputs) -> Result:
         "rater_or_model": who,
         "detector": _detector(detector, inputs, settings),
         "detector_reason": why_not,
-        "comparison": _comparison(inputs.panes, config, None),
     }
 
 
@@ -248,54 +213,9 @@ def _why_not(config: ModelConfig, alarm: AlarmSnapshot, settings: AlarmSettings)
     return None
 
 
-def _comparison(
-    panes: list[DatedPane], config: ModelConfig, against: list[DatedPane] | None
-) -> Result:
-    """Compare the last days of the window with the rest of it, or with another side."""
-    cut = start_of_current(panes)
-    sides = {
-        True: [each for each in panes if each.start_s >= cut],
-        False: [each for each in panes if each.start_s < cut] if against is None else against,
-    }
-    current, reference = (_merged(sides[side], config) for side in (True, False))
-    found = compare_sides(current, reference, "mean", ci=0.95)
-    found["current"]["window"] = _window(sides[True])
-    found["reference"]["window"] = _window(sides[False])
-    found["n_excluded"] = _in_histograms(current) + _in_histograms(reference)
-    for name in ("detector", "detector_reason"):
-        found.pop(name, None)
-    return found
-
-
 def start_of_current(panes: list[DatedPane]) -> int:
     """Return the start of the last days of a window, in seconds."""
     return max((each.start_s + each.length_s for each in panes), default=0) - CURRENT_S
 
 
-def _merged(panes: list[DatedPane], config: ModelConfig) -> Pane:
-    merged = Pane(config.spec())
-    for each in panes:
-        merged.merge(each.pane)
-    return merged
-
-
-def _window(panes: list[DatedPane]) -> dict[str, str] | None:
-    """Return the interval from first to last pane of a side; None if it has none."""
-    if not panes:
-        return None
-    ends = (
-        min(each.start_s for each in panes),
-        max(each.start_s + each.length_s for each in panes),
-    )
-    return dict(
-        zip(("from", "to"), (rfc3339(datetime.fromtimestamp(s, UTC)) for s in ends), strict=True)
-    )
-
-
-def _in_histograms(pane: Pane) -> float:
-    """Return the weight received as plain histograms, which carry no units and are excluded from the comparison."""
-    found = pane.histograms
-    return max((found.weight(key) for key in found.blocks), default=0.0)
-
-
-KIND = ResultKind(DriftQuery, compute, accumulators, compare)
+KIND = ResultKind(DriftQuery, compute, accumulators)

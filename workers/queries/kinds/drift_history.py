@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from calibrant.core.documents import Result
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohort_history import CohortResult, kept_cohorts
 from calibrant_server.workers.alarm.episodes import interval, log10_of_p
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
@@ -27,14 +26,14 @@ def compute(query: DriftHistoryQuery, inputs: Inputs) -> Result:
         "bucket": settings.bucket,
         "kept_cohorts": kept_cohorts(alarm.name),
         "cohorts": [
-            _row(look, settings.bucket_s, alarm.rater_results.get(look.cohort))
+            _row(look, settings.bucket_s)
             for look in alarm.cohort_results
             if look.cohort in alarm.window
         ],
     }
 
 
-def _row(look: CohortResult, bucket_s: int, raters: RaterResult | None) -> Result:
+def _row(look: CohortResult, bucket_s: int) -> Result:
     table = look.table
     n = table.n_units
     predictions, labelled = look.coverage.sum(axis=1).tolist()
@@ -48,8 +47,6 @@ def _row(look: CohortResult, bucket_s: int, raters: RaterResult | None) -> Resul
         "accuracy": float(table.correct.sum()) / n if n else None,
         "n_predictions": predictions,
         "n_labelled": labelled,
-        "n_raters": None if raters is None else raters.n_raters,
-        "agreement_alpha": None if raters is None else raters.alpha,
     }
 
 
