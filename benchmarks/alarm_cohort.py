@@ -15,8 +15,7 @@ import numpy as np
 
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
-from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.detector_advance import advance_detectors
+from calibrant_server.workers.alarm.cohort_assembly import take_sealed
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
@@ -47,10 +46,9 @@ def seal(
 ) -> None:
     """Advance one model by one day."""
     keys = store.keys.of_model(config.key)
-    held = AlarmState(store.node(keys.partition), keys, config)
-    token, commit = chain.new_token(), Commit(keys)
-    advance_detectors(commit, config, day * DAY_S, found, held, token=token, now_s=time.time())
-    chain.send(commit, token)
+    commit, start_s = Commit(keys), day * DAY_S
+    take_sealed(commit, keys, store.node(keys.partition), config, start_s, start_s + DAY_S, found)
+    chain.send(commit, chain.new_token())
 
 
 def main() -> None:

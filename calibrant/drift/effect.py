@@ -1,4 +1,4 @@
-"""Size of an effect: intercept, slope and ratio, from a unit-weighted table.
+"""Size of an effect, from a unit-weighted table: intercept, slope and temperature, and the gap of each bin.
 
 Errors assume that a unit's contributions are fully dependent, the conservative case. They are exact if each unit
 contributes once.
@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.core.documents import Result, Row
+from calibrant.core.documents import Row
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.inference.reliability_table import wilson
 
@@ -110,30 +110,6 @@ def saturated_log_likelihood(table: UnitTable) -> float:
     )
 
 
-def effect(table: UnitTable, ci: float = 0.95) -> Result:
-    """Return intercept (with slope 1), slope, observed over expected, each with its interval or null.
-
-    Parameters
-    ----------
-    table : UnitTable, of the cohorts since the change if there is one
-    ci : nominal coverage; too high if the start of the change was chosen from the same data
-    """
-    both, intercept_only = recalibration(table), recalibration(table, slope=False)
-    reach = float(scipy.special.ndtri(0.5 + ci / 2.0))
-    return {
-        "n_units": table.n_units,
-        "intercept": None
-        if intercept_only is None
-        else _estimate(intercept_only.intercept, intercept_only.errors[0] * reach),
-        "slope": None if both is None else _estimate(both.slope, both.errors[1] * reach),
-        "intercept_beside_slope": None
-        if both is None
-        else _estimate(both.intercept, both.errors[0] * reach),
-        "observed_over_expected": _ratio(table, reach),
-        "ci": ci,
-    }
-
-
 def bin_rows(table: UnitTable, ci: float = 0.95) -> list[Row]:
     """Return each bin with its gap and the interval of its accuracy (Wilson, for independent units).
 
@@ -164,50 +140,11 @@ def bin_rows(table: UnitTable, ci: float = 0.95) -> list[Row]:
     return rows
 
 
-def temperature_of(table: UnitTable, ci: float = 0.95) -> Result | None:
-    """Return the divisor of the score's log-odds that fits a table best, with its interval; None if none can be fitted.
+def temperature_of(table: UnitTable) -> float | None:
+    """Return the divisor of the score's log-odds that fits a table best; None if none can be fitted.
 
     Of a score of two classes it is the temperature. Of a top label it is an approximation: the log-odds of a top label have no
     slope of 1 / T.
     """
     fit = recalibration(table, intercept=False)
-    if fit is None or fit.slope <= 0.0:
-        return None
-    reach = float(scipy.special.ndtri(0.5 + ci / 2.0)) * fit.errors[1]
-    upper = 1.0 / (fit.slope - reach) if fit.slope > reach else None
-    return {"value": 1.0 / fit.slope, "interval": [1.0 / (fit.slope + reach), upper]}
-
-
-def worst_bins(table: UnitTable, most: int = 3) -> list[Row]:
-    """Return the bins whose gaps are largest relative to chance, largest first."""
-    spread = np.sqrt(table.gap_variance)
-    distance = np.divide(np.abs(table.gap), spread, out=np.zeros(table.n_bins), where=spread > 0)
-    places = [int(k) for k in np.argsort(-distance, kind="stable") if table.weight[k] > 0][:most]
-    return [
-        {
-            "lower": k / table.n_bins,
-            "upper": (k + 1) / table.n_bins,
-            "n_units": float(table.weight[k]),
-            "gap": float(table.gap[k]),
-            "standard_errors": float(distance[k]),
-        }
-        for k in places
-    ]
-
-
-def _estimate(value: float, reach: float) -> Result:
-    return {"value": value, "interval": [value - reach, value + reach]}
-
-
-def _ratio(table: UnitTable, reach: float) -> Result | None:
-    """Return observed over expected with an interval symmetric in its logarithm."""
-    observed, expected = float(table.correct.sum()), float(table.confidence.sum())
-    if observed <= 0 or expected <= 0:
-        return None
-    rate = np.clip(table.correct / np.maximum(table.weight, 1e-300), 0.0, 1.0)
-    error = np.sqrt((table.weight * rate * (1.0 - rate)).sum()) / observed
-    ratio = observed / expected
-    return {
-        "value": ratio,
-        "interval": [float(ratio * np.exp(-reach * error)), float(ratio * np.exp(reach * error))],
-    }
+    return 1.0 / fit.slope if fit is not None and fit.slope > 0.0 else None

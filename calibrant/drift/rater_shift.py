@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from calibrant.core.documents import Result
+RATER_SHIFT, MODEL_DRIFT, UNDECIDED, NONE = "rater shift", "model drift", "undecided", "none"
 
 
-def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> Result:
+@dataclass(frozen=True)
+class Attribution:
+    """What changed: `title` is "none", "rater shift", "model drift" or "undecided".
+
+    Attributes
+    ----------
+    raters : in alarm
+    leaning : without alarm, with labels that tend in the same direction
+    others : without either
+    """
+
+    title: str
+    raters: list[str]
+    leaning: list[str]
+    others: list[str]
+
+
+def rater_or_model(alarmed: Sequence[str], others: Mapping[str, bool]) -> Attribution:
     """Attribute an alarm to the model or to raters.
 
     When a model drifts, some rater's detector is the first to raise an alarm. The others must therefore not only raise no
@@ -16,45 +33,28 @@ def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> Result:
 
     Parameters
     ----------
-    verdicts : each rater's `status` by name, and whether their labels tend in the direction of the alarms (`leans`;
-        default: False); omit raters with too few data
-
-    Returns
-    -------
-    dict: `title` ("none", "rater shift", "model drift" or "undecided"), `raters` in alarm, `leaning` in that direction without
-    alarm, `others`, `text`.
+    alarmed : raters in alarm
+    others : for each other rater with enough data, whether their labels tend in the direction of the alarms
 
     Examples
     --------
-    >>> rater_or_model({"ann": {"status": "alarm"}, "bob": {"status": "ok"}})["title"]
+    >>> rater_or_model(["ann"], {"bob": False}).title
     'rater shift'
-    >>> rater_or_model({"ann": {"status": "alarm"}, "bob": {"status": "ok", "leans": True}})["title"]
+    >>> rater_or_model(["ann"], {"bob": True}).title
     'model drift'
     """
-    judged = {
-        name: each for name, each in verdicts.items() if each["status"] != "insufficient_data"
-    }
-    alarmed = sorted(name for name, each in judged.items() if each["status"] == "alarm")
-    leaning = sorted(
-        name for name, each in judged.items() if each.get("leans") and name not in alarmed
+    leaning = sorted(name for name, leans in others.items() if leans)
+    quiet = sorted(name for name, leans in others.items() if not leans)
+    return Attribution(
+        _title(len(alarmed), len(leaning), len(quiet)), sorted(alarmed), leaning, quiet
     )
-    others = sorted(set(judged) - {*alarmed, *leaning})
-    if not alarmed:
-        title, text = "none", "No rater's labels raise an alarm."
-    elif len(judged) < 2:
-        title, text = (
-            "undecided",
-            "Only one rater has enough labels, so a change of the rater cannot be distinguished from one of the model.",
-        )
-    elif len(alarmed) + len(leaning) > len(others):
-        title = "model drift"
-        text = "Most raters' labels changed against the model, so the model or its cases changed."
-    elif leaning:
-        title = "undecided"
-        text = "Some other raters' labels tend in the same direction, and some do not: wait for more labels, or ask all raters."
-    else:
-        title = "rater shift"
-        text = (
-            "These raters' labels changed against the model while others' did not: ask them first."
-        )
-    return {"title": title, "raters": alarmed, "leaning": leaning, "others": others, "text": text}
+
+
+def _title(n_alarmed: int, n_leaning: int, n_quiet: int) -> str:
+    if not n_alarmed:
+        return NONE
+    if n_alarmed + n_leaning + n_quiet < 2:
+        return UNDECIDED
+    if n_alarmed + n_leaning > n_quiet:
+        return MODEL_DRIFT
+    return UNDECIDED if n_leaning else RATER_SHIFT

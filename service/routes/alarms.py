@@ -66,7 +66,7 @@ class AlarmResponse(BaseModel):
     id: str
     event: str | None = Field(
         None,
-        description="Id of the notification. Alarms of one cohort with the same effect share it.",
+        description="Id of the notification. Alarms of one cohort share it.",
     )
     model: str
     title: str = Field(
@@ -82,7 +82,15 @@ class AlarmResponse(BaseModel):
         description="−log10 of the p-value of the change when it was shown."
     )
     threshold_log10: float | None = Field(description="−log10 of the level at that time.")
-    effect: dict[str, Any]
+    calibration: dict[str, Any] | None = Field(
+        None, description="The word and its sentence when the alarm was raised, as in `GET drift`."
+    )
+    change: dict[str, Any] | None = Field(
+        None, description="The word and its sentence when the alarm was raised, as in `GET drift`."
+    )
+    effect: dict[str, Any] = Field(
+        description="Accuracy, mean confidence and temperature before and after, as in `GET drift`."
+    )
     recommendation: Recommendation
     map_version: str | None
     changed_at: str

@@ -24,7 +24,7 @@ from calibrant.core.pane_validation import check_pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import NoResultError, View
 from calibrant.drift.calibration import judge
-from calibrant.drift.effect import effect
+from calibrant.drift.effect import bin_rows, temperature_of
 from calibrant.drift.evaluation import effects_of, evaluate
 from calibrant.drift.unit_tables import unit_table
 from calibrant.inference.reliability_table import reliability
@@ -124,7 +124,14 @@ def sealed(pane: Pane, raters: str) -> Any:
     """What a worker makes of a sealed cohort."""
     table = unit_table(pane, raters).check()
     found, judged = evaluate(effects_of([table] * 12), 1.0 / 3650.0), judge(table)
-    return [found.p, found.leaning.tolist(), judged.limit, judged.error, effect(table)]
+    return [
+        found.p,
+        found.leaning.tolist(),
+        judged.limit,
+        judged.error,
+        temperature_of(table),
+        bin_rows(table),
+    ]
 
 
 def not_finite(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,15 +14,18 @@ from scipy.special import expit, logit
 
 from calibrant import Batch, Pane
 from calibrant.drift.unit_tables import UnitTable
+from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
+from calibrant_server.workers.alarm.attribution import who_alarms
 from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort, take_sealed
+from calibrant_server.workers.alarm.cohort_evidence import evidence_of
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohort_tables import tables_of
-from calibrant_server.workers.alarm.cohorts import PartialCohort
+from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
 from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
-from calibrant_server.workers.alarm.detector_advance import advance_detectors, who_alarms
+from calibrant_server.workers.alarm.detector_advance import advance_cohort
 from calibrant_server.workers.alarm.detector_evaluation import advanced
 from calibrant_server.workers.alarm.detectors import Detector, OpenChange
 from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
@@ -53,6 +57,15 @@ def pane_of(rng, n=200, slope=1.0, labelled=True):
     return pane
 
 
+def advance(commit, config, start_s, panes, held, token):
+    """Advance all detectors by a day in the commit that seals it; returns the alarms that were raised."""
+    writing = AlarmCommit(commit, config, held, token, 1e9)
+    tables = tables_of(writing.settings, start_s, panes, held.active_map)
+    contents = CohortContents.of(panes.get(""), [start_s])
+    complete = PartialCohort(start_s, start_s + DAY_S, tables, contents=contents)
+    return advance_cohort(writing, start_s, evidence_of(held, writing.settings, complete))
+
+
 class Sealing:
     """A partition whose cohorts are sealed by hand."""
 
@@ -72,9 +85,7 @@ class Sealing:
         """Seal a day in one commit; returns the alarms that went off."""
         self.fencing.reload()
         token, commit = self.fencing.new_token(), Commit(self.keys)
-        raised = advance_detectors(
-            commit, self.config, day * DAY_S, panes, held or self.held(), token=token, now_s=1e9
-        )
+        raised = advance(commit, self.config, day * DAY_S, panes, held or self.held(), token)
         self.fencing.send(commit, token)
         return raised
 
@@ -150,7 +161,7 @@ def test_a_commit_that_was_overtaken_changes_nothing(sealing):
     sealing.seal(1, {"": pane_of(rng)})
     before = sealing.raw()
     token, commit = stale.new_token(), Commit(sealing.keys)
-    advance_detectors(commit, CONFIG, DAY_S, {"": pane_of(rng)}, held, token=token, now_s=1e9)
+    advance(commit, CONFIG, DAY_S, {"": pane_of(rng)}, held, token)
     with pytest.raises(StaleTokenError):
         stale.send(commit, token)
     assert sealing.raw() == before
@@ -179,9 +190,13 @@ def test_an_alarm_goes_off_once_and_tells_everybody(sealing):
     assert raised.status == OPEN and raised.slice == "" and raised.cohort == day * DAY_S
     assert abs(raised.start_of_change - 20 * DAY_S) <= 3 * DAY_S
     assert raised.evidence_log10 > raised.threshold_log10 == pytest.approx(np.log10(3650))
-    assert raised.recommendation["action"] != "none" and raised.effect["selected"]
+    assert raised.recommendation["action"] != "none" and set(raised.effect) == {"before", "after"}
     [result] = sealing.deliveries()
     assert result.type == "alarm.raised" and raised.id in result.body
+    told = json.loads(result.body)["data"]
+    assert told["change"]["word"] == "changed" and told["change"]["sentence"].startswith("Changed")
+    assert told["calibration"] == raised.calibration and told["calibration"]["sentence"]
+    assert told["effect"]["after"]["temperature"] > told["effect"]["before"]["temperature"]
     for later in range(day + 1, day + 4):
         assert sealing.seal(later, {"": pane_of(rng, slope=0.4)}) == []
     assert len(sealing.episodes()) == 1
@@ -364,7 +379,7 @@ def test_a_rater_of_few_cases_clears_no_user(others, title):
     """Of a thousand cases that alarmed, a quarter is needed to say that one's own labels do not."""
     held = {"score|": of_rater(1000.0, alarmed=True), "rater:ann|": of_rater(1000.0, alarmed=True)}
     held |= {f"rater:r{i}|": of_rater(n) for i, n in enumerate(others)}
-    assert who_alarms(held)["title"] == title
+    assert who_alarms(held).title == title
     assert who_alarms({"score|": held["score|"]}) is None
 
 

@@ -1,4 +1,4 @@
-"""Events: one notification for the alarms of one cohort with one effect; alarms stay separate in all else."""
+"""Events: one notification for the alarms of one cohort; alarms stay separate in all else."""
 
 from __future__ import annotations
 
@@ -46,12 +46,16 @@ def test_scopes_that_cross_in_one_cohort_are_one_notification(sealing):
     assert len({each.number for each in raised}) == 3
 
 
-def test_another_effect_in_the_same_cohort_is_another_event(sealing):
+def test_another_effect_in_the_same_cohort_is_in_the_same_notification(sealing):
     rng = np.random.default_rng(2)
     raised = sealing.seal(FIRST, day_of(rng, **{"": STEEP, "site:A": STEEP, "site:B": RISING}))
-    assert sorted(notified(sealing)) == [["", "site:A"], ["site:B"]]
-    by_slice = {each.slice: each.event for each in raised}
-    assert by_slice[""] == by_slice["site:A"] != by_slice["site:B"]
+    assert notified(sealing) == [["", "site:A", "site:B"]] and raised[0].slice == ""
+    [delivery] = sealing.deliveries()
+    scopes = json.loads(delivery.body)["data"]["scopes"]
+    by_slice = {each["slice"] or "": each for each in scopes}
+    assert by_slice["site:A"]["effect"]["after"]["temperature"] > 2.0
+    assert by_slice["site:B"]["effect"]["after"]["temperature"] < 1.0
+    assert all(each["change"]["word"] == "changed" for each in scopes)
 
 
 def test_a_later_crossing_is_a_new_event(sealing):

@@ -19,12 +19,15 @@ from calibrant_server.workers.alarm.episodes import (
     LAST_NUMBER,
     Episode,
     at,
+    event_id,
     shown,
 )
-from calibrant_server.workers.alarm.events import event_id, events_of, notification
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE
 from calibrant_server.workers.store.model_config import ModelConfig
+
+# What a notification states of each of its alarms.
+OF_SCOPE = ("id", "scope", "slice", "calibration", "change", "effect")
 
 
 class AlarmSummary(TypedDict):
@@ -77,17 +80,18 @@ class AlarmCommit:
         fields = {episode.id: episode.to_json(), LAST_NUMBER: str(episode.number)}
         self.commit.set_fields(self.commit.keys.episodes, fields)
 
-    def raise_events(self, raised: Iterable[Episode]) -> list[Episode]:
-        """Write the alarms that one cohort raised, with one notification per event; return them."""
-        written = []
-        for event in events_of(raised):
-            name = event_id(event)
-            alarms = [replace(each, event=name) for each in event]
-            for each in alarms:
-                self.store(each)
-            self.notify(RAISED, f"{name}|{alarms[0].number}", notification(alarms))
-            written += alarms
-        return written
+    def raise_event(self, raised: Iterable[Episode]) -> list[Episode]:
+        """Write the alarms that one cohort raised, with one notification for all; return them, that of all rows first."""
+        ordered = sorted(raised, key=lambda each: (each.slice != "", -(each.evidence_log10 or 0.0), each.id))  # fmt: skip
+        if not ordered:
+            return []
+        name = event_id(ordered[0])
+        alarms = [replace(each, event=name) for each in ordered]
+        for each in alarms:
+            self.store(each)
+        scopes = [{field: shown(each)[field] for field in OF_SCOPE} for each in alarms]
+        self.notify(RAISED, f"{name}|{alarms[0].number}", {**shown(alarms[0]), "scopes": scopes})
+        return alarms
 
     def notify(self, kind: str, about: str, data: Mapping[str, Any]) -> list[str]:
         """Enqueue a message to each receiver; return the ids."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 
 Ints = NDArray[np.int64]
@@ -96,3 +96,13 @@ def lost_cohorts(name: str, cohorts: Sequence[int], begun: int | None) -> list[i
     first = {each for each in cohorts if begun is not None and each >= begun}
     protected = set(sorted(first)[:N_FIRST])
     return [each for each in cohorts[: -kept_cohorts(name)] if each not in protected]
+
+
+def since_change(
+    results: Sequence[CohortResult], start: int, until: int | None
+) -> tuple[UnitTable, UnitTable]:
+    """Return the cohorts from the start of a change until the alarm, and those after it."""
+    begun = [each for each in results if each.cohort >= start]
+    first = [each.table for each in begun if until is None or each.cohort <= until]
+    later = [each.table for each in begun if until is not None and each.cohort > until]
+    return merged(first), merged(later)

@@ -10,73 +10,38 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from calibrant.core.actions import Advice, next_request
-from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.calibration import MIN_UNITS
-from calibrant.drift.effect import effect, worst_bins
-from calibrant.drift.evaluation import leans_towards
-from calibrant.drift.rater_shift import rater_or_model
-from calibrant.drift.recommendation import at_rows, of_raters, recommended_action
-from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.drift.rater_shift import Attribution
+from calibrant.drift.recommendation import at_rows, recommended_action
+from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
-from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, evidence_of
-from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohort_tables import tables_of
-from calibrant_server.workers.alarm.cohorts import (
-    CohortContents,
-    DetectorCohort,
-    PartialCohort,
-    detector_name,
-    parts_of,
-    rater_in,
-)
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
+from calibrant_server.workers.alarm.attribution import advised, title_of, who_alarms
+from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence
+from calibrant_server.workers.alarm.cohort_history import CohortResult, since_change
+from calibrant_server.workers.alarm.cohorts import DetectorCohort, detector_name, parts_of
 from calibrant_server.workers.alarm.detector_evaluation import advanced
 from calibrant_server.workers.alarm.detectors import Detector, n_judged, renewed, skipped, watched
+from calibrant_server.workers.alarm.drift_report import effect_of, words_document
 from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_id, log10_of_p
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN, units_key
-from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.model_config import ModelConfig
-
-_COMPARABLE = 0.25
-RATER_SHIFT = "rater shift"
+from calibrant_server.workers.alarm.words_of import Present, words_of
+from calibrant_server.workers.store.windows import Window
 
 
-def advance_detectors(
-    commit: Commit,
-    config: ModelConfig,
-    cohort: int,
-    panes_by_slice: Mapping[str, Pane],
-    detector_states: AlarmState,
-    *,
-    token: bytes,
-    now_s: float,
-) -> list[Episode]:
-    """Advance the detectors of a model by a cohort of one pane that is sealed in this commit.
+def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence) -> list[Episode]:
+    """Advance the detectors of a model by the cohort that is sealed in this commit.
 
     Parameters
     ----------
-    commit : the commit that seals the cohort
-    config : the model, with a label horizon
-    cohort : its start in seconds since the epoch. Cohorts come in order; one that was processed before changes nothing
-    panes_by_slice : the sealed panes of the cohort merged, `""` for all rows
-    detector_states : the stored state
-    token : token of the commit
-    now_s : the clock
+    writing : the commit that seals the cohort
+    start_s : its start in seconds since the epoch. Cohorts come in order; one that was processed before changes nothing
+    evidence : for each detector
 
     Returns
     -------
     Episodes of the alarms that were raised.
     """
-    writing = AlarmCommit(commit, config, detector_states, token, now_s)
-    tables = tables_of(writing.settings, cohort, panes_by_slice, detector_states.active_map)
-    contents = CohortContents.of(panes_by_slice.get(ALL_ROWS), [cohort])
-    complete = PartialCohort(cohort, cohort + writing.settings.bucket_s, tables, contents=contents)
-    return advance_cohort(writing, cohort, evidence_of(detector_states, writing.settings, complete))
-
-
-def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence) -> list[Episode]:
-    """Like `advance_detectors`, from the evidence of each detector."""
     settings, alarm_state = writing.settings, writing.alarm_state
     names = watched(alarm_state.detectors, [*evidence.cohorts, *evidence.passed], settings)
     before = {
@@ -123,62 +88,19 @@ def _episodes(
 ) -> list[Episode]:
     """Close the episodes that ended and open those of changes shown at this cohort."""
     raised: list[Episode] = []
-    reported = who_alarms({**before, **after})  # of the watched detectors only
-    for name, each in after.items():
+    current = {**before, **after}  # the watched detectors only
+    who = who_alarms(current)
+    for name, each in list(after.items()):
         if before[name].episode is not None and each.episode is None:
             writing.close(str(before[name].episode), "the settings of the alarm changed")
         if each.change is None or each.change.alarmed_at != start_s:
             continue
         if each.episode is not None:
             writing.close(each.episode, "the detector raised another alarm")
-        episode = _raised(writing, name, each, reported)
+        episode = _raised(writing, name, current, who)
         after[name] = replace(each, episode=episode.id)
         raised.append(episode)
-    return writing.raise_events(raised)
-
-
-def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
-    """Attribute an alarm to model or rater from the raters' own detectors; None if there are none."""
-    own = {rater: each for name, each in detectors.items() if (rater := rater_in(name)) is not None}
-    changes = [each.change for each in own.values() if each.change is not None]
-    # A rater with few cases raises no alarm whatever they rate.
-    n_alarmed = [each.total.n_units for each in own.values() if each.in_alarm]
-    least = max(MIN_UNITS, _COMPARABLE * min(n_alarmed, default=0.0))
-    found = {
-        rater: {
-            "status": _status(each, least),
-            "leans": any(leans_towards(each.leaning, one.direction, one.sign) for one in changes),
-        }
-        for rater, each in own.items()
-    }
-    return rater_or_model(found) if found else None
-
-
-def title_of(name: str, reported: Mapping[str, object] | None) -> str:
-    """Return the title of an alarm: its subject, and the raters if only their labels changed."""
-    if reported is not None and reported["title"] == RATER_SHIFT:
-        raters = reported["raters"]
-        assert isinstance(raters, list)
-        return f"{RATER_SHIFT}: {', '.join(raters)}"
-    if reported is not None and reported["title"] == "model drift":
-        return "model drift"
-    rater = rater_in(name)
-    return "calibration drift" if rater is None else f"calibration drift in the labels of {rater}"
-
-
-def advised(advice: Advice, reported: Mapping[str, object] | None) -> Advice:
-    """Recommend an action on an alarm; ask the raters first if only their labels changed."""
-    if reported is None or reported["title"] != RATER_SHIFT:
-        return advice
-    raters = reported["raters"]
-    assert isinstance(raters, list)
-    return of_raters(advice, raters)
-
-
-def _status(detector: Detector, least: float) -> str:
-    if detector.in_alarm:
-        return "alarm"
-    return "ok" if detector.total.n_units >= least else "insufficient_data"
+    return writing.raise_event(raised)
 
 
 def _note_units(
@@ -204,15 +126,19 @@ def _note_units(
 
 
 def _raised(
-    writing: AlarmCommit,
-    name: str,
-    detector: Detector,
-    reported: Mapping[str, object] | None,
+    writing: AlarmCommit, name: str, detectors: Mapping[str, Detector], who: Attribution | None
 ) -> Episode:
-    config, settings, change = writing.config, writing.settings, detector.change
+    config, settings, state = writing.config, writing.settings, writing.alarm_state
+    detector, results = detectors[name], writing.alarm_state.cohort_results(name)
+    change = detector.change
     assert change is not None
+    alarm = AlarmSnapshot(
+        b"", dict(detectors), name, results, Window(0, 0), state.active_map, reference=state.reference
+    )  # fmt: skip
+    words = words_document(
+        words_of(detector, alarm, config, Present(writing.now_s, None)), detector
+    )
     scope, slice_ = parts_of(name)
-    results = writing.alarm_state.cohort_results(name)
     since, _ = since_change(results, change.start, None)
     return Episode(
         id=episode_id(
@@ -224,15 +150,17 @@ def _raised(
         scope=scope,
         slice=slice_,
         status=OPEN,
-        title=title_of(name, reported),
-        number=writing.alarm_state.next_number(),
+        title=title_of(name, who),
+        number=state.next_number(),
         cohort=change.alarmed_at,
         bucket_s=settings.bucket_s,
         start_of_change=change.start,
         evidence_log10=log10_of_p(change.p),
         threshold_log10=log10_of_p(results[-1].level),
-        effect=effect(since) | {"worst_bins": worst_bins(since), "selected": True},
-        recommendation=_recommendation(since, change.start, reported, config, settings.tolerance),
+        calibration=words["calibration"],
+        change=words["change"],
+        effect=effect_of(detector, alarm, config.task) or {},
+        recommendation=_recommendation(writing, since, change.start, who),
         map_version=detector.map_version,
         raised_s=writing.now_s,
         changed_s=writing.now_s,
@@ -240,26 +168,12 @@ def _raised(
 
 
 def _recommendation(
-    since: UnitTable,
-    start_s: int,
-    reported: Mapping[str, object] | None,
-    config: ModelConfig,
-    tolerance: float,
+    writing: AlarmCommit, since: UnitTable, start_s: int, who: Attribution | None
 ) -> Advice:
     """Return what to do about a change that was just shown, with the request that does it."""
-    is_binary = config.task == "binary"
+    config, is_binary = writing.config, writing.config.task == "binary"
     # The table of a top label gives another temperature than its rows do.
-    advice = recommended_action(since, None, tolerance) if is_binary else at_rows()
-    advice = advised(advice, reported)
+    advice = recommended_action(since, None, writing.settings.tolerance) if is_binary else at_rows()
+    advice = advised(advice, who)
     window = {"from": at(start_s), "clock": "sealed"}
     return {**advice, "next": next_request(advice["action"], config.model, is_binary, window)}
-
-
-def since_change(
-    results: list[CohortResult], start: int, until: int | None
-) -> tuple[UnitTable, UnitTable]:
-    """Return the cohorts from the start of a change until the alarm, and those after it."""
-    begun = [each for each in results if each.cohort >= start]
-    first = [each.table for each in begun if until is None or each.cohort <= until]
-    later = [each.table for each in begun if until is not None and each.cohort > until]
-    return merged(first), merged(later)

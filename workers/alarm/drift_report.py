@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from calibrant.core.documents import Result, Row
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.effect import bin_rows, temperature_of
 from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant.drift.rater_shift import Attribution
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
+from calibrant_server.workers.alarm.attribution import title_of, who_alarms
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import detector_name, parts_of, rater_in
-from calibrant_server.workers.alarm.detector_advance import title_of, who_alarms
 from calibrant_server.workers.alarm.detectors import Detector, flagged_names, n_requested, requested
 from calibrant_server.workers.alarm.episodes import at, interval, log10_of_p
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN
@@ -89,23 +88,23 @@ def effect_of(detector: Detector, alarm: AlarmSnapshot, task: str) -> Result | N
 
 def _side(table: UnitTable, task: str) -> Result:
     # The table of a top label gives another temperature than its rows do.
-    n, fitted = table.n_units, temperature_of(table) if task == "binary" else None
+    n = table.n_units
     return {
         "n": n,
         "accuracy": float(table.correct.sum()) / n if n else None,
         "mean_confidence": float(table.confidence.sum()) / n if n else None,
-        "temperature": None if fitted is None else fitted["value"],
+        "temperature": temperature_of(table) if task == "binary" else None,
     }
 
 
-def title(detector: Detector, alarm: AlarmSnapshot, who: Mapping[str, object] | None) -> str | None:
+def title(detector: Detector, alarm: AlarmSnapshot, who: Attribution | None) -> str | None:
     """Return the current subject of the alarm or, once it is acknowledged, its former subject."""
     if detector.in_alarm:
         return title_of(alarm.name, who)
     return None if alarm.episode is None else alarm.episode.title
 
 
-def raters_or_model(alarm: AlarmSnapshot, settings: AlarmSettings) -> dict[str, object] | None:
+def raters_or_model(alarm: AlarmSnapshot, settings: AlarmSettings) -> Attribution | None:
     """Attribute an alarm to the model or to its raters; None without named raters."""
     return who_alarms(
         {name: alarm.detectors[name] for name in requested(alarm.detectors, settings)}

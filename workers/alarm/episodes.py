@@ -34,6 +34,7 @@ class Episode:
     title : its subject in a few words
     cohort, start_of_change : starts in seconds
     evidence_log10, threshold_log10 : −log10 of the p-value of the change when it was raised, and of the level
+    calibration, change : the two words at that time, as in `GET drift`; None of older versions
     effect, recommendation : values at that time
     changed_s : time of its last change, seconds since the epoch
     acknowledged_s : time of its acknowledgement; None if there is none, or if it was not stored
@@ -65,6 +66,8 @@ class Episode:
     acknowledged_s: float | None = None
     event: str | None = None
     acknowledged_role: str | None = None
+    calibration: dict[str, Any] | None = None
+    change: dict[str, Any] | None = None
 
     @property
     def state(self) -> str:
@@ -136,6 +139,8 @@ def shown(episode: Episode) -> dict[str, Any]:
         "raised_at": at(episode.raised_s),
         "cohort": interval(episode.cohort, episode.bucket_s),
         "start_of_change": None if start is None else at(start),
+        "calibration": episode.calibration,
+        "change": episode.change,
         "evidence_log10": episode.evidence_log10,
         "threshold_log10": episode.threshold_log10,
         "effect": episode.effect,
@@ -164,6 +169,11 @@ def episode_id(partition: int, model: str, generation: str, detector: str, cohor
     """Return the id of an alarm."""
     named = f"{model}|{generation}|{detector}|{cohort}".encode()
     return f"al_{partition:03d}_{blake2b(named, digest_size=10).hexdigest()}"
+
+
+def event_id(leading: Episode) -> str:
+    """Return the id of the alarms of one cohort: that of the leading one, under another name."""
+    return f"ev_{blake2b(leading.id.encode(), digest_size=10).hexdigest()}"
 
 
 def partition_in(alarm_id: str) -> int | None:

@@ -205,7 +205,7 @@ def mean_gap(table: UnitTable) -> float:
 
 def _temperatures(before: UnitTable, after: UnitTable) -> tuple[float, float] | None:
     first, last = temperature_of(before), temperature_of(after)
-    return None if first is None or last is None else (first["value"], last["value"])
+    return None if first is None or last is None else (first, last)
 
 
 def sides_of(

@@ -251,16 +251,14 @@ def _head(config: ModelConfig, slice_: str, state: WindowState) -> Result:
 def _document(head: Result, found: Result, config: ModelConfig) -> Result:
     """Return a result with its head. A recommendation names the request that carries it out.
 
-    A map is fitted to the result's own window; after a change, to what followed it.
+    A map is fitted to the result's own window.
     """
     advice = found.get("recommendation")
     if not isinstance(advice, dict) or "next" in advice:
         return {**head, **found}
-    change = found.get("effect_since")
-    window = head["window"] if change is None else {"from": change}
     is_binary = config.task == "binary"
     following = next_request(
-        advice["action"], config.model, is_binary, window, slice=head.get("slice")
+        advice["action"], config.model, is_binary, head["window"], slice=head.get("slice")
     )
     if following is not None:
         found = found | {"recommendation": advice | {"next": following}}

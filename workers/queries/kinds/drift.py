@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import ClassVar
 
 from calibrant.core.actions import Advice
 from calibrant.core.documents import Result
 from calibrant.drift.calibration import Selection, judge, merged_counts, selection_of
 from calibrant.drift.occupancy_shift import Shift, window_shift
+from calibrant.drift.rater_shift import Attribution
 from calibrant.drift.recommendation import (
     collect_more,
     no_action,
-    of_raters,
     recommended_action,
 )
 from calibrant.drift.unit_tables import UnitTable, merged, unit_table
@@ -26,8 +27,8 @@ from calibrant.drift.words import (
 from calibrant.raters.label_coverage import label_counts
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
+from calibrant_server.workers.alarm.attribution import advised
 from calibrant_server.workers.alarm.cohorts import parts_of
-from calibrant_server.workers.alarm.detector_advance import RATER_SHIFT
 from calibrant_server.workers.alarm.detectors import Detector, n_requested
 from calibrant_server.workers.alarm.drift_report import (
     closed_by_map,
@@ -109,7 +110,7 @@ def compute(query: DriftQuery, inputs: Inputs) -> Result:
     if watched is not None:
         found |= evidence_of_words(watched, settings, alarm)
     return found | {
-        "rater_or_model": who,
+        "rater_or_model": None if who is None else asdict(who),
         "detector": _detector(detector, inputs, settings),
         "detector_reason": why_not,
     }
@@ -153,7 +154,7 @@ def _advice(
     inputs: Inputs,
     words: ModelWords,
     watched: Detector | None,
-    who: dict[str, object] | None,
+    who: Attribution | None,
 ) -> Advice:
     """Return what to do: correct what changed or is off, else wait, or nothing."""
     found = None if watched is None else change_advice.change_advice(inputs)
@@ -162,11 +163,7 @@ def _advice(
     if found is None:
         is_fine = (words.calibration.word, words.change.word) == ("good", NONE_SEEN)
         found = no_action() if is_fine else collect_more(words.calibration.judgement.n_more)
-    if watched is not None and watched.in_alarm and who is not None and who["title"] == RATER_SHIFT:
-        raters = who["raters"]
-        assert isinstance(raters, list)
-        return of_raters(found, raters)
-    return found
+    return advised(found, who) if watched is not None and watched.in_alarm else found
 
 
 def _detector(detector: Detector | None, inputs: Inputs, settings: AlarmSettings) -> Result | None:
