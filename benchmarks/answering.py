@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.run import Benchmark, Case
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.metrics import DEFAULT_METRICS, PaneQuery, View, compute_metrics
-from calibrant_server.workers.queries.kinds import metrics
+from calibrant.results.metrics import MetricsQuery, metrics
 
 N_CLASSES, N_RATERS, ROWS, PANES, GROUP = 10, 5, 2000, 24, 4
 SPEC = PaneSpec("multiclass", N_CLASSES)
@@ -32,7 +32,7 @@ def merged(panes: list[Pane]) -> Pane:
 
 
 def prepare() -> list[Case]:
-    wanted = tuple(sorted(set(metrics.accumulators(metrics.MetricsQuery()))))
+    wanted = tuple(sorted(set(metrics.accumulators(MetricsQuery()))))
     kept = [packed(seed) for seed in range(PANES)]
     panes = [Pane.from_parts(SPEC, parts, only=wanted) for parts in kept]
     groups = [merged(panes[i : i + GROUP]) for i in range(0, PANES, GROUP)]

@@ -25,10 +25,10 @@ from rich.console import Console
 from benchmarks.requests import KEY, Service, served
 from calibrant.metrics import METRICS
 from calibrant.report_sections import SECTIONS
+from calibrant.results.metric_work import SLOW
 from calibrant_server.service.ingest.model_rules import MAX_ROWS_BY_ID
 from calibrant_server.service.reads.reports import MAX_WORK
 from calibrant_server.service.routes.score_histogram import MAX_BINS_OF_SURFACE
-from calibrant_server.workers.queries.metric_work import SLOW
 from calibrant_server.workers.queries.window_records import MAX_RATINGS, MAX_ROWS
 
 MAX_CPU_S, MAX_MB, SMALL_BYTES = 1.0, 100.0, 990_000

@@ -9,7 +9,7 @@ from calibrant.client.current_map import CurrentMap
 from calibrant.client.errors import ClientError, ServiceError, ServiceUnreachable
 from calibrant.client.outbox import LogStatistics
 from calibrant.client.pseudonyms import Pseudonyms
-from calibrant.client.results import Alarm, Drift, Maps, MapVersion, Receipt
+from calibrant.client.results import Alarm, Maps, MapVersion, Receipt
 from calibrant.client.synchronous import Client, Model
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "Client",
     "ClientError",
     "CurrentMap",
-    "Drift",
     "LogStatistics",
     "MapVersion",
     "Maps",

@@ -15,11 +15,11 @@ from calibrant.client.numbered_panes import KeyedPanes, groups
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
 from calibrant.client.pseudonyms import Pseudonyms, coded_columns
-from calibrant.client.results import Alarm, Drift, Maps, Receipt
+from calibrant.client.results import Alarm, Maps, Receipt
 from calibrant.client.row_log import LogOptions, RowLog
 from calibrant.client.synchronous import Model, address, once
 from calibrant.core.pane import Pane
-from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
+from calibrant.results import CalibrationMap, Report, Temperature
 from calibrant.results.base import Result
 
 if TYPE_CHECKING:
@@ -102,10 +102,6 @@ class AsyncModel:
         """Return metrics of a window: slugs, as a list or separated by commas. Default: 12 metrics."""
         return await self._client.run(operations.metrics(self.name, metrics, query))
 
-    async def reliability(self, **query: Any) -> ReliabilityTable:
-        """Return the reliability table of a window."""
-        return await self._client.run(operations.reliability(self.name, query))
-
     async def temperature(self, **query: Any) -> Temperature:
         """Return the temperature that fits a window."""
         return await self._client.run(operations.temperature(self.name, query))
@@ -114,10 +110,6 @@ class AsyncModel:
         """Return the method of a result that the library declares: `roc(scope="positive")`, `stability()`, ..."""
         read = operations.declared(name)
         return lambda **query: self._client.run(operations.result(self.name, read, query))
-
-    async def drift(self, **query: Any) -> Drift:
-        """Return the verdict of the drift alarm."""
-        return await self._client.run(operations.drift(self.name, query))
 
     async def alarms(self, **query: Any) -> list[Alarm]:
         """Return the alarms of the model, newest first: `state="open"`, `acknowledged=False`."""

@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from calibrant.client.results import Alarm, Drift, Maps, MapVersion, Receipt, report_of
+from calibrant.client.results import Alarm, Maps, MapVersion, Receipt, report_of
 from calibrant.client.rows import body_of, pieces
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
-from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
+from calibrant.results import CalibrationMap, Report, Temperature
 from calibrant.results.base import Result
 from calibrant.results.reads import Read, find_reads
 
@@ -62,11 +62,6 @@ def metrics(
     )
 
 
-def reliability(model: str, query: dict[str, Any]) -> Operation[ReliabilityTable]:
-    """Request the reliability table of a window."""
-    return _get(model_path(model, "/reliability"), ReliabilityTable.from_dict, **query)
-
-
 def temperature(model: str, query: dict[str, Any]) -> Operation[Temperature]:
     """Request the fitted temperature, with details and the curve that `plot` draws, unless `include` is given."""
     return _get(
@@ -98,11 +93,6 @@ def declared(name: str) -> Read[Any, Any]:
 def result(model: str, read: Read[Any, Any], query: dict[str, Any]) -> Operation[Result]:
     """Request a result that the library declares."""
     return _get(model_path(model, f"/{read.path}"), read.result.from_dict, **query)
-
-
-def drift(model: str, query: dict[str, Any]) -> Operation[Drift]:
-    """Request the verdict of the drift alarm."""
-    return _get(model_path(model, "/drift"), Drift.from_dict, **query)
 
 
 def alarm_pages(model: str, query: dict[str, Any]) -> Operation[Mapping[str, Any]]:

@@ -9,25 +9,6 @@ from calibrant.metrics.estimate import Estimate
 from calibrant.results import Report
 from calibrant.results.base import Result
 
-# What a verdict has only with `include=evidence`.
-_LATER = frozenset(("recent", "bins", "bins_since_change", "slices", "detector"))
-
-
-class Drift(Result):
-    """The verdict of the drift alarm; the values of `GET drift` are attributes by name: `status`, `calibration`, `change`, ...
-
-    Parts of the response that were not requested are None.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        return None if name in _LATER and name not in self.about else super().__getattr__(name)
-
-    def __repr__(self) -> str:
-        values = self.about
-        action = (values.get("recommendation") or {}).get("action")
-        words = ", ".join(f"{name}={values[name]['word']!r}" for name in ("calibration", "change"))
-        return f"Drift(status={values['status']!r}, {words}, recommendation={action!r})"
-
 
 class Alarm(Result):
     """One alarm; its values are attributes by name: `id`, `title`, `state`, `raised_at`, `effect`, ..."""

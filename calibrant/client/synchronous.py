@@ -14,10 +14,10 @@ from calibrant.client.numbered_panes import KeyedPanes, groups
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
 from calibrant.client.pseudonyms import Pseudonyms, coded_columns
-from calibrant.client.results import Alarm, Drift, Maps, Receipt
+from calibrant.client.results import Alarm, Maps, Receipt
 from calibrant.client.row_log import LogOptions, RowLog
 from calibrant.core.pane import Pane
-from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
+from calibrant.results import CalibrationMap, Report, Temperature
 from calibrant.results.base import Result
 
 if TYPE_CHECKING:
@@ -127,10 +127,6 @@ class Model:
         """Return metrics of a window: slugs, as a list or separated by commas. Default: 12 metrics."""
         return self._client.run(operations.metrics(self.name, metrics, query))
 
-    def reliability(self, **query: Any) -> ReliabilityTable:
-        """Return the reliability table of a window."""
-        return self._client.run(operations.reliability(self.name, query))
-
     def temperature(self, **query: Any) -> Temperature:
         """Return the temperature that fits a window."""
         return self._client.run(operations.temperature(self.name, query))
@@ -139,10 +135,6 @@ class Model:
         """Return the method of a result that the library declares: `roc(scope="positive")`, `stability()`, ..."""
         read = operations.declared(name)
         return lambda **query: self._client.run(operations.result(self.name, read, query))
-
-    def drift(self, **query: Any) -> Drift:
-        """Return the verdict of the drift alarm."""
-        return self._client.run(operations.drift(self.name, query))
 
     def alarms(self, **query: Any) -> list[Alarm]:
         """Return the alarms of the model, newest first: `state="open"`, `acknowledged=False`."""

@@ -35,14 +35,18 @@ SIZE_IN, BOTTOM_IN = (5.0, 6.0), 1.05
 NORMAL_95 = 1.959963984540054
 
 
-def draw_reliability(result: Result, *, on: Figure | None = None) -> Figure:
+def draw_reliability(
+    result: Result, *, classes: list[str] | None = None, on: Figure | None = None
+) -> Figure:
     """Return the diagram of a reliability table; without data an empty one that states so.
 
     Parameters
     ----------
     result : `table`, scope, raters, bins, n, n_ratings; `error`, the ECE of the same bins, and model and window where known
+    classes : names of the classes
     on : an empty figure to use instead of a new one
     """
+    result = {**result, "classes": classes or result.get("classes")}
     lines = (data_of(result), _method(result), *error_of(result.get("error")))
     figure = new_figure(result, "Reliability", lines, SIZE_IN, bottom=BOTTOM_IN, on=on)
     curve, scores = curve_and_scores(figure)

@@ -13,7 +13,7 @@ from calibrant.metrics.requests import shared_options
 from calibrant.results.base import says
 from calibrant.results.metric_requests import reject_untaken, requests_in
 from calibrant.results.models import Model, bins_of, scope_by_index
-from calibrant.results.reads import Edges, Query, Raters, edges_of_bins, level
+from calibrant.results.reads import Query
 from calibrant.segmentation.case_options import MEMBERSHIP
 
 Binning = Literal["equal_width", "equal_mass"]
@@ -44,6 +44,11 @@ def parts_of(include: str | None) -> list[str]:
     (['curve', 'heldout'], [])
     """
     return [each.strip() for each in include.split(",")] if include else []
+
+
+def without_details(include: str | None) -> str | None:
+    """Return the requested parts but `details`, which concerns the response alone."""
+    return ",".join(each for each in parts_of(include) if each != DETAILS) or None
 
 
 def in_order(include: str | None, parts: tuple[str, ...]) -> str | None:
@@ -88,16 +93,6 @@ class BinnedQuery(Query):
         if found["binning"] in MEMBERSHIP.allowed:
             found |= {"binning": "equal_width", "options": {MEMBERSHIP.name: found["binning"]}}
         return PaneQuery(**(found | changed))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReliabilityQuery(BinnedQuery):
-    """How the table is made."""
-
-    edges: Edges = edges_of_bins()
-    raters: Raters = "pooled"
-    min_count: float = smallest_bin()
-    ci: float = level()
 
 
 @dataclass(frozen=True, kw_only=True)

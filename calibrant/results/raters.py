@@ -62,7 +62,7 @@ class Raters(Result):
     "raters",
     tag="raters",
     response="The raters compared",
-    of_records=True,
+    needs={"records": True},
     is_compared=True,
 )
 def raters(state: State, query: RatersQuery) -> Raters:

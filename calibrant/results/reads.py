@@ -20,6 +20,7 @@ from calibrant.inference.pairing import shared
 from calibrant.inference.seeds import SEED
 from calibrant.results.base import Result, says
 from calibrant.results.models import Model
+from calibrant.results.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,12 +40,14 @@ class State:
     ----------
     pane : the merge of the window's panes; it is shared and must not be changed
     seed : of everything random
+    days : length of the window
     name : of the other side of a comparison, as the response names it
     """
 
     pane: Pane
     model: Model
     seed: int = SEED
+    days: float = 0.0
     name: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -69,11 +72,12 @@ class Query:
 
 Q = TypeVar("Q", bound=Query)
 R = TypeVar("R", bound=Result)
+Plain = dict[str, Any]
 Compute = Callable[[State, Q], R]
 Compare = Callable[[State, State, Q], R]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Read(Generic[Q, R]):
     """The declaration of a read; called with a state and a query, it computes the result.
 
@@ -90,9 +94,13 @@ class Read(Generic[Q, R]):
     compared_accumulators : names of those that `compare` reads in addition
     is_slow : whether it may take seconds, so that fast results do not wait for it
     is_map : whether keys with the scope `maps` may read it
-    of_records : whether it reads records of the store as they are now, on no clock of cohorts; the engine then computes it
+    needs : parts of a window that the engine reads to compute it, if it is more than the merge of panes
     is_compared : whether the engine compares it
-    short : names of the fields of a response without `include=details`. Default: a response has all fields
+    table : the result as rows, if it is also a table
+    paged : name of the list of which a response has a page, and the field by which it is sorted
+    called : the operation in the API document. Default: after the path
+    in_parts : whether it is also returned for each part of the window and each value of a slice
+    short : makes a response without `include=details` of the plain values. Default: a response has all fields
     """
 
     path: str
@@ -102,14 +110,18 @@ class Read(Generic[Q, R]):
     accumulators: Callable[[Q], Iterable[str]] = lambda query: ()
     figure: Callable[..., Figure] | None = None
     shown: type[Any] | None = None
-    drawn: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    drawn: Mapping[str, Any] = field(default_factory=dict)
     compare: Compare[Q, R] | None = None
     compared_accumulators: tuple[str, ...] = ()
     is_slow: Callable[[Q], bool] = lambda query: False
     is_map: bool = False
-    of_records: bool = False
+    needs: Mapping[str, Any] = field(default_factory=dict)
     is_compared: bool = False
-    short: frozenset[str] | None = None
+    table: Table | None = None
+    paged: tuple[str, str] | None = None
+    called: str = ""
+    in_parts: bool = False
+    short: Callable[[Plain], Plain] | None = None
 
     def __call__(self, state: State, query: Q) -> R:
         return self.compute(state, query)
@@ -130,6 +142,11 @@ class Read(Generic[Q, R]):
             return {"reason": "unknown_case"}
 
     @property
+    def of_records(self) -> bool:
+        """Whether it reads records of the store as they are now, on no clock of cohorts."""
+        return "records" in self.needs
+
+    @property
     def name(self) -> str:
         """The name of the result kind and of the client's method."""
         return self.path.replace("-", "_").replace("/", "_")
@@ -137,7 +154,7 @@ class Read(Generic[Q, R]):
     @property
     def operation(self) -> str:
         """The operation in the API document."""
-        return "get" + "".join(each.capitalize() for each in self.name.split("_"))
+        return self.called or "get" + "".join(each.capitalize() for each in self.name.split("_"))
 
     @property
     def summary(self) -> str:

@@ -35,6 +35,7 @@ from calibrant.results.reads import (
     read,
 )
 from calibrant.results.recommendation import Recommendation
+from calibrant.results.short import only
 from calibrant.results.values import bounds_text, cell
 from calibrant.results.weights import Weighted, Weights, weighted, weights_of_rows
 
@@ -251,7 +252,7 @@ def _compared(state: State, other: State, query: TemperatureQuery) -> Temperatur
     is_map=True,
     accumulators=_accumulators,
     compare=_compared,
-    short=SHORT,
+    short=partial(only, SHORT),
 )
 def temperature(state: State, query: TemperatureQuery) -> Temperature:
     """Fit the temperature that scales the model's logits best; as SVG or PNG the losses along it."""

@@ -25,10 +25,10 @@ from calibrant_server.service.http.errors import (
 )
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.reads.dependencies import ReadAccess
-from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.report_pages import PreparedReport, prepared
 from calibrant_server.service.reads.report_work import ReportWork, work_of_the_rest
 from calibrant_server.service.reads.reports import SUBGROUP, ReportParameters
+from calibrant_server.service.reads.response_models import WindowShown
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.ask import QueryResult, ResultTimeoutError

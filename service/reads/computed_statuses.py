@@ -14,13 +14,14 @@ import orjson
 from cachetools import LRUCache
 
 from calibrant.core.documents import Result
+from calibrant.results.drift import RECENT, drift
+from calibrant.results.short import short_estimate
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService, resolved
-from calibrant_server.service.reads.short_answers import short_estimate
 from calibrant_server.workers.queries.ask import CHANGING, OK, UNAVAILABLE, Reply
-from calibrant_server.workers.queries.kinds.drift import RECENT, DriftQuery
+from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.stored_results import StatedQuery
@@ -37,7 +38,7 @@ STATUS_DEADLINE_S = 5.0
 N_COHORTS = 60
 NOT_READY, NOT_COMPUTED = "not_ready", "not_computed"
 REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
-    (DriftQuery(include=RECENT), WindowQuery()),
+    (query_for(drift, include=RECENT), WindowQuery()),
     (ModelStatusQuery(), WindowQuery(window=STATUS_WINDOW)),
 )
 # Fields that name a model or its version: no query depends on them, so alike models share what was resolved.

@@ -1,26 +1,35 @@
 """Routes of the reads that the library declares: parameters, response model and document follow from the declaration."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from inspect import signature
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+import orjson
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field, create_model
 
+from calibrant.results.queries import DETAILS, parts_of, without_details
 from calibrant.results.reads import Read
+from calibrant_server.service.http.lists import PAGE_HEADERS, PageQuery, link_to, page_of
+from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheMapRead, TheReadAccess
-from calibrant_server.service.reads.figures import Draw, Format, or_drawn, or_unchanged
+from calibrant_server.service.reads.dependencies import ReadAccess, TheMapRead, TheReadAccess
+from calibrant_server.service.reads.figures import (
+    MEDIA_TYPES,
+    Draw,
+    Format,
+    drawn,
+    or_drawn,
+    or_unchanged,
+)
+from calibrant_server.service.reads.parts import PartsQuery
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, WindowQuery
 from calibrant_server.service.reads.response_models import response_of
-from calibrant_server.service.reads.service import JSON
-from calibrant_server.service.reads.short_answers import (
-    only,
-    rendered_short,
-    wants_details,
-    without_details,
-)
+from calibrant_server.service.reads.service import JSON, ReadQuery, Render
+from calibrant_server.service.reads.table_formats import TABLES, or_table, written_type
+from calibrant_server.service.reads.tables import tabulated
 from calibrant_server.workers.queries.declared import declared_query, described
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -29,61 +38,99 @@ FORMAT: Any = (
     Field(None, description="Format of the response, instead of the header Accept."),
 )
 ETAG = "Changes with the state and the query."
+AnyRead = Read[Any, Any]
 
 
-def add_route(router: APIRouter, read: Read[Any, Any]) -> None:
+def add_route(router: APIRouter, read: AnyRead) -> None:
     """Add the route of a read."""
-    found = success(response_of(read.result), read.response, ETag=ETAG)
 
-    async def respond(read_access: Any, query: Any) -> Response:
-        is_drawn = read.figure is not None and read_access.is_drawn(query.format)
-        if is_drawn and read.drawn:
-            query = query.model_copy(update=read.drawn)
-        shown = {name: getattr(query, name) for name in _shown(read)}
-        if read.short is not None:
-            if not is_drawn and not wants_details(query.include):
-                return await _short(read.short, read_access, query)
-            query = query.model_copy(update={"include": without_details(query.include)})
-        read_query = await read_access.read_query(query, **shown)
-        if read.figure is None:
-            plain: Response = await read_access.reads.respond(read_access.request, read_query)
-            return plain
-        draw = figure_of(read.figure, shown, read_query.config)
-        response: Response = await read_access.respond(read_query, query.format, draw)
-        return response
+    async def respond(access: ReadAccess, query: Any) -> Response:
+        return await response_to(read, access, query)
 
     respond.__annotations__ = {
-        "read_access": TheMapRead if read.is_map else TheReadAccess,
+        "access": TheMapRead if read.is_map else TheReadAccess,
         "query": Annotated[parameters_of(read), Query()],
         "return": Response,
     }
     respond.__doc__ = read.summary
+    of_page = {} if read.paged is None else {"Link": PAGE_HEADERS["Link"]}
+    found = success(response_of(read), read.response, ETag=ETAG, **of_page)
+    found = found if read.table is None else or_table(found)
     router.get(
         f"/v1/models/{{model}}/{read.path}",
         tags=[read.tag],
         operation_id=read.operation,
-        responses=or_drawn(found) if read.figure else or_unchanged(found),
+        responses=or_unchanged(found) if read.figure is None else or_drawn(found),
     )(respond)
 
 
-async def _short(names: frozenset[str], read_access: Any, query: Any) -> Response:
-    """Respond with the named fields."""
-    read_query = await read_access.read_query(query, short="short")
-    render = rendered_short(partial(only, names))
-    response: Response = await read_access.reads.respond(
-        read_access.request, read_query, JSON, render
-    )
+async def response_to(read: AnyRead, access: ReadAccess, query: Any) -> Response:
+    """Return the result of a read as JSON, table or figure."""
+    media_type = media_type_of(read, access.request, getattr(query, "format", None))
+    is_figure = media_type not in (JSON, *TABLES)
+    is_short = read.short is not None and media_type == JSON and DETAILS not in parts_of(query.include)  # fmt: skip
+    options = {name: getattr(query, name) for name in _shown(read)} if is_figure else {}
+    if is_figure:
+        query = query.model_copy(update=read.drawn)
+    if read.short is not None:
+        query = query.model_copy(update={"include": without_details(query.include)})
+    read_query = await access.read_query(query, ("short",) if is_short else (*options.values(),))
+    render: Render | None = None
+    if is_figure and read.figure is not None:
+        render = drawn(figure_of(read.figure, options, read_query.config), media_type)
+    elif is_short:
+        render = _rendered_short(read)
+    elif read.table is not None and media_type != JSON:
+        render = tabulated(media_type, read.table)
+    if read.paged is not None and media_type == JSON:
+        return await _page(read.paged, access, read_query, query)
+    if getattr(query, "by", None) is not None:
+        each = access.reads.respond_each
+        return await each(access.request, read_query, query.by, media_type, render)
+    return await access.reads.respond(access.request, read_query, media_type, render)
+
+
+async def _page(
+    paged: tuple[str, str], access: ReadAccess, read_query: ReadQuery, query: PageQuery
+) -> Response:
+    """Return a page of a result's list, with the link to the next one."""
+    name, key = paged
+    following: list[str] = []
+
+    async def render(body: bytes) -> bytes:
+        document = orjson.loads(body)
+        page, cursor = page_of(document[name], lambda each: [each[key]], query)
+        following.extend([] if cursor is None else [cursor])
+        return orjson.dumps(document | {name: page, "next": cursor})
+
+    read_query = replace(read_query, shown=(str(query.limit), query.cursor))
+    response = await access.reads.respond(access.request, read_query, JSON, render)
+    if following:
+        response.headers["Link"] = link_to(access.request, following[0])
     return response
 
 
-def parameters_of(read: Read[Any, Any]) -> type[BaseModel]:
+def media_type_of(read: AnyRead, request: Request, format: Format | None) -> str:
+    """Return the requested format: the query's, else the one of the header Accept."""
+    if format is not None:
+        return MEDIA_TYPES[format]
+    images = tuple(MEDIA_TYPES.values()) if read.figure is not None else (JSON,)
+    media_type = negotiated(request, images + (TABLES if read.table is not None else ()))
+    return written_type(media_type) if media_type in TABLES else media_type
+
+
+def parameters_of(read: AnyRead) -> type[BaseModel]:
     """Return the parameters of a read: its own, the window, the other side of a comparison and the format."""
-    window = WindowQuery if read.of_records else ClockQuery
-    compared = (AgainstQuery,) if read.compare or read.is_compared else ()
-    bases: tuple[type[BaseModel], ...] = (window, *compared, declared_query(read))
+    bases: tuple[type[BaseModel], ...] = (
+        WindowQuery if read.of_records else ClockQuery,
+        *((AgainstQuery,) if read.compare or read.is_compared else ()),
+        *((PartsQuery,) if read.in_parts else ()),
+        *((PageQuery,) if read.paged is not None else ()),
+        declared_query(read),
+    )
     name = read.query.__name__.replace("Query", "Parameters")
-    drawn = {} if read.figure is None else {**_shown(read), "format": FORMAT}
-    return create_model(name, __base__=bases, **drawn)
+    drawn_as = {} if read.figure is None else {**_shown(read), "format": FORMAT}
+    return create_model(name, __base__=bases, **drawn_as)
 
 
 def figure_of(figure: Draw, options: Mapping[str, Any], config: ModelConfig) -> Draw:
@@ -93,6 +140,17 @@ def figure_of(figure: Draw, options: Mapping[str, Any], config: ModelConfig) -> 
     return partial(figure, **options, **of_model)
 
 
-def _shown(read: Read[Any, Any]) -> Mapping[str, Any]:
+def _rendered_short(read: AnyRead) -> Render:
+    """Return what makes the short response from a complete one."""
+    short = read.short
+    assert short is not None
+
+    async def render(body: bytes) -> bytes:
+        return orjson.dumps(short(orjson.loads(body)))
+
+    return render
+
+
+def _shown(read: AnyRead) -> Mapping[str, Any]:
     """Return the options of the figure."""
     return {} if read.shown is None else described(read.shown)

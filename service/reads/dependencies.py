@@ -1,17 +1,15 @@
 """Reads of one model: the dependency of their routes, and the response as numbers or a figure."""
 
-from dataclasses import replace
 from typing import Annotated, cast
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Request
 
 from calibrant_server.service.engine import Connection, model_of
 from calibrant_server.service.http.dependencies import MapReader, Reader
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId, Prefer
 from calibrant_server.service.reads.compare import comparison_of
-from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
-from calibrant_server.service.reads.service import JSON, ReadQuery, ReadService
+from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
@@ -30,7 +28,7 @@ class ReadAccess:
         """Return the model; reject an unknown one."""
         return await model_of(self.connection, self.caller, self.model)
 
-    async def read_query(self, parameters: Query, **shown: str | None) -> ReadQuery:
+    async def read_query(self, parameters: Query, shown: tuple[str | None, ...] = ()) -> ReadQuery:
         """Return the query of a read's parameters, with its window and the other side of a comparison.
 
         `shown` is the part of the result that a figure shows.
@@ -46,20 +44,7 @@ class ReadAccess:
             config,
             cast("WindowQuery", parameters),
             comparison=comparison,
-            shown=tuple(shown.values()),
-        )
-
-    def is_drawn(self, format: Format | None) -> bool:
-        """Return whether a figure is requested."""
-        return media_type_of(format, self.request) != JSON
-
-    async def respond(self, read_query: ReadQuery, format: Format | None, draw: Draw) -> Response:
-        """Respond with JSON, or with the figure that `draw` returns for it."""
-        media_type = media_type_of(format, self.request)
-        if media_type == JSON:
-            read_query = replace(read_query, shown=())
-        return await self.reads.respond(
-            self.request, read_query, media_type, drawn(draw, media_type)
+            shown=shown,
         )
 
 

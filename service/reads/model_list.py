@@ -4,9 +4,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from calibrant.results.estimate_values import EstimateValues
 from calibrant_server.service.http.lists import ListPage, PageQuery
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
-from calibrant_server.service.reads.estimates import Estimate
+from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.workers.store.model_config import SERVE, Mode, ModelConfig
 
 
@@ -95,7 +96,7 @@ class ListedModel(ModelResponse):
     scores: dict[str, Any] | None = Field(
         None, description="`word` (shifted, none_seen, unknown) with its sentence and its number."
     )
-    error: Estimate | None = Field(
+    error: part_of(EstimateValues, "Estimate") | None = Field(  # type: ignore[valid-type]
         None, description="Expected calibration error of the last 7 days, with its null reference."
     )
     temperature: float | None = Field(

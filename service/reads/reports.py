@@ -10,18 +10,18 @@ from pydantic import Field
 from calibrant.figures.numbers import to_the_minute
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
+from calibrant.results.drift import EVIDENCE, drift
+from calibrant.results.metric_work import metric_work
+from calibrant.results.metrics import metrics
 from calibrant.results.reads import Raters
+from calibrant.results.reliability import reliability
 from calibrant.results.temperature import temperature
-from calibrant_server.service.reads.metric_work import reject_costly
+from calibrant_server.service.reads.parts import reject_costly
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
-from calibrant_server.workers.queries.declared import query_for
-from calibrant_server.workers.queries.kinds.drift import EVIDENCE, DriftQuery
-from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
-from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
+from calibrant_server.workers.queries.declared import Declared, query_for
 from calibrant_server.workers.queries.kinds.report_metrics import ReportMetricsQuery
-from calibrant_server.workers.queries.metric_work import metric_work
 from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
@@ -87,9 +87,9 @@ def queries(
     measured = {**binned, "tolerance": ANY_TOLERANCE}
     requested: dict[str, Query] = {
         "metrics": ReportMetricsQuery(metrics=parameters.metrics, **measured),
-        "reliability": ReliabilityQuery(**binned),
+        "reliability": query_for(reliability, **binned),
         "temperature": query_for(temperature, **parameters.given("raters", "ci"), include="curve"),
-        "drift": DriftQuery(include=EVIDENCE),
+        "drift": query_for(drift, include=EVIDENCE),
     }
     found = {
         name: ReadQuery(resolved_query(query, config), config, parameters, shown=shown)
@@ -102,15 +102,15 @@ def queries(
 
 def work_of(parameters: ReportParameters, config: ModelConfig) -> int:
     """Return the units of work of a report's metrics; reject too many."""
-    query = MetricsQuery(metrics=parameters.metrics, **parameters.given(*BINNED))
-    metrics = cast("MetricsQuery", resolved_query(query, config))
-    reject_costly("/metrics", metrics, at_most=MAX_WORK)
-    return metric_work(metrics.listed, metrics.bins)
+    query = query_for(metrics, metrics=parameters.metrics, **parameters.given(*BINNED))
+    found = cast("Declared", resolved_query(query, config))
+    reject_costly("/metrics", found, at_most=MAX_WORK)
+    return metric_work(found.plain().listed, found.plain().bins)
 
 
 def subgroup_query(parameters: ReportParameters, config: ModelConfig, name: str) -> ReadQuery:
     """Return the query of a subgroup."""
-    query = MetricsQuery(metrics="ece", **parameters.given(*BINNED))
+    query = query_for(metrics, metrics="ece", **parameters.given(*BINNED))
     return ReadQuery(resolved_query(query, config), config, parameters, slice=name)
 
 
@@ -123,11 +123,11 @@ def contents_of(
     is_observed: bool = False,
 ) -> ReportContents:
     """Return the contents of the report from the results of `queries`; in observe mode no map is in use."""
-    metrics, window = results["metrics"], results["metrics"]["window"]
+    measured, window = results["metrics"], results["metrics"]["window"]
     about = {"ci": parameters.ci, "bins": results["reliability"].get("bins")}
     return ReportContents(
         title=f"Calibration of {config.model}",
-        metrics=metrics | about,
+        metrics=measured | about,
         subject=[
             ("Model", config.model),
             ("Window", f"{_span(window)}, {parameters.clock} time"),
@@ -141,11 +141,11 @@ def contents_of(
         tolerance=parameters.tolerance,
         detectable={
             name: each
-            for name, each in (metrics.get("detectable") or {}).items()
+            for name, each in (measured.get("detectable") or {}).items()
             if isinstance(each, dict)
         },
-        ratings_per_prediction=_ratings(metrics),
-        left_out=_left_out(metrics, subgroups_left_out),
+        ratings_per_prediction=_ratings(measured),
+        left_out=_left_out(measured, subgroups_left_out),
         subgroups=[
             Subgroup(name.removeprefix(SUBGROUP), each)
             for name, each in results.items()
@@ -156,7 +156,7 @@ def contents_of(
         versions=[
             ("calibrant", version("calibrant")),
             ("Code", CODE_VERSION),
-            ("State of the window", str(metrics.get("state_version", "unknown"))),
+            ("State of the window", str(measured.get("state_version", "unknown"))),
             ("Model", f"revision {config.revision}"),
         ],
     )

@@ -1,16 +1,19 @@
 """Models of the responses that are results of the library: fields, types and sentences are those of the result's class."""
 
 from collections.abc import Mapping
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from calibrant.metrics import METRICS
 from calibrant.metrics.estimate import Estimate
 from calibrant.results.base import Result
 from calibrant.results.estimate_values import EstimateValues
+from calibrant.results.reads import Read
+from calibrant_server.service.http.lists import ListPage
 from calibrant_server.workers.queries.declared import described
 
 
@@ -29,9 +32,13 @@ HEAD: Mapping[str, Any] = {
 }
 
 
-def response_of(result: type[Result]) -> type[BaseModel]:
+def response_of(read: Read[Any, Any]) -> type[BaseModel]:
     """Return the model of a response that is a result, with the head of all results."""
-    return _model(f"{result.__name__}Response", result, HEAD)
+    # The parts of a window have a state each.
+    head = {**HEAD, "state_version": (str | None, None)} if read.in_parts else HEAD
+    if read.paged is not None:
+        head = {**head, "next": (str | None, ListPage.model_fields["next"])}
+    return _model(f"{read.result.__name__}Response", read.result, head)
 
 
 def part_of(result: type[Result], name: str | None = None) -> type[BaseModel]:
@@ -55,11 +62,34 @@ def _model(name: str, result: type[Any], head: Mapping[str, Any]) -> type[BaseMo
 
 def _shown(kind: Any) -> Any:
     """Return a type whose results are models of the document."""
-    if kind is Estimate:
+    if kind in (Estimate, EstimateValues):
         return part_of(EstimateValues, "Estimate")
+    if kind == dict[str, EstimateValues]:
+        return estimates()
     if isinstance(kind, type) and issubclass(kind, Result):
         return part_of(kind)
     inner = tuple(_shown(each) for each in get_args(kind))
     if get_origin(kind) in (Union, UnionType):
         return reduce(or_, inner)
     return get_origin(kind)[inner] if get_origin(kind) in (list, dict) else kind
+
+
+@cache
+def estimates() -> type[BaseModel]:
+    """Return the model of estimates by metric, derived from the list of metrics."""
+    fields: dict[str, Any] = {
+        slug: (part_of(EstimateValues, "Estimate"), _described(metric))
+        for slug, metric in sorted(METRICS.items())
+    }
+    return create_model(
+        "Estimates",
+        __config__=ConfigDict(extra="allow"),
+        __doc__="Estimates by the canonical key of the request: a slug, with its options in brackets. After each title: "
+        "which value is better.",
+        **fields,
+    )
+
+
+def _described(metric: Any) -> Any:
+    text = ". ".join(str(part) for part in (metric.title, getattr(metric, "direction", "")) if part)
+    return Field(None, title=metric.title, description=text)

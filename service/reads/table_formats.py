@@ -7,16 +7,13 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
-
-from fastapi import Request
+from typing import Any, Protocol
 
 from calibrant.core.extras import pip_install
+from calibrant.results.tables import Kind
 from calibrant_server.service.http.bodies import ARROW, CSV, reads_arrow
 from calibrant_server.service.http.errors import NotAcceptable
-from calibrant_server.service.http.parameters import negotiated
 
-Kind = Literal["text", "number", "integer", "flag", "time", "bytes"]
 Row = Sequence[Any]
 TABLES = (CSV, ARROW)
 CONTENT: dict[str, Any] = {
@@ -30,21 +27,20 @@ def or_table(described: dict[str, Any]) -> dict[str, Any]:
     return {**described, "content": described["content"] | CONTENT}
 
 
-def table_type(request: Request, others: Sequence[str]) -> str | None:
-    """Return the requested format of a table; None if one of the `others` is requested.
+def written_type(media_type: str) -> str:
+    """Return a format that this service can write.
 
     Raises
     ------
     NotAcceptable
-        Neither is accepted, or Arrow without the extra that writes it.
+        Arrow without the extra that writes it.
     """
-    media_type = negotiated(request, [*others, *TABLES])
     if media_type == ARROW and not reads_arrow():
         raise NotAcceptable(
             f"Received Accept: {media_type}, which this service cannot write without the extra `ipc`. Accept text/csv, "
             f"or ask the operator to install it: {pip_install('server,ipc')}"
         )
-    return media_type if media_type in TABLES else None
+    return media_type
 
 
 class TableWriter(Protocol):

@@ -40,8 +40,8 @@ from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.service.reads.response_models import WindowShown
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.ingest.entries import BASELINE
 from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch

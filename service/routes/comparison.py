@@ -8,16 +8,17 @@ from pydantic import BaseModel, Field
 from calibrant.figures.dots import draw_dots
 from calibrant.figures.radar import draw_radar
 from calibrant.metrics import requested
+from calibrant.results.metrics import metrics
 from calibrant_server.service.engine import model_of
 from calibrant_server.service.http.parameters import PATTERN
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheReadAccess
-from calibrant_server.service.reads.estimates import Estimates, WindowShown
 from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of, or_drawn
-from calibrant_server.service.reads.metric_work import reject_costly
+from calibrant_server.service.reads.parts import reject_costly
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query, unanswerable
+from calibrant_server.service.reads.response_models import WindowShown, estimates
 from calibrant_server.service.reads.service import ReadQuery
-from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
+from calibrant_server.workers.queries.declared import declared_query
 
 router = APIRouter(tags=["metrics"], default_response_class=Response)
 
@@ -27,7 +28,7 @@ SEGMENTATION = "dice,ml1_ece,ml1_ace,ml1_mce,brier"
 OTHERS = "accuracy,ece,ace,mce,classwise_ece,brier"
 
 
-class ComparisonParameters(ClockQuery, MetricsQuery):
+class ComparisonParameters(ClockQuery, declared_query(metrics)):  # type: ignore[misc]
     """Which models, which metrics, and how they are computed."""
 
     models: str = Field(
@@ -50,7 +51,7 @@ class ModelMetrics(BaseModel):
     state_version: str
     n_predictions: int
     n_ratings: int
-    metrics: Estimates
+    metrics: estimates()  # type: ignore[valid-type]
 
 
 class ComparisonResponse(BaseModel):

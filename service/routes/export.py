@@ -9,10 +9,10 @@ from starlette.responses import StreamingResponse
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import NDJSON
 from calibrant_server.service.http.dependencies import Admin, TheConnection
-from calibrant_server.service.http.parameters import ModelId
+from calibrant_server.service.http.parameters import ModelId, negotiated
 from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.exports import ExportLine, lines_of, pane_table
-from calibrant_server.service.reads.table_formats import CONTENT, table_type
+from calibrant_server.service.reads.table_formats import CONTENT, TABLES, written_type
 from calibrant_server.service.security.audit import audit_of
 
 router = APIRouter(tags=["models"], default_response_class=Response)
@@ -60,7 +60,7 @@ async def export_model(
 
     As CSV or Arrow: a table of the panes of every slice, each packed as `calibrant.Pane.from_bytes` reads it.
     """
-    table = table_type(request, [NDJSON])
+    media_type = written_type(negotiated(request, [NDJSON, *TABLES]))
     config = await model_of(connection, caller, model)
     inbox, audit = connection.inbox, audit_of(request)
     with engine_errors():
@@ -74,8 +74,8 @@ async def export_model(
             with_secrets=query.secrets,
             with_reports=query.reports,
         )
-        if table is None
-        else pane_table(inbox, config, table)
+        if media_type == NDJSON
+        else pane_table(inbox, config, media_type)
     )
     headers = {"Cache-Control": "no-store", "Vary": "Accept, Authorization"}
-    return StreamingResponse(lines, media_type=table or NDJSON, headers=headers)
+    return StreamingResponse(lines, media_type=media_type, headers=headers)

@@ -43,10 +43,9 @@ from calibrant_server.service.ingest.score_limits import reject_costly_score
 from calibrant_server.service.ingest.score_options import ScoreOptions, options_in
 from calibrant_server.service.ingest.scored_bodies import TABLES, read_scored_body
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
-from calibrant_server.service.reads.estimates import Estimates
 from calibrant_server.service.reads.figures import image_of, media_type_of, or_drawn
 from calibrant_server.service.reads.queries import invalid_query
-from calibrant_server.service.reads.response_models import part_of
+from calibrant_server.service.reads.response_models import estimates, part_of
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings
 
@@ -149,7 +148,7 @@ class PlainResponse(BaseModel):
 
     n_predictions: int
     n_ratings: int
-    metrics: Estimates
+    metrics: estimates()  # type: ignore[valid-type]
     reliability: dict[str, Any]
     temperature: part_of(Temperature)  # type: ignore[valid-type]
     baselines: Baselines | None = Field(None, description="Present if `raters` names the raters.")

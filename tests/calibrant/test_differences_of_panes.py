@@ -11,7 +11,7 @@ import calibrant as cal
 from calibrant.core.view import View
 from calibrant.inference.reliability_table import reliability
 from calibrant.raters.label_coverage import coverage
-from calibrant.results.queries import ReliabilityQuery
+from calibrant.results.reliability import ReliabilityQuery
 
 N = 40
 RNG = np.random.default_rng(0)

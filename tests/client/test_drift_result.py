@@ -2,13 +2,13 @@
 
 import pytest
 
-from calibrant.client.results import Drift
+from calibrant.results.drift import Drift
 
 
 def test_parts_that_were_not_requested_are_none():
     drift = Drift.from_dict({"status": "insufficient_data", "change": {"word": "not_armed"}})
     assert (drift.status, drift.bins, drift.recent) == ("insufficient_data", None, None)
-    assert drift.change["word"] == "not_armed"
+    assert drift.change.word == "not_armed"
 
 
 def test_a_misspelled_name_is_an_error():

@@ -139,8 +139,8 @@ def test_maps_and_drift(model, embedded):
     assert [each.version for each in maps] == [1]
     frozen = model.frozen_map(1)
     assert np.array_equal(frozen(PROBABILITIES), fitted(PROBABILITIES))
-    assert model.drift().change["word"] == "not_armed"
-    assert model.drift().recommendation["action"] is not None
+    assert model.drift().change.word == "not_armed"
+    assert model.drift().recommendation.action is not None
     assert model.alarms(state="open") == []
 
 
@@ -214,7 +214,7 @@ async def test_the_asynchronous_client_returns_the_same(client, embedded):
         assert (await same.temperature()).value == model.temperature().value
         assert await same.alarms() == []
         assert (await same.maps()) == model.maps() or len(await same.maps()) == len(model.maps())
-        assert (await same.drift()).change["word"] == "not_armed"
+        assert (await same.drift()).change.word == "not_armed"
         with pytest.raises(ServiceError):
             await same.metrics("nope")
         sent = other.model("client-async")

@@ -18,10 +18,10 @@ PAGE = ROOT / "docs" / "architecture.md"
 # One of them receives the rest of a rejected body, and two of the library names of classes and warnings.
 MAX_FILES_OF_A_POST = 41
 MAX_LIBRARY_FILES_OF_A_POST = 13
-MAX_FILES_OF_A_GET = 38
+MAX_FILES_OF_A_GET = 34
 # One of them the interval of a mean.
-MAX_LIBRARY_FILES_OF_A_GET = 28
-MAX_FILES_OF_A_CACHED_GET = 38
+MAX_LIBRARY_FILES_OF_A_GET = 32
+MAX_FILES_OF_A_CACHED_GET = 36
 THREADS = ("MainThread", "compute-", "AnyIO")
 ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]], "labels": [0, 1]}
 OF_THE_PROCESS = ("service/startup.py",)
@@ -54,7 +54,7 @@ async def test_a_get_of_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             trace.recording = False
             path_of_cached, library_of_cached = shown(trace, "cached")
     assert computed.json() == again.json() and computed.json()["n_predictions"] == 2
-    assert "workers/queries/kinds/metrics.py" in path
+    assert "calibrant/results/metrics.py" in library
     page = (ROOT / "docs" / "architecture.md").read_text()
     assert [each for each in path if each not in page and each not in OF_THE_PROCESS] == []
     assert len(path) <= MAX_FILES_OF_A_GET

@@ -16,6 +16,7 @@ from calibrant.core.view import View
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.raters.disagreement_report import disagreement_report
 from calibrant.results.roc import roc_curve
+from calibrant.results.short import short_estimate
 from calibrant.results.uncertainty import uncertainty_of
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.histogram_report import histogram_report
@@ -23,7 +24,6 @@ from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.curves import stability
 from calibrant.stability.rater_baselines import rater_baselines
 from calibrant_server.service.reads.computed_statuses import NOT_READY
-from calibrant_server.service.reads.short_answers import short_estimate
 from tests.end_to_end.science import (
     LOSSES,
     NOTIONS,

@@ -122,11 +122,11 @@ def test_pixels_of_the_curve_and_of_the_background():
 
 
 @pytest.mark.anyio
-async def test_the_error_of_the_diagram_is_of_its_window_and_bins(client, inbox):
+async def test_the_diagram_has_the_error_of_its_window_and_bins(client, inbox):
     await client.post("/v1/models/digits/predictions", json=PREDICTIONS)
-    inbox.answers["reliability"] = {name: ANSWER[name] for name in ANSWER if name != "window"}
     error = {"value": 0.0831, "interval": [0.07, 0.09], "null_mean": 0.011, "null_q95": 0.016}
-    inbox.answers["metrics"] = {"metrics": {"ece": error}}
+    answer = {name: ANSWER[name] for name in ANSWER if name != "window"}
+    inbox.answers["reliability"] = answer | {"error": error}
     asked = {
         "bins": 3,
         "from": "2026-01-01T00:00:00Z",
@@ -137,12 +137,8 @@ async def test_the_error_of_the_diagram_is_of_its_window_and_bins(client, inbox)
     assert found.status_code == 200
     lines = {"ECE 0.083 (0.070 to 0.090)", "a calibrated model: 0.011, 95 % below 0.016"}
     assert lines <= set(Figure.of(found.content).texts)
-    table, metrics = (
-        {kind: rest for kind, *rest in inbox.asked}[kind] for kind in ("reliability", "metrics")
-    )
-    assert table[2] == metrics[2]  # the window
-    for name in ("bins", "raters", "scope"):
-        assert table[1][name] == metrics[1][name]
+    [(kind, _, query, *_)] = inbox.asked
+    assert (kind, query["include"]) == ("reliability", "error")
 
 
 def test_few_units_are_not_joined_and_the_null_has_a_band():

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from calibrant.core.durations import duration_of, parse_duration
+from calibrant.results.short import ALWAYS
 from calibrant_server.service.reads import computed_statuses
-from calibrant_server.service.reads.short_answers import ALWAYS
 from calibrant_server.workers.queries.ask import ResultFailedError, ResultTimeoutError
 from tests.service.conftest import problem
 

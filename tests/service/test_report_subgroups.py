@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from calibrant.metrics import DEFAULT_METRICS
+from calibrant.results.metric_work import metric_work
 from calibrant_server.service.reads.report_subgroups import (
     MAX_SUBGROUPS,
     MAX_WORK,
@@ -16,7 +17,6 @@ from calibrant_server.service.reads.report_subgroups import (
     divided,
 )
 from calibrant_server.service.reads.reports import MAX_NAMES, _left_out
-from calibrant_server.workers.queries.metric_work import metric_work
 
 ROOT = Path(__file__).parents[2]
 LEFT = 400.0

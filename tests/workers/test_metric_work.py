@@ -6,13 +6,14 @@ import pytest
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.metrics import DEFAULT_METRICS, METRICS
-from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
-from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
-from calibrant_server.workers.queries.metric_work import (
+from calibrant.results.metric_work import (
     MAX_WORK,
     metric_work,
     reject_costly_metrics,
 )
+from calibrant.results.metrics import metrics
+from calibrant_server.workers.queries.declared import query_for
+from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL, delivery
@@ -64,12 +65,11 @@ def test_more_is_rejected_with_what_it_would_take(metrics, more, named):
 
 def test_every_query_of_metrics_is_compared_with_the_bound():
     costly = ",".join(f"{slug}(bins=1200)" for slug in ("ece", "mce", "rmsce", "ace"))
+    many = costly + ",nll,brier,auc," + costly.replace("1200", "900")
     with pytest.raises(CalibrationInputError):
-        MetricsQuery(metrics=costly + ",nll,brier,auc," + costly.replace("1200", "900")).resolved(
-            MODEL
-        )
-    accepted = MetricsQuery(metrics="ece(bins=1200)").resolved(MODEL)
-    assert isinstance(accepted, MetricsQuery) and accepted.listed == ["ece(bins=1200)"]
+        query_for(metrics, metrics=many).resolved(MODEL)
+    accepted = query_for(metrics, metrics="ece(bins=1200)").resolved(MODEL)
+    assert accepted.to_dict()["metrics"] == "ece(bins=1200)"
 
 
 def test_a_series_is_rejected_before_its_panes_are_read(bench):

@@ -10,8 +10,9 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant_server.workers.queries.kind import Against, Inputs
-from calibrant_server.workers.queries.kinds import metrics, metrics_series
+from calibrant_server.workers.queries.kinds import metrics_series
 from calibrant_server.workers.queries.kinds.metrics_series import (
+    METRICS,
     MetricsSeriesQuery,
     compare,
     compute,
@@ -53,13 +54,13 @@ def known(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The parts that are computed, by their numbers of predictions."""
     monkeypatch.setattr(metrics_series, "_known", LruCache(1 << 20, len))
     computed: list[int] = []
-    of_part = metrics.compute
+    of_part = METRICS.compute
 
     def noted(query: Any, part: Inputs) -> Any:
         computed.append(part.pane.counts["n_predictions"])
         return of_part(query, part)
 
-    monkeypatch.setattr(metrics, "compute", noted)
+    monkeypatch.setattr(metrics_series, "METRICS", replace(METRICS, compute=noted))
     return computed
 
 

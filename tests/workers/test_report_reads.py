@@ -14,13 +14,14 @@ import pytest
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
 from calibrant.core.pane import Pane
 from calibrant.metrics import DEFAULT_METRICS, METRICS
+from calibrant.results.metrics import metrics as declared
 from calibrant_server.service.reads.queries import resolved_query
 from calibrant_server.service.reads.reports import ReportParameters, queries
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import window_panes
 from calibrant_server.workers.queries.ask import CHANGING, REJECTED, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
-from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
+from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kinds.slice_report import SliceReportQuery
 from calibrant_server.workers.store.connection import Store
 from tests.workers.driving import MODEL
@@ -96,7 +97,7 @@ def test_each_pane_is_read_once_and_each_result_is_that_of_the_query_alone(
     assert list(asked) == ["metrics", "reliability", "temperature", "drift"]
     assert {n_read[name] for name in ("metrics", "reliability", "temperature")} == {HOURS}
 
-    plain = MetricsQuery(metrics=metrics, tolerance=1.0)
+    plain = query_for(declared, metrics=metrics, tolerance=1.0)
     alone = asked | {"metrics": resolved_query(plain, MODEL)}
     for name, query in alone.items():
         reader = Reader(filled)
@@ -127,10 +128,13 @@ def test_each_metric_alone_is_that_of_a_merge_with_all_accumulators(filled: Any)
     """A metric declares all accumulators that it reads: others are not in the part of the merge that it gets."""
     start_s = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
     window = (start_s, start_s + 2 * HOUR_S)
-    reader, every = Reader(filled), resolved_query(MetricsQuery(metrics=",".join(METRICS)), MODEL)
+    reader, every = (
+        Reader(filled),
+        resolved_query(query_for(declared, metrics=",".join(METRICS)), MODEL),
+    )
     first = reader.result(every, "", window)["metrics"]
     for name in METRICS:
-        query = resolved_query(MetricsQuery(metrics=name), MODEL)
+        query = resolved_query(query_for(declared, metrics=name), MODEL)
         found = reader.result(query, "", window)
         assert found["metrics"] == {name: first[name]}
         assert found == Reader(filled).result(query, "", window), name
@@ -140,7 +144,7 @@ def test_each_metric_alone_is_that_of_a_merge_with_all_accumulators(filled: Any)
 def test_a_query_with_more_accumulators_than_the_last_reads_its_own(filled: Any) -> None:
     reader = Reader(filled)
     for metrics in ("ece", "ece,nll", "classwise_ece"):
-        query = resolved_query(MetricsQuery(metrics=metrics), MODEL)
+        query = resolved_query(query_for(declared, metrics=metrics), MODEL)
         n_before = reader.n_read
         result = reader.result(query)
         assert reader.n_read > n_before
@@ -188,7 +192,7 @@ def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
     monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS - 1)
     reader = Reader(filled)
     side = Side(MODEL.key, "", (0, 1 << 32))
-    query = SliceReportQuery(metrics=resolved_query(MetricsQuery(metrics="ece"), MODEL))
+    query = SliceReportQuery(metrics=resolved_query(query_for(declared, metrics="ece"), MODEL))
     reply = reader.compute.reply(QueryRequest("d", query.kind, query.to_dict(), side, "r", 1e6))
     [violation] = json.loads(reply.body)["violations"]
     assert (reply.status, violation["rule"]) == (REJECTED, "too_many_panes")

@@ -10,6 +10,7 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant.metrics import METRICS, PaneQuery, View, compute_metrics
+from calibrant.results.drift import CURRENT_S
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
@@ -62,7 +63,7 @@ def labelled(panes: list[DatedPane]) -> list[int]:
 @pytest.mark.one_server
 def test_the_sides_of_a_window_are_few_merges_with_the_content_of_its_panes(panes) -> None:
     each = panes.each(MODEL, "", EVER, None).panes
-    sides = panes.sides(MODEL, "", EVER, None, drift.CURRENT_S).panes
+    sides = panes.sides(MODEL, "", EVER, None, CURRENT_S).panes
     assert len(each) == 2 * N_DAYS and 2 <= len(sides) < N_DAYS
     cut = drift.start_of_current(each)
     assert cut == drift.start_of_current(sides)
@@ -80,7 +81,7 @@ def test_the_sides_of_a_window_are_few_merges_with_the_content_of_its_panes(pane
 @pytest.mark.one_server
 def test_sides_are_those_of_the_window_as_it_is_now(panes, bench, loop) -> None:
     """A later pane moves the cut; the merges of former sides are not used for it."""
-    before = panes.sides(MODEL, "", EVER, None, drift.CURRENT_S).panes
+    before = panes.sides(MODEL, "", EVER, None, CURRENT_S).panes
     batch = Batch.from_columns(
         {
             "event_times": [(START + timedelta(days=N_DAYS + 2)).isoformat()],
@@ -90,7 +91,7 @@ def test_sides_are_those_of_the_window_as_it_is_now(panes, bench, loop) -> None:
     ).batch
     bench.deliver(IngestBatch.of(MODEL, "later", PREDICTIONS, batch.pack(), b"x" * 16, 1))
     drain(loop)
-    after = panes.sides(MODEL, "", EVER, None, drift.CURRENT_S).panes
+    after = panes.sides(MODEL, "", EVER, None, CURRENT_S).panes
     cuts = [drift.start_of_current(some) for some in (before, after)]
     assert cuts[1] > cuts[0]
     assert not [one for one in after if one.start_s < cuts[1] < one.start_s + one.length_s]

@@ -17,10 +17,10 @@ from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.pane import Pane
 from calibrant.drift.histogram_tables import has_histograms
 from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.results.drift import RATER as RATER
 
 Ints = NDArray[np.int64]
 FORMAT = 1
-RATER = "rater:"
 _MAX_BYTES = 1 << 21
 
 

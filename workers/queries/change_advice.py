@@ -38,9 +38,6 @@ from calibrant_server.workers.queries.kind import Inputs, state_of
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
-NEEDS = (
-    "classes", "counts", "histograms", "positive", "replicates", "sample", "temperature", "top_label", "units",
-)  # fmt: skip
 ONE_RATER = (
     "This is about the labels of one rater, and a map is fitted to the labels of all: ask the rater, and compare with the "
     "alarm of all labels."

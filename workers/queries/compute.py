@@ -39,7 +39,7 @@ from calibrant_server.workers.queries.ask import (
     Side,
 )
 from calibrant_server.workers.queries.kind import Against, Inputs, ResultKind, find_kinds
-from calibrant_server.workers.queries.query import DetectorQuery, Query, SeriesQuery
+from calibrant_server.workers.queries.query import Query, SeriesQuery
 from calibrant_server.workers.queries.versions import joined, with_records
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_records import WindowRecords
@@ -196,7 +196,7 @@ class Compute:
         """Return the state of the model's alarm, with the sealed panes that the kind needs."""
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
-        scope = query.scope if isinstance(query, DetectorQuery) else None
+        scope = getattr(query, "scope", None)
         view = read_snapshot(node, keys, config, side.slice, Window(*side.window), scope)
         windows = view.corrected(config)
         if windows is None or not query.needs.changed:

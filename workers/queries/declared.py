@@ -35,7 +35,7 @@ class Declared(Query):
 def declared_query(read: Read[Any, Any]) -> type[Declared]:
     """Return the class of a read's query with its limits, as the service and the worker check it."""
     made = query_class(read.query)
-    made.kind, made.needs = read.name, Needs(records=read.of_records)
+    made.kind, made.needs = read.name, Needs(**read.needs)
     found: type[Declared] = made
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Generic, Literal, TypeVar
@@ -23,6 +24,7 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, Window
 
 Q = TypeVar("Q", bound=Query)
+DAY_S = 86_400.0
 # Results are cached under the version of their state and never become wrong: both bounds only bound the memory.
 MAX_CACHED_BYTES, CACHED_S = 4 << 20, 900
 
@@ -135,7 +137,7 @@ class ResultKind(Generic[Q]):
 
 def find_kinds() -> dict[str, ResultKind[Any]]:
     """Return the reads that the library declares and the kinds of the folder `workers/queries/kinds`, by name."""
-    found = {name: kind_of(each) for name, each in find_reads().items() if not each.of_records}
+    found = {name: kind_of(each) for name, each in find_reads().items() if not each.needs}
     for each in iter_modules(kinds.__path__):
         kind: ResultKind[Any] = import_module(f"{kinds.__name__}.{each.name}").KIND
         if kind.name != each.name:
@@ -144,6 +146,7 @@ def find_kinds() -> dict[str, ResultKind[Any]]:
     return found
 
 
+@cache
 def kind_of(read: Read[Any, Any]) -> ResultKind[Any]:
     """Return the result kind of a read that the library declares."""
 
@@ -169,7 +172,8 @@ def kind_of(read: Read[Any, Any]) -> ResultKind[Any]:
 
 def state_of(inputs: Inputs) -> State:
     """Return a side's window as the library computes results of it."""
-    return State(inputs.pane, inputs.config, inputs.seed)
+    days = (inputs.window.to_s - inputs.window.from_s) / DAY_S
+    return State(inputs.pane, inputs.config, inputs.seed, days)
 
 
 def other_side(against: Against, mine: Pane, other: Inputs) -> Result:

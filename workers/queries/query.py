@@ -11,13 +11,9 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.drift.mapped_scores import OWN_SCORE
-from calibrant.input.names import MAX_LENGTH
 from calibrant.results.base import OMITTED
-from calibrant.results.models import class_index
-from calibrant.results.queries import BinnedQuery, in_order, parts_of, sentence_of, smallest_bin
+from calibrant.results.queries import BinnedQuery, smallest_bin
 from calibrant.results.reads import level
-from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.model_config import ModelConfig
 
 
@@ -103,47 +99,3 @@ class Query(BaseModel):
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values, for the identity of the query and for transfer."""
         return self.model_dump(mode="json", by_alias=True)
-
-
-class Including(Query):
-    """Query with costly parts, which are computed on request."""
-
-    parts: ClassVar[tuple[str, ...]] = ()
-
-    include: str | None = None
-
-    @property
-    def included(self) -> frozenset[str]:
-        """The requested parts."""
-        return frozenset(parts_of(self.include))
-
-    def canonical_include(self) -> str | None:
-        """Return the requested parts in their order, each once.
-
-        Raises
-        ------
-        CalibrationInputError
-            A part that the kind does not have.
-        """
-        return in_order(self.include, self.parts)
-
-
-def include_field(parts: tuple[str, ...]) -> Any:
-    """Return the field of a query that has these parts."""
-    return Field(None, max_length=400, description=sentence_of(parts))
-
-
-class DetectorQuery(Query):
-    """Query of one detector of the alarm."""
-
-    scope: str | None = Field(
-        None,
-        max_length=len(RATER) + MAX_LENGTH,
-        description="class:NAME where the alarm watches classes, rater:NAME for one rater's own detector.",
-    )
-
-    def resolved(self, config: ModelConfig) -> Query:
-        scope = self.scope
-        if scope is not None and scope != OWN_SCORE and not scope.startswith(RATER):
-            scope = f"class:{class_index(scope.removeprefix('class:'), config, '/scope')}"
-        return self.own(scope=scope)

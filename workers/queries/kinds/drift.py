@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import ClassVar
 
 from calibrant.core.actions import Advice
 from calibrant.core.documents import Result
@@ -25,6 +24,7 @@ from calibrant.drift.words import (
     ScoresState,
 )
 from calibrant.raters.label_coverage import label_counts
+from calibrant.results.drift import CURRENT_S, EVIDENCE, RECENT, drift
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.attribution import advised
@@ -43,51 +43,20 @@ from calibrant_server.workers.alarm.drift_report import (
 )
 from calibrant_server.workers.alarm.words_of import ModelWords, Present, words_of
 from calibrant_server.workers.queries import change_advice
+from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.query import (
-    DetectorQuery,
-    Including,
-    Needs,
-    Query,
-    include_field,
-)
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.watermarks import DAY_S
 from calibrant_server.workers.store.windows import DatedPane
 
-CURRENT_S = 7 * DAY_S
+DriftQuery = declared_query(drift)
 
 
-EVIDENCE, RECENT = "evidence", "recent"
-PARTS = (EVIDENCE, RECENT)
-
-
-class DriftQuery(DetectorQuery, Including):
-    """Which detector, and which parts of the response."""
-
-    kind: ClassVar[str] = "drift"
-    needs: ClassVar[Needs] = Needs(
-        panes="sides",
-        last_s=CURRENT_S,
-        alarm=True,
-        changed=change_advice.NEEDS,
-    )
-    parts: ClassVar[tuple[str, ...]] = PARTS
-
-    include: str | None = include_field(PARTS)
-
-    def resolved(self, config: ModelConfig) -> Query:
-        found = super().resolved(config)
-        assert isinstance(found, DriftQuery)
-        return found.own(include=self.canonical_include())
-
-
-def accumulators(query: DriftQuery) -> Iterable[str]:
+def accumulators(query: Declared) -> Iterable[str]:
     """Counts and unit-weighted sums."""
     return ("counts", "units")
 
 
-def compute(query: DriftQuery, inputs: Inputs) -> Result:
+def compute(query: Declared, inputs: Inputs) -> Result:
     """The words of the slice's detector with their recommendation, and the parts that the query includes."""
     config, alarm = inputs.config, inputs.alarm
     settings, detector = AlarmSettings.of(config), inputs.alarm.detector
@@ -102,9 +71,10 @@ def compute(query: DriftQuery, inputs: Inputs) -> Result:
         "map_version": alarm.active_map.version,
         "recommendation": _advice(inputs, words, watched, who),
     }
-    if RECENT in query.included:
+    included = query.plain().included
+    if RECENT in included:
         found["recent"] = recent_rows(alarm.cohort_results)
-    if EVIDENCE not in query.included:
+    if EVIDENCE not in included:
         found["recommendation"]["evidence"].pop("tried", None)
         return found
     if watched is not None:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from calibrant.core.documents import Result
+from calibrant.results.drift import drift_history
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import CohortResult, kept_cohorts
 from calibrant_server.workers.alarm.episodes import interval, log10_of_p
+from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.query import DetectorQuery, Needs
 
 
-class DriftHistoryQuery(DetectorQuery):
-    """Which detector."""
-
-    kind: ClassVar[str] = "drift_history"
-    needs: ClassVar[Needs] = Needs(panes="none", alarm=True)
-
-
-def compute(query: DriftHistoryQuery, inputs: Inputs) -> Result:
+def compute(query: Declared, inputs: Inputs) -> Result:
     """The cohorts of the window, oldest first."""
     alarm, settings = inputs.alarm, AlarmSettings.of(inputs.config)
     return {
@@ -50,4 +42,4 @@ def _row(look: CohortResult, bucket_s: int) -> Result:
     }
 
 
-KIND = ResultKind(DriftHistoryQuery, compute)
+KIND = ResultKind(declared_query(drift_history), compute)

@@ -15,21 +15,22 @@ from typing import ClassVar
 
 from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
-from calibrant_server.workers.queries.kind import Against, Inputs, ResultKind
-from calibrant_server.workers.queries.kinds import metrics
-from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
-from calibrant_server.workers.queries.metric_work import reject_costly_metrics
+from calibrant.results.metric_work import reject_costly_metrics
+from calibrant.results.metrics import metrics
+from calibrant_server.workers.queries.declared import declared_query
+from calibrant_server.workers.queries.kind import Against, Inputs, ResultKind, kind_of
 from calibrant_server.workers.queries.query import Needs, SeriesQuery
 from calibrant_server.workers.queries.window_state import LruCache
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import events_between
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
 
+METRICS = kind_of(metrics)
 # Results of parts as JSON, of about 3 kB each.
 _known: LruCache[bytes, bytes] = LruCache(12 << 20, len)
 
 
-class MetricsSeriesQuery(MetricsQuery, SeriesQuery):
+class MetricsSeriesQuery(declared_query(metrics), SeriesQuery):  # type: ignore[misc]
     """Which metrics, of parts of which length: a whole number of panes.
 
     Attributes
@@ -47,7 +48,7 @@ class MetricsSeriesQuery(MetricsQuery, SeriesQuery):
     def check(self, n_parts: int) -> None:
         reject_costly_metrics(
             "/every",
-            self.listed,
+            self.plain().listed,
             n_parts=n_parts,
             n_slices=self.n_slices,
             bins=self.bins,
@@ -61,7 +62,7 @@ def compute(query: MetricsSeriesQuery, inputs: Inputs) -> Result:
     Where panes have been merged into days, parts are no shorter than these, and their windows show it.
     """
     return _series(
-        query, inputs, lambda begin, part: metrics.compute(query, part), lambda begin: []
+        query, inputs, lambda begin, part: METRICS.compute(query, part), lambda begin: []
     )
 
 
@@ -75,7 +76,8 @@ def compare(query: MetricsSeriesQuery, inputs: Inputs, other: Inputs, against: A
 
     def compared(begin: int, part: Inputs) -> Result:
         pane = merged(theirs.get(begin, []), other.config) if merged_other is None else merged_other
-        return metrics.compare(query, part, replace(other, merged=pane), against)
+        assert METRICS.compare is not None
+        return METRICS.compare(query, part, replace(other, merged=pane), against)
 
     return _series(query, inputs, compared, others, [str(against), other.window.to_dict()])
 
@@ -153,8 +155,8 @@ def ends_of(begin: int, every_s: int, panes: list[DatedPane]) -> dict[str, str]:
 KIND = ResultKind(
     MetricsSeriesQuery,
     compute,
-    metrics.accumulators,
+    METRICS.accumulators,
     compare,
-    compared_accumulators=("sample",),
-    is_slow=metrics.is_slow,
+    METRICS.compared_accumulators,
+    METRICS.is_slow,
 )

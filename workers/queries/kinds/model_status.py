@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from calibrant.core.documents import Result
+from calibrant.results.metrics import metrics
 from calibrant.results.temperature import temperature
+from calibrant_server.workers.queries.declared import declared_query, query_for
 from calibrant_server.workers.queries.kind import Inputs, ResultKind, kind_of
-from calibrant_server.workers.queries.kinds import metrics
-from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.model_config import ModelConfig
 
-TEMPERATURE = kind_of(temperature)
+METRICS, TEMPERATURE = kind_of(metrics), kind_of(temperature)
+MetricsQuery, TemperatureQuery = declared_query(metrics), declared_query(temperature)
 
 
 class ModelStatusQuery(Query):
@@ -21,26 +22,25 @@ class ModelStatusQuery(Query):
 
     kind: ClassVar[str] = "model_status"
 
-    metrics: MetricsQuery = MetricsQuery(metrics="ece")
-    temperature: TEMPERATURE.query = TEMPERATURE.query()  # type: ignore[name-defined]
+    metrics: MetricsQuery = query_for(metrics, metrics="ece")  # type: ignore[valid-type]
+    temperature: TemperatureQuery = TemperatureQuery()  # type: ignore[valid-type]
 
     def resolved(self, config: ModelConfig) -> Query:
-        return self.own(
-            metrics=self.metrics.resolved(config), temperature=self.temperature.resolved(config)
-        )
+        queries: dict[str, Query] = {"metrics": self.metrics, "temperature": self.temperature}
+        return self.own(**{name: each.resolved(config) for name, each in queries.items()})
 
 
 def accumulators(query: ModelStatusQuery) -> Iterable[str]:
     """Return what both queries read."""
     return {
-        *metrics.accumulators(query.metrics),
+        *(METRICS.accumulators(query.metrics) or ()),
         *(TEMPERATURE.accumulators(query.temperature) or ()),
     }
 
 
 def compute(query: ModelStatusQuery, inputs: Inputs) -> Result:
     """Calibration error, share of labelled predictions, and the temperature that fits the labels."""
-    found = metrics.compute(query.metrics, inputs)
+    found = METRICS.compute(query.metrics, inputs)
     return {
         "error": found["metrics"]["ece"],
         "label_coverage": found["label_coverage"]["coverage"],

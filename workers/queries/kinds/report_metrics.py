@@ -6,39 +6,35 @@ find these merges, so that each pane of a window is read once and not once per q
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
-from calibrant.core.documents import Result
+from calibrant.results.metrics import metrics
 from calibrant.results.reads import SAMPLE, SAMPLE_OF_FEW
-from calibrant.results.temperature import TemperatureQuery
-from calibrant.results.temperature import temperature as declared_temperature
-from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.kinds import drift, metrics, reliability
-from calibrant_server.workers.queries.kinds.drift import DriftQuery
-from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
-from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
+from calibrant.results.reliability import ReliabilityQuery, reliability
+from calibrant.results.temperature import TemperatureQuery, temperature
+from calibrant_server.workers.queries.declared import Declared, declared_query
+from calibrant_server.workers.queries.kind import ResultKind, kind_of
+from calibrant_server.workers.queries.kinds import drift
+
+METRICS = kind_of(metrics)
 
 
-class ReportMetricsQuery(MetricsQuery):
+class ReportMetricsQuery(declared_query(metrics)):  # type: ignore[misc]
     """The same as of `GET metrics`."""
 
     kind: ClassVar[str] = "report_metrics"
 
 
-def accumulators(query: ReportMetricsQuery) -> frozenset[str]:
+def accumulators(query: Declared) -> Iterable[str]:
     """Return what the metrics, reliability, temperature and drift of a report read, without samples that only others read."""
     others = {
-        *reliability.accumulators(ReliabilityQuery(scope=query.scope)),
-        *declared_temperature.accumulators(TemperatureQuery()),
-        *drift.accumulators(DriftQuery()),
+        *reliability.accumulators(ReliabilityQuery(scope=query.plain().scope)),
+        *temperature.accumulators(TemperatureQuery()),
+        *drift.accumulators(drift.DriftQuery()),
     }
     # A sample is stored by day, and no merge has it.
-    return metrics.accumulators(query) | (others - {SAMPLE, SAMPLE_OF_FEW})
+    return {*metrics.accumulators(query.plain()), *(others - {SAMPLE, SAMPLE_OF_FEW})}
 
 
-def compute(query: ReportMetricsQuery, inputs: Inputs) -> Result:
-    """The result of `metrics`."""
-    return metrics.compute(query, inputs)
-
-
-KIND = ResultKind(ReportMetricsQuery, compute, accumulators, is_slow=metrics.is_slow)
+KIND = ResultKind(ReportMetricsQuery, METRICS.compute, accumulators, is_slow=METRICS.is_slow)

@@ -14,18 +14,19 @@ from typing import Any, ClassVar
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
 from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
-from calibrant.results.reads import SAMPLE, SAMPLE_OF_FEW
-from calibrant.results.temperature import temperature as declared_temperature
+from calibrant.results.metric_work import metric_work
+from calibrant.results.metrics import metrics
+from calibrant.results.reads import SAMPLE, SAMPLE_OF_FEW, Read
+from calibrant.results.reliability import reliability
+from calibrant.results.temperature import temperature
 from calibrant_server.workers.memory import return_freed
+from calibrant_server.workers.queries.declared import declared_query
 from calibrant_server.workers.queries.kind import Inputs, ResultKind, kind_of
-from calibrant_server.workers.queries.kinds import metrics, reliability
-from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
-from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
-from calibrant_server.workers.queries.metric_work import metric_work
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.windows import rfc3339
 
-TEMPERATURE = kind_of(declared_temperature)
+READS: tuple[Read[Any, Any], ...] = (metrics, reliability, temperature)
+MetricsQuery, ReliabilityQuery, TemperatureQuery = map(declared_query, READS)
 MAX_BYTES = 8 << 20
 # Units of the metrics (`metric_work`), about 2 ms each.
 QUICK_WORK = 50
@@ -38,22 +39,22 @@ class SliceReportQuery(Query):
 
     kind: ClassVar[str] = "slice_report"
 
-    metrics: MetricsQuery
-    reliability: ReliabilityQuery | None = None
-    temperature: TEMPERATURE.query | None = None  # type: ignore[name-defined]
+    metrics: MetricsQuery  # type: ignore[valid-type]
+    reliability: ReliabilityQuery | None = None  # type: ignore[valid-type]
+    temperature: TemperatureQuery | None = None  # type: ignore[valid-type]
 
     def each(self) -> Iterator[tuple[ResultKind[Any], Query]]:
         """Yield the queries with their kinds."""
-        yield metrics.KIND, self.metrics
-        if self.reliability is not None:
-            yield reliability.KIND, self.reliability
-        if self.temperature is not None:
-            yield TEMPERATURE, self.temperature
+        for read in READS:
+            query = getattr(self, read.name)
+            if query is not None:
+                yield kind_of(read), query
 
 
 def is_slow(query: SliceReportQuery) -> bool:
     """Return whether the results take long after many panes were read."""
-    work = metric_work(query.metrics.listed, query.metrics.bins)
+    requested: Any = query.metrics
+    work = metric_work(requested.plain().listed, requested.bins)
     return work > QUICK_WORK or any(kind.is_slow(each) for kind, each in query.each())
 
 
