@@ -84,12 +84,11 @@ def estimates() -> type[BaseModel]:
     return create_model(
         "Estimates",
         __config__=ConfigDict(extra="allow"),
-        __doc__="Estimates by the canonical key of the request: a slug, with its options in brackets. After each title: "
-        "which value is better.",
+        __doc__="Estimates by the canonical key of the request: a slug, with its options in brackets; each "
+        "states which value is better.",
         **fields,
     )
 
 
 def _described(metric: Any) -> Any:
-    text = ". ".join(str(part) for part in (metric.title, getattr(metric, "direction", "")) if part)
-    return Field(None, title=metric.title, description=text)
+    return Field(None, title=metric.title, description=getattr(metric, "direction", None))
