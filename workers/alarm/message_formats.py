@@ -51,10 +51,10 @@ def message_of(kind: str, data: Mapping[str, Any]) -> Message:
         return Message(f"{where}: alarm acknowledged", text)
     if kind == "alarm.closed":
         return Message(f"{where}: alarm closed", f"Closed: {data.get('closed_because')}.")
-    since = data.get("start_of_change")
-    changed = f"Changed about {since[:10]}. " if since else ""
-    advice = (data.get("recommendation") or {}).get("reason") or ""
-    return Message(f"{where}: {data.get('title')}", f"{changed}{advice}")
+    words = [(data.get(name) or {}).get("sentence") for name in ("change", "calibration")]
+    advice = (data.get("recommendation") or {}).get("reason")
+    text = " ".join(each for each in (*words, advice) if each)
+    return Message(f"{where}: {data.get('title')}", text)
 
 
 def is_address(url: str) -> bool:
