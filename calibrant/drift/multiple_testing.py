@@ -7,29 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 
-def level_of(run_length: float, n_detectors: int) -> float:
-    """Return the level of a cohort's tests of each of several detectors that together have the false-alarm rate of one.
-
-    Parameters
-    ----------
-    run_length : mean number of cohorts until a false alarm of any of them
-    n_detectors : at least 1
-
-    Raises
-    ------
-    ValueError
-        No detector.
-
-    Examples
-    --------
-    >>> level_of(1000.0, 4)
-    0.00025
-    """
-    if n_detectors < 1:
-        raise ValueError(f"Received {n_detectors} detectors; expected at least 1.")
-    return 1.0 / (run_length * n_detectors)
-
-
 def flagged(p: Mapping[str, float], false_share: float = 0.05) -> list[str]:
     """Return slices that changed by their p-values, so that on average at most a share of flagged ones is due to chance.
 

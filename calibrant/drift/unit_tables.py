@@ -98,32 +98,6 @@ class UnitTable:
         """Mean score of each bin, 0 in empty bins."""
         return _ratio(self.confidence, self.weight)
 
-    @property
-    def gap_variance(self) -> Floats:
-        """Variance of the gap for fully dependent contributions of a unit to a bin, with half a success and failure added."""
-        return _ratio(self._chance * self.squared, self.weight**2)
-
-    @property
-    def mean_gap_variance(self) -> float:
-        """Variance of the gap of all bins together for fully dependent contributions of a unit; 0 when empty.
-
-        A unit's weights sum to one, so that the square of its weighted sum of deviations is at most the weighted sum of
-        their squares.
-        """
-        return float((self._chance * self.weight).sum()) / self.n_units**2 if self.n_units else 0.0
-
-    @property
-    def _chance(self) -> Floats:
-        """Variance of a label in each bin, a half success and failure added."""
-        rate = (self.correct + 0.5) / (self.weight + 1.0)
-        return rate * (1.0 - rate)
-
-    @property
-    def n_effective(self) -> float:
-        """Number of independent contributions with the same information, if a unit's bins are independent; 0 when empty."""
-        squared = float(self.squared.sum())
-        return self.n_units**2 / squared if squared else 0.0
-
     def check(self) -> UnitTable:
         """Return the table after checking it.
 

@@ -8,7 +8,7 @@ import pytest
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.label_policies import POLICIES
 from calibrant.drift.false_alarm_rate import FalseAlarms
-from calibrant.drift.multiple_testing import flagged, level_of
+from calibrant.drift.multiple_testing import flagged
 from calibrant.drift.unit_tables import (
     UnitTable,
     merged,
@@ -123,5 +123,3 @@ def test_slices_flagged_as_the_definition_says():
         ks = [k for k in range(1, 8) if values[ordered[k - 1]] <= k * 0.05 / (7 * harmonic)]
         assert flagged(values) == ordered[: max(ks, default=0)]
     assert flagged({}) == []
-    with pytest.raises(ValueError):
-        level_of(10.0, 0)

@@ -25,7 +25,7 @@ ALARM = {
     "model": "triage",
     "slice": "site:<A>",
     "title": "calibration drift",
-    "start_of_change": "2026-11-20T00:00:00Z",
+    "change": {"word": "changed", "sentence": "Changed about 20 Nov 2026."},
     "recommendation": {"reason": "Divide log-odds by 1.6."},
     "acknowledged_by": "ann",
     "note": "known",
@@ -33,7 +33,7 @@ ALARM = {
 }
 TITLE, TEXT = (
     "triage, site:<A>: calibration drift",
-    "Changed about 2026-11-20. Divide log-odds by 1.6.",
+    "Changed about 20 Nov 2026. Divide log-odds by 1.6.",
 )
 
 

@@ -10,7 +10,6 @@ from calibrant.core.durations import parse_duration
 from calibrant.drift.calibration import TOLERANCE
 from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.mapped_scores import OWN_SCORE
-from calibrant.drift.multiple_testing import level_of
 from calibrant_server.workers.alarm.message_formats import STANDARD
 from calibrant_server.workers.store.model_config import OBSERVE
 
@@ -86,8 +85,8 @@ class AlarmSettings:
         return FalseAlarms.parse(self.false_alarms).run_length(self.bucket_s)
 
     def level(self, n_detectors: int) -> float:
-        """Return the level of a cohort's tests of each of `n` detectors."""
-        return level_of(self.run_length, n_detectors)
+        """Return the level of a cohort's tests of each of several detectors that together have the false-alarm rate of one."""
+        return 1.0 / (self.run_length * n_detectors)
 
     @property
     def is_mapped(self) -> bool:
