@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 
 from calibrant_server.service.app import create_app
-from calibrant_server.service.openapi.components import resolved
 from calibrant_server.service.openapi.schema import _documented
 from calibrant_server.service.settings import Settings
 
@@ -62,3 +61,13 @@ class Conforming:
 
 
 CONFORMING = Conforming()
+
+
+def resolved(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    """Return the target of a reference into the document; any other node unchanged."""
+    while (reference := node.get("$ref", "")).startswith("#/"):
+        found: Any = document
+        for part in reference[2:].split("/"):
+            found = found[part]
+        node = found
+    return node

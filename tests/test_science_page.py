@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.metrics import METRICS, OPTIONS, requested
-from calibrant_server.service.openapi.components import resolved
+from tests.conforming import resolved
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "science.md").read_text()

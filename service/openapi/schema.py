@@ -5,6 +5,7 @@ models are added to the document as schemas, so that it describes every body.
 """
 
 import json
+import re
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,9 +15,7 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
 from calibrant_server.service.http.errors import PROBLEMS
-from calibrant_server.service.openapi.components import describe_parameters, shared_responses
-from calibrant_server.service.openapi.examples import EXAMPLES
-from calibrant_server.service.openapi.response_examples import RESPONSE_EXAMPLES
+from calibrant_server.service.openapi.examples import EXAMPLES, RESPONSE_EXAMPLES
 from calibrant_server.service.openapi.tags import TAGS
 
 REFERENCE = "#/components/schemas/{model}"
@@ -38,6 +37,24 @@ LICENSE = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 CONTACT = {"name": "The Calibrant developers"}
 SERVERS = [{"url": "/", "description": "The server that returned this document."}]
 EXAMPLE = "#/components/examples/{name}"
+
+RESPONSES = "#/components/responses/"
+# Names begin with a letter: a client generator may make identifiers of them.
+RESPONSE_NAME = "E{status}"
+SHARED_STATUS = re.compile(r"304|[45]\d\d")
+
+# Descriptions of parameters that several operations share; an operation's own description takes precedence.
+DESCRIPTIONS = {
+    "raters": "Label policy: how several ratings of one prediction count.",
+    "binning": "Binning method.",
+    "bins": "Number of bins.",
+    "edges": "`right`: bins are (a, b], and 0 is in the first; `left`: bins are [a, b).",
+    "min_count": "Bins with less weight are left out.",
+    "scope": "The probability to bin: top_label, positive, class:NAME or all. "
+    "Default: positive for binary models, else top_label.",
+    "objective": "The loss that the temperature minimises.",
+    "ci": "Level of the intervals.",
+}
 
 _documented: dict[str, type[BaseModel]] = {}
 
@@ -169,8 +186,8 @@ def document(app: FastAPI) -> dict[str, Any]:
                 _complete(operation, _scopes(route))
                 _add_examples(operation, components["examples"])
     operations = [each for path in made["paths"].values() for each in path.values()]
-    describe_parameters(operations)
-    components["responses"] = shared_responses(operations)
+    _describe_parameters(operations)
+    components["responses"] = _shared_responses(operations)
     return made
 
 
@@ -230,3 +247,23 @@ def _add_examples(operation: dict[str, Any], shared: dict[str, Any]) -> None:
         for content in found:
             if content.get("schema") == found[0].get("schema"):
                 content["examples"] = reference_to(name, value)
+
+
+def _describe_parameters(operations: list[dict[str, Any]]) -> None:
+    """Describe common parameters that have no description of their own."""
+    for operation in operations:
+        for parameter in operation.get("parameters", ()):
+            if parameter["name"] in DESCRIPTIONS:
+                parameter.setdefault("description", DESCRIPTIONS[parameter["name"]])
+
+
+def _shared_responses(operations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one response per status of an error, and 304; operations refer to it."""
+    shared: dict[str, Any] = {}
+    for operation in operations:
+        for status, response in operation["responses"].items():
+            if SHARED_STATUS.fullmatch(str(status)):
+                name = RESPONSE_NAME.format(status=status)
+                shared.setdefault(name, response)
+                operation["responses"][status] = {"$ref": RESPONSES + name}
+    return shared

@@ -28,8 +28,7 @@ from calibrant_server.service.reads.parts import PartsQuery
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, WindowQuery
 from calibrant_server.service.reads.response_models import response_of
 from calibrant_server.service.reads.service import JSON, ReadQuery, Render
-from calibrant_server.service.reads.table_formats import TABLES, or_table, written_type
-from calibrant_server.service.reads.tables import tabulated
+from calibrant_server.service.reads.tables import TABLES, or_table, tabulated, written_type
 from calibrant_server.workers.queries.declared import declared_query, described
 from calibrant_server.workers.store.model_config import ModelConfig
 

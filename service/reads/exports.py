@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.results.tables import Kind
-from calibrant_server.service.reads.table_formats import writer
+from calibrant_server.service.reads.tables import writer
 from calibrant_server.workers.alarm.message_formats import PAGERDUTY
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.lifecycle.pane_table import StoredPane, stored_panes

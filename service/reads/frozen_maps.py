@@ -1,4 +1,4 @@
-"""Frozen maps in the API: response models, authors, and errors of the store."""
+"""Calibration maps in the API: queries, response models, authors, and errors of the store of frozen ones."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from fastapi import Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from calibrant.results.calibration_map import CalibrationMap, calibration_map
+from calibrant.results.map_query import MapFitQuery
 from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.errors import (
     MapsFull,
@@ -18,18 +20,50 @@ from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import ProblemError
-from calibrant_server.service.reads.map_queries import MapResponse
+from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.service.reads.response_models import part_of
+from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.queries.declared import declared_query, query_class
 from calibrant_server.workers.store.frozen_maps import (
     NoSuchMap,
     NoSuchModel,
     PromotionConflict,
     TooManyMaps,
 )
+from calibrant_server.workers.store.model_config import ModelConfig
 
 MAX_OBJECTS = 1000
 MAX_VERSION = 1_000_000
 MapNumber = Annotated[int, Path(ge=1, le=MAX_VERSION, description="Number of the version.")]
+
+
+# A map to apply has no weights.
+_FIT = query_class(MapFitQuery)
+_FIT.kind = calibration_map.name
+
+
+class MapParameters(ClockQuery, declared_query(calibration_map)):  # type: ignore[misc]
+    """Which map, fitted to what."""
+
+
+class ApplyFit(ClockQuery, _FIT):  # type: ignore[misc,valid-type]
+    """Which map, fitted to what, to map rows with."""
+
+
+class MapResponse(part_of(CalibrationMap, "MapResponse")):  # type: ignore[misc]
+    """A map as plain numbers, from which any client can compute it."""
+
+
+def map_read_query(parameters: MapParameters, config: ModelConfig) -> ReadQuery:
+    """Return the query for a map; a class is named by its index from here on.
+
+    Raises
+    ------
+    CalibrationInputError
+        The query does not suit the model.
+    """
+    return ReadQuery(parameters.resolved(config), config, parameters)
 
 
 class MapVersion(MapResponse):

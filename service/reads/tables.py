@@ -1,17 +1,50 @@
-"""Results as CSV or Arrow."""
+"""Results as tables, in CSV or as an Arrow IPC stream; written piece by piece."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from starlette.concurrency import run_in_threadpool
 
+from calibrant.core.extras import pip_install
 from calibrant.results.tables import Kind, Table, Values
+from calibrant_server.service.http.bodies import ARROW, CSV, reads_arrow
+from calibrant_server.service.http.errors import NotAcceptable
 from calibrant_server.service.reads.service import Render
-from calibrant_server.service.reads.table_formats import Row, written
+
+Row = Sequence[Any]
+TABLES = (CSV, ARROW)
+CONTENT: dict[str, Any] = {
+    CSV: {"schema": {"type": "string"}},
+    ARROW: {"schema": {"type": "string", "contentMediaType": ARROW}},
+}
+
+
+def or_table(described: dict[str, Any]) -> dict[str, Any]:
+    """Describe a response that is also available as a table."""
+    return {**described, "content": described["content"] | CONTENT}
+
+
+def written_type(media_type: str) -> str:
+    """Return a format that this service can write.
+
+    Raises
+    ------
+    NotAcceptable
+        Arrow without the extra that writes it.
+    """
+    if media_type == ARROW and not reads_arrow():
+        raise NotAcceptable(
+            f"Received Accept: {media_type}, which this service cannot write without the extra `ipc`. Accept text/csv, "
+            f"or ask the operator to install it: {pip_install('server,ipc')}"
+        )
+    return media_type
 
 
 def tabulated(media_type: str, table: Table) -> Render:
@@ -37,3 +70,113 @@ def _value(value: Any, kind: Kind) -> Any:
     if kind == "time":
         return datetime.fromisoformat(value)
     return float(value) if kind == "number" else value
+
+
+class TableWriter(Protocol):
+    """Writer of a table: what has been written since the last call is returned."""
+
+    def write(self, rows: Iterable[Row]) -> bytes:
+        """Write rows."""
+
+    def close(self) -> bytes:
+        """Write the end."""
+
+
+def writer(media_type: str, columns: Mapping[str, Kind]) -> TableWriter:
+    """Return the writer of a format."""
+    if media_type == CSV:
+        return _CsvWriter(columns)
+    return _ArrowWriter(columns)
+
+
+def written(media_type: str, columns: Mapping[str, Kind], rows: Iterable[Row]) -> bytes:
+    """Return a complete table."""
+    table = writer(media_type, columns)
+    return table.write(rows) + table.close()
+
+
+class _CsvWriter:
+    """RFC 4180: a line of names, blank cells for no value, bytes in base64."""
+
+    def __init__(self, columns: Mapping[str, Kind]) -> None:
+        self._text = io.StringIO(newline="")
+        self._writer = csv.writer(self._text)
+        self._writer.writerow(columns)
+
+    def write(self, rows: Iterable[Row]) -> bytes:
+        self._writer.writerows([_cell(value) for value in row] for row in rows)
+        return self._drained()
+
+    def close(self) -> bytes:
+        return self._drained()
+
+    def _drained(self) -> bytes:
+        data = self._text.getvalue().encode()
+        self._text.seek(0)
+        self._text.truncate()
+        return data
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return repr(value) if isinstance(value, float) else value
+
+
+class _ArrowWriter:
+    """An Arrow IPC stream with one record batch per call."""
+
+    def __init__(self, columns: Mapping[str, Kind]) -> None:
+        import pyarrow as pa
+
+        types = {
+            "text": pa.string(),
+            "number": pa.float64(),
+            "integer": pa.int64(),
+            "flag": pa.bool_(),
+            "time": pa.timestamp("us", "UTC"),
+            "bytes": pa.binary(),
+        }
+        self._schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
+        self._sink = _Pieces()
+        self._writer = pa.ipc.new_stream(self._sink, self._schema)
+
+    def write(self, rows: Iterable[Row]) -> bytes:
+        import pyarrow as pa
+
+        columns = list(zip(*rows, strict=True)) or [()] * len(self._schema)
+        arrays = [pa.array(each, field.type) for each, field in zip(columns, self._schema, strict=True)]  # fmt: skip
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        return self._sink.drained()
+
+    def close(self) -> bytes:
+        self._writer.close()
+        return self._sink.drained()
+
+
+class _Pieces(io.RawIOBase):
+    """A file whose contents are taken away as they are written."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._pieces.append(bytes(data))
+        self._at += len(self._pieces[-1])
+        return len(self._pieces[-1])
+
+    def tell(self) -> int:
+        return self._at
+
+    def drained(self) -> bytes:
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        return data

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from calibrant.results.recommendation import Recommendation
 from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.dependencies import (
@@ -44,7 +45,7 @@ from calibrant_server.service.reads.acknowledgements import (
     order_of,
     parsed,
 )
-from calibrant_server.service.reads.recommendations import Recommendation
+from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.alarm_reader import AlarmReader
 from calibrant_server.workers.alarm.episodes import CLOSED, Episode, shown
@@ -91,7 +92,7 @@ class AlarmResponse(BaseModel):
     effect: dict[str, Any] = Field(
         description="Accuracy, mean confidence and temperature before and after, as in `GET drift`."
     )
-    recommendation: Recommendation
+    recommendation: part_of(Recommendation)  # type: ignore[valid-type]
     map_version: str | None
     changed_at: str
     acknowledged_at: str | None = Field(

@@ -4,34 +4,25 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from calibrant import calibrators as maps
-from calibrant_server.service.engine import Connection, engine_errors, model_of
+from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.dependencies import (
-    AppSettings,
-    MapReader,
-    TheConnection,
-    TheIngestService,
-    TheReadService,
-)
 from calibrant_server.service.http.errors import MapUnknown
-from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
-from calibrant_server.service.reads.frozen_maps import MAX_VERSION, map_errors
-from calibrant_server.service.reads.map_queries import ApplyFit
+from calibrant_server.service.reads.frozen_maps import MAX_VERSION, ApplyFit, map_errors
 from calibrant_server.service.reads.observe_mode import reject_observed
+from calibrant_server.service.reads.posted import PostedOfModel
 from calibrant_server.service.reads.queries import resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.store.frozen_maps import FrozenMap
-from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
@@ -98,28 +89,20 @@ class ApplyResponse(BaseModel):
     ),
 )
 async def apply_calibration_map(
-    model: ModelId,
-    request: Request,
-    caller: MapReader,
-    query: Annotated[ApplyParameters, Query()],
-    connection: TheConnection,
-    reads: TheReadService,
-    ingest: TheIngestService,
-    settings: AppSettings,
+    posted: PostedOfModel, query: Annotated[ApplyParameters, Query()]
 ) -> Response:
     """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""
-    ingest.admission.check(model_key(caller.tenant, model))
     if query.is_frozen:
         query.check_frozen()
-    config = await model_of(connection, caller, model)
+    config, settings = await posted.config(), posted.settings
     reject_observed(settings, config)
-    with ingest.admission.hold() as hold, engine_errors(), map_errors():
-        body = await read_body(request, settings, hold)
+    with posted.ingest.admission.hold() as hold, engine_errors(), map_errors():
+        body = await read_body(posted.request, settings, hold)
         if query.is_frozen:
-            fitted = await _frozen(connection, config, query.version)
+            fitted = await _frozen(posted.connection, config, query.version)
         else:
             read_query = ReadQuery(resolved_query(query, config), config, query)
-            fitted = orjson.loads((await reads.result(read_query)).body)
+            fitted = orjson.loads((await posted.reads.result(read_query)).body)
         result = await in_thread(applied, body, fitted, config, settings, query.partial)
     return Response(result, media_type="application/json")
 

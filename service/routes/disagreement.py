@@ -4,45 +4,27 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.raters.alpha_calibration import compared as compared_ways
 from calibrant.raters.rated_rows import MAX_FEATURE
 from calibrant.results.disagreement import Criterion
-from calibrant_server.service.engine import model_of
-from calibrant_server.service.http.bodies import JSON, Body, read_body
-from calibrant_server.service.http.dependencies import (
-    AppSettings,
-    MapReader,
-    TheConnection,
-    TheIngestService,
-)
+from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.parameters import ModelId, TextName
-from calibrant_server.service.http.threads import in_thread
+from calibrant_server.service.http.parameters import TextName
 from calibrant_server.service.ingest.columns import posted_columns
 from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.posted import PostedOfModel
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
 
-COLUMNS = (
-    "probabilities",
-    "logits",
-    "confidences",
-    "labels",
-    "label_counts",
-    "ids",
-    "units",
-    "weights",
-)
 MAX_NUMBERS = 2_000_000
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -117,20 +99,11 @@ class DisagreementMethodsResponse(BaseModel):
     openapi_extra=takes("Predictions with ratings, and features", json=DisagreementMethodsBody),
 )
 async def compare_calibrations(
-    model: ModelId,
-    request: Request,
-    caller: MapReader,
-    query: Annotated[DisagreementMethodsQuery, Query()],
-    connection: TheConnection,
-    ingest: TheIngestService,
-    settings: AppSettings,
+    posted: PostedOfModel, query: Annotated[DisagreementMethodsQuery, Query()]
 ) -> Response:
     """Fit concentrations, temperature and a head on features to posted ratings and compare them; nothing is stored."""
-    ingest.admission.check(model_key(caller.tenant, model))
-    config = await model_of(connection, caller, model)
-    with ingest.admission.hold() as hold:
-        body = await read_body(request, settings, hold, (JSON,))
-        result = await in_thread(_compared, body, query, config, settings)
+    config = await posted.config()
+    result = await posted.computed(_compared, query, config, posted.settings)
     return Response(result, media_type=JSON)
 
 
@@ -139,8 +112,10 @@ def _compared(
 ) -> bytes:
     """Return the comparison as JSON."""
     document = object_of(read_json(body.data, settings.max_rows * 3 + 100))
-    reject_unknown(document, (*COLUMNS, "features", "parts"))
-    columns = {name: document[name] for name in COLUMNS if document.get(name) is not None}
+    fields = tuple(DisagreementMethodsBody.model_fields)
+    reject_unknown(document, fields)
+    given = {name: document[name] for name in fields if document.get(name) is not None}
+    columns = {name: column for name, column in given.items() if name not in ("features", "parts")}
     batch = checked_batch(ParsedBatch(posted_columns(columns, settings)), config, False).batch
     features = None
     if document.get("features") is not None:
@@ -151,9 +126,9 @@ def _compared(
         raise CalibrationInputError([Violation("", "size", detail)])
     parts = _parts(document.get("parts"))
     found = compared_ways(batch, features=features, parts=parts, **query.model_dump())
-    given = "log_probabilities" if features is None else "posted"
+    source = "log_probabilities" if features is None else "posted"
     return orjson.dumps(
-        {"model": config.model, "features": given, **found}, option=orjson.OPT_SERIALIZE_NUMPY
+        {"model": config.model, "features": source, **found}, option=orjson.OPT_SERIALIZE_NUMPY
     )
 
 

@@ -12,7 +12,7 @@ from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.parameters import ModelId, negotiated
 from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.exports import ExportLine, lines_of, pane_table
-from calibrant_server.service.reads.table_formats import CONTENT, TABLES, written_type
+from calibrant_server.service.reads.tables import CONTENT, TABLES, written_type
 from calibrant_server.service.security.audit import audit_of
 
 router = APIRouter(tags=["models"], default_response_class=Response)

@@ -33,13 +33,14 @@ from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.frozen_maps import (
     MapNumber,
+    MapParameters,
     MapVersion,
     PromotionRecord,
     document,
     map_errors,
+    map_read_query,
     who_is,
 )
-from calibrant_server.service.reads.map_queries import MapParameters, map_read_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.windows import rfc3339
 

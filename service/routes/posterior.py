@@ -4,42 +4,34 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.raters import posterior
 from calibrant.results.disagreement import disagreement
-from calibrant_server.service.engine import engine_errors, model_of
-from calibrant_server.service.http.bodies import JSON, Body, read_body
-from calibrant_server.service.http.dependencies import (
-    AppSettings,
-    MapReader,
-    TheConnection,
-    TheIngestService,
-    TheReadService,
-)
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.parameters import ModelId, TextName
+from calibrant_server.service.http.parameters import TextName
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import posted_columns
 from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.posted import PostedOfModel
 from calibrant_server.service.reads.queries import ClockQuery
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.declared import query_for
-from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
 
 MAX_MEMBERS = 1000
 POSTERIOR_COLUMNS = ("probabilities", "logits", "confidences", "labels", "label_counts", "ids")
-POSTERIOR_FIELDS = (*POSTERIOR_COLUMNS, "members", "member_weights", "concentration")
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
@@ -106,31 +98,22 @@ class PosteriorParameters(ClockQuery):
     openapi_extra=takes("Predictions with ratings", json=PosteriorBody),
 )
 async def compute_posterior(
-    model: ModelId,
-    request: Request,
-    caller: MapReader,
-    query: Annotated[PosteriorParameters, Query()],
-    connection: TheConnection,
-    reads: TheReadService,
-    ingest: TheIngestService,
-    settings: AppSettings,
+    access: PostedOfModel, query: Annotated[PosteriorParameters, Query()]
 ) -> Response:
     """Return class probabilities of posted predictions given their ratings; nothing is stored."""
-    ingest.admission.check(model_key(caller.tenant, model))
-    config = await model_of(connection, caller, model)
-    with ingest.admission.hold() as hold, engine_errors():
-        body = await read_body(request, settings, hold, (JSON,))
-        posted = await in_thread(_posted, body, settings)
+    config, settings = await access.config(), access.settings
+    with engine_errors():
+        posted = await access.computed(_posted, settings)
         belief = query.belief or ("ensemble" if "members" in posted else "dirichlet")
         _check_belief(belief, posted)
         fitted = None
         if belief != "ensemble" and "concentration" not in posted:
-            fitted = await _fitted(reads, config, query)
+            fitted = await _fitted(access.reads, config, query)
         result = await in_thread(_computed, posted, belief, fitted, config, settings)
     return Response(result, media_type=JSON)
 
 
-async def _fitted(reads: TheReadService, config: ModelConfig, query: PosteriorParameters) -> float:
+async def _fitted(reads: ReadService, config: ModelConfig, query: PosteriorParameters) -> float:
     """Return the model's alpha0 of the window."""
     read_query = ReadQuery(
         query_for(disagreement, penalty=query.penalty, ci=query.ci), config, query
@@ -145,7 +128,7 @@ async def _fitted(reads: TheReadService, config: ModelConfig, query: PosteriorPa
 def _posted(body: Body, settings: Settings) -> dict[str, Any]:
     """Return the fields of a body that are there."""
     document = object_of(read_json(body.data, settings.max_rows * 3 + 100))
-    reject_unknown(document, POSTERIOR_FIELDS)
+    reject_unknown(document, tuple(PosteriorBody.model_fields))
     return {name: value for name, value in document.items() if value is not None}
 
 

@@ -6,7 +6,7 @@ from functools import partial as partial_of
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
 
@@ -22,11 +22,9 @@ from calibrant.report_sections import SECTIONS, chosen
 from calibrant.results.metrics import MetricBinning
 from calibrant.results.reads import Edges, Raters
 from calibrant.results.temperature import Temperature
-from calibrant_server.service.http.bodies import NDJSON, Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
+from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.parameters import Name, TextName
 from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.body_reading import BodyReading, ignored_of_query
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
@@ -44,6 +42,7 @@ from calibrant_server.service.ingest.score_options import ScoreOptions, options_
 from calibrant_server.service.ingest.scored_bodies import TABLES, read_scored_body
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
 from calibrant_server.service.reads.figures import image_of, media_type_of, or_drawn
+from calibrant_server.service.reads.posted import PostedToScore
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.response_models import estimates, part_of
 from calibrant_server.service.reads.service import JSON
@@ -196,15 +195,9 @@ SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability 
         arrow=None,
     ),
 )
-async def score_once(
-    request: Request,
-    caller: Scorer,
-    query: Annotated[ScoreParameters, Query()],
-    ingest: TheIngestService,
-    settings: AppSettings,
-) -> Response:
+async def score_once(posted: PostedToScore, query: Annotated[ScoreParameters, Query()]) -> Response:
     """Score one posted batch; nothing is stored. As SVG or PNG, the reliability diagram."""
-    media_type = media_type_of(None, request)
+    media_type = media_type_of(None, posted.request)
     sections = included(query.include)
     params = {
         **query.model_dump(exclude=NOT_COMPUTED),
@@ -213,9 +206,8 @@ async def score_once(
     }
     if INSTANCES.name in sections:
         params[INSTANCES.name] = "yes"
-    with ingest.admission.hold() as hold:
-        body = await read_body(request, settings, hold, (JSON, NDJSON, *TABLES))
-        result = await in_thread(scored, body, params, settings, query)
+    takes = (JSON, NDJSON, *TABLES)
+    result = await posted.computed(scored, params, posted.settings, query, takes=takes)
     if media_type == JSON:
         return Response(result, media_type=JSON)
     drawn = await run_in_threadpool(diagram, result, media_type)

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
@@ -11,18 +11,16 @@ from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.errors import CalibrationInputError
 from calibrant.results.queries import Binning
 from calibrant.segmentation.histogram_report import histogram_report
-from calibrant_server.service.http.bodies import JSON, Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
+from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.confidence import read_confidence
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.posted import PostedToScore
 from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.settings import Settings
 
 router = APIRouter(tags=["score"], default_response_class=Response)
-FIELDS = ("label", "prediction", "uncertainty", "exact", "packed")
 
 
 class ScoreHistogramQuery(BaseModel):
@@ -116,22 +114,15 @@ class HistogramScores(BaseModel):
     openapi_extra=takes("A confidence histogram", json=ConfidenceBody),
 )
 async def score_confidence_histogram(
-    request: Request,
-    caller: Scorer,
-    query: Annotated[ScoreHistogramQuery, Query()],
-    ingest: TheIngestService,
-    settings: AppSettings,
+    posted: PostedToScore, query: Annotated[ScoreHistogramQuery, Query()]
 ) -> Response:
     """Score one posted confidence histogram; nothing is stored."""
-    with ingest.admission.hold() as hold:
-        body = await read_body(request, settings, hold, (JSON,))
-        result = await in_thread(_scored, body, query, settings)
-    return Response(result, media_type=JSON)
+    return Response(await posted.computed(_scored, query, posted.settings), media_type=JSON)
 
 
 def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes:
     document = object_of(read_json(body.data, 3 * settings.max_rows + 100))
-    reject_unknown(document, FIELDS)
+    reject_unknown(document, tuple(ConfidenceBody.model_fields))
     histogram = read_confidence(document)
     # A result that is not requested is no reason to reject the request.
     bins = query.bins if "bins" in query.model_fields_set else min(query.bins, histogram.n_bins)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
@@ -14,13 +14,13 @@ from calibrant.figures.probability_map import (
     outline_length,
     regions,
 )
-from calibrant_server.service.http.bodies import JSON, Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
+from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.figures import IMAGES, Format, image_of, media_type_of
+from calibrant_server.service.reads.posted import PostedToScore
 from calibrant_server.service.settings import Settings
 
 router = APIRouter(tags=["score"], default_response_class=Response)
@@ -28,7 +28,6 @@ MAX_PIXELS, MAX_MASKS, MAX_SIDE = 1_000_000, 9, 4096
 # Of the outlines of one figure, in sides of pixels. A megapixel with nine readers' organs has a tenth; noise has millions.
 MAX_OUTLINE = 200_000
 MAX_NAME = 60
-FIELDS = ("probabilities", "mask", "masks", "image")
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
@@ -97,22 +96,14 @@ _SCORES: dict[str, Any] = success(MapScores, "The counts, or the figure")
     },
     openapi_extra=takes("A probability map with a reference mask", json=MapBody),
 )
-async def score_map(
-    request: Request,
-    caller: Scorer,
-    query: Annotated[MapQuery, Query()],
-    ingest: TheIngestService,
-    settings: AppSettings,
-) -> Response:
+async def score_map(posted: PostedToScore, query: Annotated[MapQuery, Query()]) -> Response:
     """Compare a probability map with reference masks, or draw it with contours of true and false positives and false negatives."""
-    media_type = media_type_of(query.format, request)
-    with ingest.admission.hold() as hold:
-        body = await read_body(request, settings, hold, (JSON,))
-        found = await in_thread(_read, body, query, settings)
-        if media_type != JSON:
-            await in_thread(_reject_long_outlines, found)
-            drawn = await run_in_threadpool(image_of, draw_probability_map, found, media_type)
-            return Response(drawn, media_type=media_type)
+    media_type = media_type_of(query.format, posted.request)
+    found = await posted.computed(_read, query, posted.settings)
+    if media_type != JSON:
+        await in_thread(_reject_long_outlines, found)
+        drawn = await run_in_threadpool(image_of, draw_probability_map, found, media_type)
+        return Response(drawn, media_type=media_type)
     height, width = found["probabilities"].shape
     counted = {
         "height": height,
@@ -126,7 +117,7 @@ async def score_map(
 def _read(body: Body, query: MapQuery, settings: Settings) -> dict[str, Any]:
     """Return the figure's input, or raise the rule that the body breaks."""
     document = object_of(read_json(body.data, settings.max_rows + 100))
-    reject_unknown(document, FIELDS)
+    reject_unknown(document, tuple(MapBody.model_fields))
     probabilities = _pixels(document.get("probabilities"), "/probabilities", None)
     if not ((probabilities >= 0.0) & (probabilities <= 1.0)).all():
         raise _error(

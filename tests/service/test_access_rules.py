@@ -10,11 +10,10 @@ from fastapi import APIRouter
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.openapi.components import resolved
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.security.keys import SCOPES
 from calibrant_server.service.settings import Settings
-from tests.conforming import CONFORMING
+from tests.conforming import CONFORMING, resolved
 from tests.service.conftest import PREDICTIONS
 from tests.service.fakes import FakeInbox, FakeRegistry
 

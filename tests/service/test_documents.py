@@ -4,11 +4,11 @@ import pytest
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.openapi.__main__ import COMMITTED, written
-from calibrant_server.service.openapi.components import resolved
 from calibrant_server.service.openapi.examples import EXAMPLES
 from calibrant_server.service.openapi.schema import _documented
 from calibrant_server.service.security.keys import SCOPES
 from calibrant_server.service.settings import Settings
+from tests.conforming import resolved
 
 pytestmark = pytest.mark.anyio
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from calibrant_server.service.openapi.__main__ import COMMITTED
-from calibrant_server.service.openapi.components import resolved
 from calibrant_server.service.openapi.schema import _documented
 from calibrant_server.service.openapi.tags import TAGS
-from tests.conforming import CONFORMING
+from tests.conforming import CONFORMING, resolved
 
 MAX_BYTES = 450_000
 BODILESS = {"204", "304"}

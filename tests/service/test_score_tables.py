@@ -11,7 +11,7 @@ from pyarrow import ipc
 
 from calibrant_server.service.http import bodies
 from calibrant_server.service.ingest import csv_table
-from calibrant_server.service.reads import table_formats
+from calibrant_server.service.reads import tables
 from tests.service.conftest import problem
 
 pytestmark = pytest.mark.anyio
@@ -270,7 +270,7 @@ async def test_without_the_extra_the_error_names_it(client, monkeypatch):
 
 
 async def test_tables_that_cannot_be_written_name_the_extra(client, monkeypatch):
-    monkeypatch.setattr(table_formats, "reads_arrow", lambda: False)
+    monkeypatch.setattr(tables, "reads_arrow", lambda: False)
     await client.put("/v1/models/digits", json={"task": "binary"})
     for media_type in (bodies.ARROW,):
         response = await client.get("/v1/models/digits/metrics", headers={"Accept": media_type})
