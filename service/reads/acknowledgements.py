@@ -9,7 +9,7 @@ from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.security.keys import Caller
-from calibrant_server.workers.alarm.commands import AcknowledgeCommand, acknowledgement
+from calibrant_server.workers.alarm.commands import Command, acknowledgement
 from calibrant_server.workers.alarm.episodes import OPEN, Episode
 
 
@@ -34,7 +34,7 @@ def parsed(document: dict[str, Any], caller: Caller) -> Acknowledgement:
     return said
 
 
-def order_of(episode: Episode, said: Acknowledgement, caller: Caller) -> AcknowledgeCommand:
+def order_of(episode: Episode, said: Acknowledgement, caller: Caller) -> Command:
     """Return the order to acknowledge an alarm."""
     return acknowledgement(episode.id, who_is(caller), said.note, caller.role or None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any
 
 from calibrant_server.workers.alarm.active_map import promoted_map
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
@@ -25,84 +25,31 @@ from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import read_configs
 
-
-class AcknowledgeCommand(TypedDict):
-    """Command to acknowledge an alarm; entries of older versions have no role."""
-
-    op: Literal["acknowledge"]
-    alarm: str
-    by: str
-    note: str | None
-    role: NotRequired[str | None]
+# By its operation `op`, a command has further fields: see the functions that return one.
+Command = dict[str, Any]
 
 
-class PromoteCommand(TypedDict):
-    """Command to restart under another calibration map."""
-
-    op: Literal["promote"]
-    map_version: str | None
-
-
-class Trial(TypedDict):
-    """Command to send a test to each receiver."""
-
-    op: Literal["test"]
-    about: str
-
-
-class DeliveryAttempt(TypedDict):
-    """Outcome of one delivery attempt."""
-
-    n: int
-    at_s: float
-    status: int | None
-    error: str | None
-
-
-class Attempted(TypedDict):
-    """Command to record the outcome of a delivery attempt."""
-
-    op: Literal["attempted"]
-    delivery: str
-    attempt: DeliveryAttempt
-
-
-Command = AcknowledgeCommand | PromoteCommand | Trial | Attempted
-
-
-def acknowledgement(
-    alarm_id: str, by: str, note: str | None, role: str | None = None
-) -> AcknowledgeCommand:
+def acknowledgement(alarm_id: str, by: str, note: str | None, role: str | None = None) -> Command:
     """Return the command to acknowledge an alarm."""
-    return {
-        "op": "acknowledge",
-        "alarm": alarm_id,
-        "by": by,
-        "note": note,
-        "role": role,
-    }
+    return {"op": "acknowledge", "alarm": alarm_id, "by": by, "note": note, "role": role}
 
 
-def promotion(map_version: str | None) -> PromoteCommand:
+def promotion(map_version: str | None) -> Command:
     """Return the command to restart under another calibration map."""
     return {"op": "promote", "map_version": map_version}
 
 
-def trial(about: str) -> Trial:
+def trial(about: str) -> Command:
     """Return the command to send a test to each receiver; `about` distinguishes tests."""
     return {"op": "test", "about": about}
 
 
 def attempt(
     delivery: WebhookDelivery, at_s: float, status: int | None, error: str | None
-) -> Attempted:
+) -> Command:
     """Return the command to record the outcome of a delivery attempt."""
-    reported: DeliveryAttempt = {
-        "n": len(delivery.attempts),
-        "at_s": at_s,
-        "status": status,
-        "error": error,
-    }
+    n = len(delivery.attempts)
+    reported = {"n": n, "at_s": at_s, "status": status, "error": error}
     return {"op": "attempted", "delivery": delivery.id, "attempt": reported}
 
 
@@ -117,13 +64,8 @@ def write_order(
             return
         writing = AlarmCommit(commit, config, AlarmState(node, keys, config), token, time.time())
         if command["op"] == "acknowledge":
-            acknowledge_alarm(
-                writing,
-                command["alarm"],
-                command["by"],
-                command["note"],
-                command.get("role"),
-            )
+            about = command["alarm"], command["by"], command["note"], command.get("role")
+            acknowledge_alarm(writing, *about)
         elif command["op"] == "promote":
             promote_detectors(writing, promoted_map(node, keys, config, command["map_version"]))
         elif command["op"] == "test":
@@ -136,7 +78,7 @@ def write_order(
         raise EntryError(f"the command cannot be read: {error}") from error
 
 
-def _attempted(node: Any, writing: AlarmCommit, command: Attempted) -> None:
+def _attempted(node: Any, writing: AlarmCommit, command: Command) -> None:
     keys, config = writing.commit.keys, writing.config
     text = node.hget(keys.deliveries, command["delivery"])
     done = node.hgetall(keys.delivery_log(config.key, config.generation))
