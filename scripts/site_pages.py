@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import calibrant
-from calibrant.catalogue import catalogue
+from calibrant.results.catalogue import catalogue
 from calibrant_server.service.http.errors import PROBLEMS
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +92,7 @@ def within_the_site(text: str, page: Path) -> str:
 def metrics_page() -> str:
     """Return the catalogue of metrics."""
     lines = ["# Metrics", "", "What `METRICS` declares. `GET /v1/metrics` returns the same.", ""]
-    for each in catalogue():
+    for each in catalogue().to_dict()["metrics"]:
         slug, options = each["slug"], each["options"]
         assert isinstance(options, list)
         lines += [

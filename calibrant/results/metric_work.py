@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.metrics import requested
+from calibrant.metrics import MetricRequest, requested
 
 MAX_WORK = 1000
 _METRIC, _PART, _SLICE, _DIFFERENCE = 2, 3, 20, 3
@@ -26,7 +26,7 @@ SLOW = frozenset(
 
 
 def metric_work(
-    metrics: Collection[str],
+    metrics: Collection[str | MetricRequest],
     bins: int = _DEFAULT_BINS,
     is_compared: bool = False,
     in_parts: bool = False,
@@ -35,7 +35,7 @@ def metric_work(
 
     Parameters
     ----------
-    metrics : requests by their keys
+    metrics : requests, or their keys
     bins : of the metrics whose request sets no other number
     is_compared : there are two windows, and the differences of the metrics
     in_parts : it is one of the parts of a series
@@ -47,7 +47,7 @@ def metric_work(
     >>> metric_work(["ece", "brier"], is_compared=True, in_parts=True)
     24
     """
-    found = requested(list(metrics))
+    found = [each for some in metrics for each in _read(some)]
     work = sum(_SLOW_METRIC if each.metric.slug in SLOW else _METRIC for each in found)
     if in_parts:
         work += sum(_MORE_IN_PARTS.get(each.metric.slug, 0) for each in found)
@@ -61,9 +61,13 @@ def metric_work(
     return work * (_DIFFERENCE_IN_PARTS if in_parts else _DIFFERENCE)
 
 
+def _read(metric: str | MetricRequest) -> list[MetricRequest]:
+    return requested([metric]) if isinstance(metric, str) else [metric]
+
+
 def reject_costly_metrics(
     pointer: str,
-    metrics: Collection[str],
+    metrics: Collection[str | MetricRequest],
     *,
     n_parts: int = 1,
     n_slices: int = 1,

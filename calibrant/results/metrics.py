@@ -78,9 +78,9 @@ class MetricsQuery(BinnedQuery):
     def resolved(self, model: Model, given: Collection[str]) -> Mapping[str, Any]:
         requests = requests_in(self.metrics, model, shared=shared_options(self.binning))
         reject_untaken(self, given, requests, "/metrics")
-        keys = [each.key for each in requests]
-        found = {"metrics": ",".join(keys), **super().resolved(model, given)}
-        reject_costly_metrics("/metrics", keys, bins=found["bins"])
+        listed = ",".join(each.key for each in requests)
+        found = {"metrics": listed, **super().resolved(model, given)}
+        reject_costly_metrics("/metrics", requests, bins=found["bins"])
         return found | {"include": in_order(self.include, (DETAILS,))}
 
     @property
