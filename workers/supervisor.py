@@ -14,10 +14,10 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from calibrant_server.workers.alarm.webhook_sender import WebhookSender
-from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.partition_threads import PartitionThreads
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.state_cache import StateCache
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kind import ResultKind
 from calibrant_server.workers.queries.serve import QueryServer
@@ -61,7 +61,7 @@ class Supervisor:
         self._stop = threading.Event()
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
-        self._budget = PaneBudget.of(settings)
+        self._cache = StateCache.of(settings)
         compute = Compute(self.store, self._numerics, None if kinds is None else dict(kinds))
         self._serving = QueryServer(self.store, compute)
         self._partitions = PartitionThreads(self.store, self._leases, self._stop, self._make_loop)
@@ -114,7 +114,7 @@ class Supervisor:
 
     def _make_loop(self, partition: int) -> PartitionLoop:
         return self._loop(
-            self.store, partition, self._numerics, self._leases, self._stop, self._budget
+            self.store, partition, self._numerics, self._leases, self._stop, self._cache
         )
 
     def _start_other(self, name: str, target: Callable[[], None]) -> None:

@@ -385,7 +385,7 @@ def test_pieces_are_few_and_hold_what_was_added(bench):
     assert np.array_equal(
         rows.hashes, np.sort(np.concatenate([each.prediction_hash for each in left.values()]))
     )
-    assert (rows.fixed["count"] == 1).all() and len(sample.pieces) <= 10
+    assert (rows.fixed["count"] == 1).all() and len(sample.data) <= 10
     complete = sample_of(rows, MODEL.spec(), 0, WINDOW_BYTES)
     assert complete.n == sum(batch.n for batch in left.values())
 

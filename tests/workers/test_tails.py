@@ -12,24 +12,23 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.ingest import pane_cache, tail_cache
+from calibrant_server.workers.ingest import pane_cache
 from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, REMOVAL
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.tail_cache import (
     MAX_TAIL_BYTES,
-    MERGED_PIECES,
-    MIN_UNPACKED_ROWS,
     CachedTail,
     estimated_pane_bytes,
 )
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.queries import pane_reader, pane_rows, window_merges
 from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.segments import pieces
+from calibrant_server.workers.segments.pieces import MERGED_PIECES
 from calibrant_server.workers.segments.rows import Rows
-from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import Keys, PaneKey
+from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.windows import Window
 from tests.calibrant.panes import SPECS, assert_same
 from tests.workers.driving import MODEL, SUMS, stored_pane
@@ -371,7 +370,7 @@ def test_small_models_take_little_memory(bench):
     for loop in loops.values():
         loop._housekeeping.due_at = float("inf")
         drained(bench, loop)
-    held = sum(loop._cache._budget.total_bytes for loop in loops.values())
+    held = sum(loop._cache._shared.total_bytes for loop in loops.values())
     assert sum(len(loop._cache._tails) for loop in loops.values()) == len(models)
     assert held <= len(models) * 100_000
 
@@ -401,93 +400,29 @@ def test_pieces_are_few_and_keep_the_order_of_rows():
     complete = Rows.together(every)
     assert plain(tail.all_rows()) == plain(complete)
     assert tail.n_by_slice({"": 1}) == {"": len(complete) + 1}
-    assert len(tail.pieces) < MERGED_PIECES
-    read = CachedTail.read(Rows, {str(k).encode(): piece.data for k, piece in tail.pieces.items()})
+    assert len(tail.data) < MERGED_PIECES
+    read = CachedTail(Rows, {str(k).encode(): data for k, data in tail.data.items()})
     assert read.all_rows().part.tolist() == complete.part.tolist() and read.next_part == 300
 
 
-@pytest.mark.parametrize("n_rows", [300, MIN_UNPACKED_ROWS - 1])
-def test_larger_pieces_are_rewritten_when_many_are_alike(n_rows, monkeypatch):
+def test_larger_pieces_are_rewritten_when_many_are_alike(monkeypatch):
     """Rows are read again only if a piece is small or there are `MERGED_PIECES` of them, and then they are the same rows."""
-    monkeypatch.setattr(tail_cache, "SMALL_PIECE_BYTES", 0)
+    monkeypatch.setattr(pieces, "SMALL_PIECE_BYTES", 0)
     tail, every, packed = CachedTail(Rows), [], []
     rng, pack = np.random.default_rng(3), Rows.pack
     monkeypatch.setattr(Rows, "pack", lambda rows: packed.append(len(rows)) or pack(rows))
     for i in range(2 * MERGED_PIECES):
-        scores = rng.dirichlet(np.ones(3), n_rows).astype(np.float32)
-        columns = {"probabilities": scores, "labels": rng.integers(0, 3, n_rows)}
+        scores = rng.dirichlet(np.ones(3), 300).astype(np.float32)
+        columns = {"probabilities": scores, "labels": rng.integers(0, 3, 300)}
         every.append(Rows.of_batch(Batch.from_columns(columns).batch, i))
         tail.append(every[-1])
-        assert len(tail.pieces) < MERGED_PIECES + 2
-    n_merges = sum(n > n_rows for n in packed)
-    assert n_merges == 2 and len(packed) == 2 * MERGED_PIECES
-    assert tail.unpacked_bytes > 0 and not tail.has_few_unpacked
+        assert len(tail.data) < MERGED_PIECES + 2
+    assert sum(n > 300 for n in packed) == 2
     complete = Rows.together(every)
-    stored = {str(name).encode(): piece.data for name, piece in tail.pieces.items()}
-    for found in (tail, CachedTail.read(Rows, stored)):
+    stored = {str(name).encode(): data for name, data in tail.data.items()}
+    for found in (tail, CachedTail(Rows, stored)):
         assert found.all_rows().pack() == complete.pack()
         assert found.all_rows().hashes.tolist() == complete.hashes.tolist()
-    tail.drop_unpacked()
-    assert tail.unpacked_bytes == 0 and tail.all_rows().pack() == complete.pack()
-
-
-def test_dropping_unpacked_rows_writes_nothing():
-    tail, keys = CachedTail(Rows), Keys("t", 1).partition(0)
-    scores = np.random.default_rng(3).dirichlet(np.ones(3), MIN_UNPACKED_ROWS)
-    tail.append(Rows.of_batch(Batch.from_columns({"probabilities": scores}).batch, 0))
-    tail.write("tail", Commit(keys))
-    tail.drop_unpacked()
-    again = Commit(keys)
-    tail.write("tail", again)
-    assert again.n_bytes == 0
-
-
-def test_unpacked_rows_of_a_partition_are_bounded(bench, loop, monkeypatch):
-    """Those of the tail that changed longest ago are dropped, and later commits find the rows that were there."""
-    n = 2 * MIN_UNPACKED_ROWS
-    rng = np.random.default_rng(1)
-    monkeypatch.setattr(pane_cache, "MAX_UNPACKED_BYTES", 100_000)
-    for i, hour in enumerate((0, 1, 0)):
-        columns = {
-            "probabilities": rng.dirichlet(np.ones(3), n),
-            "labels": rng.integers(0, 3, n),
-            "event_times": [f"2026-01-01T0{hour}:10:00Z"] * n,
-        }
-        bench.deliver(predictions(MODEL, f"b{i}", columns))
-        drained(bench, loop)
-        tails = loop._cache._tails
-        found = {key.start_s: tail.unpacked_bytes for key, tail in tails.items()}
-        assert 50_000 < found.pop(START + 3600 * hour) < 100_000
-        assert not any(found.values())
-    assert stored_pane(bench, "", START).counts["n_predictions"] == 2 * n
-
-
-def test_only_the_tails_that_changed_last_keep_few_rows_unpacked(bench, loop, monkeypatch):
-    """Then the next small commit reads none of them again, and it finds the rows that were there."""
-    monkeypatch.setattr(pane_cache, "MAX_FEW_UNPACKED", 2)
-    unpacked, unpack = [], Rows.unpack
-    monkeypatch.setattr(Rows, "unpack", lambda data: unpacked.append(data) or unpack(data))
-    hours, n_read = (0, 1, 2, 2, 1, 0), []
-    for i, hour in enumerate(hours):
-        columns = {
-            "probabilities": [[0.2, 0.3, 0.5]],
-            "labels": [i % 3],
-            "event_times": [f"2026-01-01T0{hour}:10:00Z"],
-        }
-        unpacked.clear()
-        bench.deliver(predictions(MODEL, f"b{i}", columns))
-        drained(bench, loop)
-        n_read.append(len(unpacked))
-        tails = loop._cache._tails
-        found = [key.start_s for key, tail in tails.items() if tail.has_few_unpacked]
-        last = dict.fromkeys(reversed(hours[: i + 1]))
-        assert sorted(found) == sorted(START + 3600 * each for each in list(last)[:2])
-    assert n_read == [0, 0, 0, 0, 0, 1]
-    assert [len(tails[key].all_rows()) for key in sorted(tails, key=lambda key: key.start_s)] == [
-        2,
-        2,
-        2,
-    ]
 
 
 def test_the_estimate_counts_rows_that_are_sums(bench, loop):

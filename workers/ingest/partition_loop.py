@@ -20,12 +20,12 @@ from redis.exceptions import RedisError
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
 from calibrant_server.workers.ingest.dead_letters import read_head
 from calibrant_server.workers.ingest.entries import ALONE
-from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.parking import Parking, SoleEntryError
 from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.sole_entries import SoleEntries
+from calibrant_server.workers.ingest.state_cache import StateCache
 from calibrant_server.workers.ingest.tries import Tries
 from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
 from calibrant_server.workers.store.batch_records import BatchRecord
@@ -87,7 +87,7 @@ class PartitionLoop:
         numerics: Numerics,
         leases: Leases,
         stop: threading.Event,
-        budget: PaneBudget | None = None,
+        cache: StateCache | None = None,
     ):
         self._store = store
         self._settings = store.settings
@@ -99,7 +99,7 @@ class PartitionLoop:
         self.keys = store.keys.partition(partition)
         self._node = store.node(partition)
         self._fencing = FencingToken(store, self.keys)
-        self._cache = PaneCache(store, self.keys, numerics, budget or PaneBudget.of(store.settings))
+        self._cache = PaneCache(store, self.keys, numerics, cache or StateCache.of(store.settings))
         self._housekeeping = Housekeeping(store, self.keys, self._fencing, numerics)
         self._sole = SoleEntries(
             store,

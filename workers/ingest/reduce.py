@@ -153,7 +153,7 @@ class StoreReads:
 
 @dataclass
 class NewRows:
-    """Batches that predictions of one time slice add, and the pane that they fill together.
+    """Batches that predictions of one time slice add.
 
     Attributes
     ----------
@@ -164,7 +164,6 @@ class NewRows:
     config: ModelConfig
     batches: list[Batch]
     unchecked: list[Batch]
-    _pane: Pane | None = None
 
     def close(self, numerics: Numerics) -> None:
         """Fill batches with a value that is not known to fill, so that an error is found before they are stored."""
@@ -174,19 +173,10 @@ class NewRows:
             numerics.fill_together(numerics.empty(spec), doubtful)
         self.unchecked = []
 
-    def pane(self, numerics: Numerics, sample_bytes: int = 0) -> Pane:
-        """Return the pane of all rows, with a sample of so many bytes."""
-        if self._pane is None:
-            filled = numerics.empty(numerics.spec(self.config), sample_bytes)
-            numerics.fill_together(filled, self.batches)
-            self._pane = filled.tighten()  # a group holds the panes of all its time slices at once
-        return self._pane
-
     def absorb(self, other: NewRows) -> None:
         """Add other batches of the time slice, closed like these."""
         self.batches += other.batches
         self.unchecked += other.unchecked
-        self._pane = None
 
 
 class Reduction:
@@ -199,8 +189,6 @@ class Reduction:
     rows : by the pane of all rows of their time slice
     lifted : samples of posted panes
     touched : panes that change
-    n_rows : rows without ids, by pane
-    has_ids : an entry brings facts by id
     """
 
     def __init__(self, reads: StoreReads | None = None) -> None:
@@ -208,11 +196,9 @@ class Reduction:
         self.other: dict[str, dict[str, int]] = {}
         self.rows: dict[PaneKey, NewRows] = {}
         self.deltas: dict[PaneKey, Pane] = {}
-        self.has_ids = False
         self.lifted: list[LiftedSample] = []
         self.claims: list[tuple[str, Claim]] = []
         self.touched: set[PaneKey] = set()
-        self.n_rows: dict[PaneKey, int] = {}
 
     def delta(self, key: PaneKey, config: ModelConfig, numerics: Numerics) -> Pane:
         """Return the delta of a pane, an empty one at first."""
@@ -262,8 +248,6 @@ class Reduction:
         self.lifted += other.lifted
         self.other |= other.other
         self.touched |= other.touched
-        for key, n in other.n_rows.items():
-            self.n_rows[key] = self.n_rows.get(key, 0) + n
 
 
 def reduce_entry(
@@ -290,7 +274,6 @@ def _predictions(
     if sent.slices:
         batch, into.other[entry.id] = into.reads.names.batch(config, sent, counts)
     if has_ids:
-        into.has_ids = True
         into.reads.join.predictions(entry.id, config, batch, entry.received_ms, sent)
         return int(batch.n)
     _add_rows(batch, entry.received_ms, config, into)
@@ -303,8 +286,6 @@ def _add_rows(batch: Batch, received_ms: int, config: ModelConfig, into: Reducti
     for place, rows in rows_by_pane(batch, config.pane_s, received_ms * 1000):
         key = config.pane_key(place)
         into.touched.add(key)
-        n_rows = batch.n if rows is None else len(rows)
-        into.n_rows[key] = into.n_rows.get(key, 0) + n_rows
         if place.slice == ALL_ROWS:
             some = batch if rows is None else batch.take(rows)
             into.add_batch(key, config, some)
@@ -322,7 +303,6 @@ def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: R
     check_labels(sent, config.n_classes, entry.places)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
-    into.has_ids = True
     into.reads.join.labels(entry.id, config, sent.packed_rows, entry.received_ms, order)
     return len(sent)
 
@@ -333,7 +313,6 @@ def _removal(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: 
     except (ValueError, KeyError, TypeError) as error:
         raise EntryError(f"the removal cannot be read: {error}") from error
     check_removal(name)
-    into.has_ids = True
     into.reads.join.deletion(entry.id, config, name, entry.received_ms)
     return 1
 

@@ -8,15 +8,15 @@ model's cohorts at their seal are a second sample of the same form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from operator import attrgetter
-from sys import getsizeof
 from typing import Any, NamedTuple
 
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError
 from calibrant.core.sampled_rows import MAX_HALVINGS
+from calibrant_server.workers.segments.pieces import Pieces, sorted_pieces
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.segments.sampled import (
     below_threshold,
@@ -34,10 +34,6 @@ from calibrant_server.workers.store.watermarks import day_of
 
 # Field of a stored sample that has its threshold.
 HALVINGS = "h"
-# Pieces below this size are always merged with the rows that come next, and all of them where they are too many.
-SMALL_PIECE_BYTES = 8 << 10
-MAX_PIECES = 64
-
 # Order in which panes are written.
 pane_order = attrgetter("model", "generation", "slice", "start_s")
 
@@ -76,12 +72,6 @@ class SampleKey(NamedTuple):
         return keys.sample(self.model, self.generation, self.member)
 
 
-def pieces_of(fields: Mapping[bytes, bytes]) -> list[tuple[int, bytes]]:
-    """Return the pieces of a stored sample, oldest first."""
-    others = (LAST_CHANGE.encode(), HALVINGS.encode())
-    return sorted((int(name), data) for name, data in fields.items() if name not in others)
-
-
 def stored_rows(fields: Mapping[bytes, bytes]) -> Rows | None:
     """Return the rows of a stored sample, not net; None without pieces.
 
@@ -90,7 +80,7 @@ def stored_rows(fields: Mapping[bytes, bytes]) -> Rows | None:
     PackingError
         A piece is damaged.
     """
-    pieces = [data for _, data in pieces_of(fields)]
+    pieces = [data for _, data in sorted_pieces(fields)]
     return Rows.unpack_pieces(pieces) if pieces else None
 
 
@@ -99,51 +89,28 @@ def halvings_of(fields: Mapping[bytes, bytes]) -> int:
     return int(fields.get(HALVINGS.encode(), 0))
 
 
-@dataclass
-class _Piece:
-    data: bytes
-    n_rows: int
-    n_bytes: int
-    is_unwritten: bool = True
-
-
-@dataclass
-class CachedSample:
-    """The pieces of a sample by the field that stores each.
+class CachedSample(Pieces):
+    """The pieces of a sample, of which equal rows are counted.
 
     Attributes
     ----------
     max_bytes : the bound on its rows
     halvings : how often the threshold was halved
     fell : whether that happened since the last commit
+    changed : whether anything did
     """
 
-    max_bytes: int
-    halvings: int = 0
-    fell: bool = False
-    changed: bool = False
-    pieces: dict[int, _Piece] = field(default_factory=dict)
-    _gone: set[int] = field(default_factory=set)
-
-    @classmethod
-    def read(cls, fields: Mapping[bytes, bytes], max_bytes: int) -> CachedSample:
-        """Return a sample as it is stored.
+    def __init__(self, max_bytes: int, fields: Mapping[bytes, bytes] | None = None) -> None:
+        """Read a sample as it is stored.
 
         Raises
         ------
         PackingError
             A piece is damaged.
         """
-        sample = cls(max_bytes, halvings_of(fields))
-        for name, data in pieces_of(fields):
-            rows = Rows.unpack(data)
-            sample.pieces[name] = _Piece(data, len(rows), int(row_bytes(rows).sum()), False)
-        return sample
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes in memory."""
-        return 500 + sum(getsizeof(piece.data) + 300 for piece in self.pieces.values())
+        super().__init__(Rows, counted, lambda rows: {"": int(row_bytes(rows).sum())}, fields)
+        self.max_bytes, self.halvings = max_bytes, halvings_of(fields or {})
+        self.fell = self.changed = False
 
     def add(self, added: Rows, halvings: int = 0) -> None:
         """Add rows, and take their threshold where it is lower."""
@@ -152,52 +119,27 @@ class CachedSample:
         if not len(added):
             return
         self.changed = True
-        merged, name = added, max(self.pieces, default=-1) + 1
-        while self.pieces:
-            last = max(self.pieces)
-            piece = self.pieces[last]
-            if len(piece.data) > SMALL_PIECE_BYTES and len(self.pieces) < MAX_PIECES:
-                break
-            merged, name = Rows.together([self._rows(self._drop(last)), merged]), last
-        self._put(name, counted(merged))
-        if sum(piece.n_bytes for piece in self.pieces.values()) > self.max_bytes:
+        self.append(added)
+        if self.total[""] > self.max_bytes:
             self._reduce_to_bound()
-
-    def unstored(self) -> CachedSample:
-        """Return the same sample as one that the store does not have: a change writes all of it."""
-        for piece in self.pieces.values():
-            piece.is_unwritten = True
-        return self
 
     def without(self, hashes: U64) -> None:
         """Remove the rows of some ids, with every trace of them."""
         rows = self.all_rows()
         left = None if rows is None else without(rows, hashes)
         if rows is not None and left is not None and len(left) < len(rows):
-            self._rewrite(left)
+            self.replace(left)
 
     def replace(self, rows: Rows) -> None:
-        """Store other rows."""
-        self._rewrite(rows)
+        """Store other rows, as far as they are below the threshold."""
+        self.changed = True
+        super().replace(occurring(counted(below_threshold(rows, self.halvings))))
 
-    def all_rows(self) -> Rows | None:
-        """Return the rows of all pieces, not net; None without any."""
-        parts = [self._rows(self.pieces[name]) for name in sorted(self.pieces)]
-        return Rows.together(parts) if parts else None
-
-    def write(self, key: str, commit: Commit, version: bytes) -> None:
-        """Write the changes into a commit."""
-        unwritten = {
-            str(name): piece.data for name, piece in self.pieces.items() if piece.is_unwritten
-        }
-        gone = [str(name) for name in sorted(self._gone - self.pieces.keys())]
-        about = {HALVINGS: str(self.halvings).encode(), LAST_CHANGE: version}
-        commit.set_fields(key, unwritten | about)
-        if gone:
-            commit.drop_fields(key, gone)
-        for piece in self.pieces.values():
-            piece.is_unwritten = False
-        self._gone, self.changed, self.fell = set(), False, False
+    def write_changed(self, key: str, commit: Commit, version: bytes) -> None:
+        """Write the changes into a commit, with the threshold and the version."""
+        self.write(key, commit)
+        commit.set_fields(key, {HALVINGS: str(self.halvings).encode(), LAST_CHANGE: version})
+        self.changed = self.fell = False
 
     def fall_to(self, halvings: int) -> None:
         """Take a threshold if it is lower."""
@@ -206,112 +148,78 @@ class CachedSample:
         self.halvings, self.fell, self.changed = halvings, True, True
         rows = self.all_rows()
         if rows is not None:
-            self._rewrite(rows)
+            self.replace(rows)
 
     def _reduce_to_bound(self) -> None:
         """Make one piece of all, below a threshold at which it fits."""
-        rows = self.all_rows()
-        assert rows is not None
-        rows = occurring(counted(rows))
+        rows = occurring(counted(self.all_rows()))
         while self.halvings < MAX_HALVINGS and (
             int(row_bytes(below_threshold(rows, self.halvings)).sum()) > self.max_bytes
         ):
             self.halvings, self.fell = self.halvings + 1, True
-        self._rewrite(rows)
-
-    def _rewrite(self, rows: Rows) -> None:
-        for name in list(self.pieces):
-            self._drop(name)
-        self.changed = True
-        self._put(0, occurring(counted(below_threshold(rows, self.halvings))))
-
-    def _put(self, name: int, rows: Rows) -> None:
-        if len(rows):
-            n_bytes = int(row_bytes(rows).sum())
-            self.pieces[name] = _Piece(rows.pack(), len(rows), n_bytes)
-
-    def _drop(self, name: int) -> _Piece:
-        self._gone.add(name)
-        return self.pieces.pop(name)
-
-    @staticmethod
-    def _rows(piece: _Piece) -> Rows:
-        return Rows.unpack(piece.data)
+        self.replace(rows)
 
 
 class SampleCache:
-    """Samples of one partition that commits change.
+    """Samples of one partition that a commit changes.
 
     Parameters
     ----------
     max_bytes : bound of each; with 0 none is stored
     cold : days in files, if other changes of the same commits note them there too
-
-    Attributes
-    ----------
-    used : samples that were read or changed since the last write
+    cached : returns a sample as the last commit left it, if it is in memory
     """
 
     def __init__(
-        self, node: Any, keys: PartitionKeys, max_bytes: int, cold: ColdDays | None = None
+        self,
+        node: Any,
+        keys: PartitionKeys,
+        max_bytes: int,
+        cold: ColdDays | None = None,
+        cached: Callable[[SampleKey], CachedSample | None] = lambda key: None,
     ):
         self._node = node
         self._keys = keys
         self._cold = cold or ColdDays(node, keys)
         self.max_bytes = max_bytes
-        self._cached: dict[SampleKey, CachedSample] = {}
-        self.used: set[SampleKey] = set()
+        self._cached = cached
+        self.used: dict[SampleKey, CachedSample] = {}
 
     def __getitem__(self, key: SampleKey) -> CachedSample:
-        """Return a sample, read if it is not cached.
+        """Return a sample, read if it is not in memory.
 
         Raises
         ------
         PackingError
             A piece is damaged.
         """
-        self.used.add(key)
-        if key not in self._cached:
-            self._cached[key] = self._read(key)
-        return self._cached[key]
+        if key not in self.used:
+            self.used[key] = self._cached(key) or self._read(key)
+        return self.used[key]
 
     def _read(self, key: SampleKey) -> CachedSample:
         [found] = self._cold.fields((key.model, key.generation), [key.item])
         if isinstance(found, PackingError):
             raise found
-        if found is not None:
-            return CachedSample.read(found, self.max_bytes).unstored()
-        return CachedSample.read(self._node.hgetall(key.name(self._keys)), self.max_bytes)
-
-    def keys(self) -> list[SampleKey]:
-        """Return the cached samples."""
-        return list(self._cached)
-
-    def evict(self, key: SampleKey) -> None:
-        """Drop one from the cache."""
-        self._cached.pop(key, None)
-
-    def forget(self) -> None:
-        """Drop all from the cache."""
-        self._cached.clear()
-        self.used.clear()
+        if found is None:
+            return CachedSample(self.max_bytes, self._node.hgetall(key.name(self._keys)))
+        sample = CachedSample(self.max_bytes, found)
+        sample.forget_stored()
+        return sample
 
     def renewed(self) -> Iterable[PaneKey]:
         """Yield every pane whose sample changes although its rows do not: those of a day whose threshold fell."""
-        for key, sample in self._cached.items():
+        for key, sample in self.used.items():
             if sample.fell:
                 yield from self._panes_of(key)
 
-    def write(self, commit: Commit, version: bytes) -> dict[SampleKey, int]:
-        """Write all changes into a commit; return the bytes in memory of the samples used for it."""
-        used, self.used = sorted(self.used & self._cached.keys()), set()
-        for key in used:
-            sample = self._cached[key]
+    def write(self, commit: Commit, version: bytes) -> None:
+        """Write all changes into a commit."""
+        for key, sample in sorted(self.used.items()):
             if sample.changed:
-                sample.write(key.name(self._keys), commit, version)
+                sample.write_changed(key.name(self._keys), commit, version)
                 self._cold.take_back((key.model, key.generation), [key.item])
                 commit.add_member(self._keys.samples(key.model, key.generation), key.member)
-        return {key: self._cached[key].memory_bytes for key in used}
 
     def commit_with(self, commit: Commit, version: bytes) -> None:
         """Write all changes into a commit, with new versions of the panes whose sample changes although their rows do not."""

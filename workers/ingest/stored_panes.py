@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from calibrant_server.workers.ingest.tail_cache import sorted_pieces
+from calibrant_server.workers.segments.pieces import sorted_pieces
 from calibrant_server.workers.store.cold_days import ColdDay, of_file, pane_item
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig

@@ -92,6 +92,6 @@ def test_samples_are_found_by_their_day(bench, loop):
     assert stored
     move(loop)
     assert loop._cache._samples._read(key).halvings == int(stored[b"h"])
-    assert {str(n).encode(): p.data for n, p in loop._cache._samples._read(key).pieces.items()} == {
+    assert {str(n).encode(): data for n, data in loop._cache._samples._read(key).data.items()} == {
         name: data for name, data in stored.items() if name.isdigit()
     }

@@ -1,4 +1,4 @@
-"""Cached panes: real bytes, one bound for the partitions of a process, and where its default comes from."""
+"""Cached state: real bytes, one bound for the partitions of a process, and where its default comes from."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from calibrant import Batch
 from calibrant_server.workers.ingest.cached_pane import CachedPane
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
-from calibrant_server.workers.ingest.pane_budget import BUSY_S, PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.state_cache import StateCache, TailKey
 from calibrant_server.workers.memory import memory_limit_bytes
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import PaneKey
@@ -23,83 +23,50 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from tests.workers.driving import SUMS, FreeLeases
 
 
-class Clock:
-    now = 0.0
+class Value:
+    """A value of a number of bytes."""
 
-    def __call__(self):
-        return self.now
-
-
-class Cache:
-    """A cache that only notes what is evicted."""
-
-    def __init__(self):
-        self.evicted = []
-
-    def evict(self, key):
-        self.evicted.append(key.start_s)
+    def __init__(self, n_bytes=10):
+        self.memory_bytes = n_bytes
 
 
-def key(number):
-    return PaneKey("m", "g", "", number)
+def put(cache, partition, *keys, n_bytes=10):
+    cache.put(partition, {key: Value(n_bytes) for key in keys})
 
 
-def used(*numbers, n_bytes=10):
-    return {key(number): n_bytes for number in numbers}
+def test_what_was_used_longest_ago_in_any_partition_is_dropped():
+    cache = StateCache(40)
+    put(cache, 0, 1, 2)
+    put(cache, 1, 3, 4)
+    put(cache, 0, 1)
+    put(cache, 1, 5)
+    assert (cache.keys(0), cache.keys(1)) == ([1], [3, 4, 5])
+    put(cache, 1, 6)
+    assert (cache.keys(0), cache.keys(1)) == ([1], [4, 5, 6])
+    assert cache.total_bytes == 40
 
 
-def commit(budget, cache, *numbers, n_bytes=10):
-    budget.begin(cache)
-    budget.end(cache, used(*numbers, n_bytes=n_bytes))
+def test_a_value_in_use_is_neither_counted_nor_dropped():
+    cache = StateCache(20)
+    put(cache, 0, 1, 2)
+    taken = cache.take(0, 1)
+    assert cache.take(0, 1) is None and cache.total_bytes == 10
+    put(cache, 1, 3, 4, 5)
+    assert cache.keys(0) == [] and cache.keys(1) == [4, 5]
+    cache.put(0, {1: taken})
+    assert cache.get(0, 1) is taken and cache.keys(1) == [5]
 
 
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-def test_the_least_recently_used_pane_of_any_partition_is_evicted(clock):
-    budget, a, b = PaneBudget(40, clock), Cache(), Cache()
-    commit(budget, a, 1, 2)
-    commit(budget, b, 3, 4)
-    commit(budget, a, 1)
-    commit(budget, b, 5)
-    assert (a.evicted, b.evicted) == ([2], [])
-    commit(budget, b, 6)
-    assert (a.evicted, b.evicted) == ([2], [3])
-    assert budget.total_bytes == 40
-
-
-def test_panes_of_a_run_are_evicted_by_no_user_else(clock):
-    budget, a, b = PaneBudget(20, clock), Cache(), Cache()
-    commit(budget, a, 1, 2)
-    clock.now += 2 * BUSY_S
-    budget.begin(a)
-    commit(budget, b, 3, 4, 5)
-    assert a.evicted == []
-    assert b.evicted == [3, 4]
-    budget.end(a, used(1))
-    assert a.evicted == [2]
-    assert budget.total_bytes == 20
-
-
-def test_a_busy_partition_keeps_one_pane_and_an_idle_one_none(clock):
-    budget, a, b = PaneBudget(0, clock), Cache(), Cache()
-    commit(budget, a, 1, 2)
-    commit(budget, b, 3, 4)
-    assert (a.evicted, b.evicted) == ([1], [3])
-    clock.now += BUSY_S
-    commit(budget, b, 4)
-    assert (a.evicted, b.evicted) == ([1, 2], [3])
-
-
-def test_a_pane_that_grew_is_counted_at_its_new_size(clock):
-    budget, a = PaneBudget(100, clock), Cache()
-    commit(budget, a, 1)
-    commit(budget, a, 1, n_bytes=70)
-    assert budget.total_bytes == 70
-    budget.drop(a, [key(1)])
-    assert budget.total_bytes == 0
+def test_a_value_that_grew_is_counted_at_its_new_size():
+    cache = StateCache(100)
+    put(cache, 0, 1)
+    put(cache, 0, 1, n_bytes=70)
+    assert cache.total_bytes == 70
+    put(cache, 1, 1, n_bytes=20)
+    cache.forget(0)
+    assert cache.total_bytes == 20 and cache.keys(0) == []
+    put(cache, 1, 2, n_bytes=101)
+    assert cache.total_bytes == 0
 
 
 def batch_of(model, number, n=1):
@@ -121,11 +88,11 @@ def models_of(store, partition, how_many):
     return [next(found) for _ in range(how_many)]
 
 
-def loops_of(bench, budget, numerics=SUMS):
+def loops_of(bench, cache, numerics=SUMS):
     loops = []
     for partition in range(bench.settings.partitions):
         loop = PartitionLoop(
-            bench.store, partition, numerics, FreeLeases(), threading.Event(), budget
+            bench.store, partition, numerics, FreeLeases(), threading.Event(), cache
         )
         loop._fencing.reload()
         loop._counted = True
@@ -138,49 +105,52 @@ def send(bench, model, number, n=1):
     bench.deliver(batch_of(model, number, n))
 
 
+def values_of(cache):
+    """Every value of the two partitions of a bench."""
+    return [cache.get(number, key) for number in range(2) for key in cache.keys(number)]
+
+
 def test_the_bound_of_real_bytes_holds_over_models_and_partitions(bench):
     """Twelve new models; a bound in packed bytes would keep all their panes."""
-    budget = PaneBudget(6 << 20)
-    loops = loops_of(bench, budget)
+    cache = StateCache(6 << 20)
+    loops = loops_of(bench, cache)
     rounds = [models_of(bench.store, partition, 6) for partition in range(2)]
     for number in range(6):
         for partition, loop in enumerate(loops):
             send(bench, rounds[partition][number], number, n=400)
             loop.step()
-            assert loop._cache._panes, "a busy partition caches a pane"
-            held = [pane for each in loops for pane in each._cache._panes.values()]
-            tails = [tail for each in loops for tail in each._cache._tails.values()]
-            samples = [each for one in loops for each in one._cache._samples._cached.values()]
-            real = sum(each.memory_bytes for each in (*held, *tails, *samples))
-            assert real == budget.total_bytes
-            largest = max(pane.memory_bytes for pane in held)
-            assert real <= max(budget.limit_bytes, 2 * largest)
-            assert largest > 10 * max(sum(map(len, pane.parts.values())) for pane in held)
-    assert {model.key for model in rounds[0]} > {key.model for key in loops[0]._cache._panes}
+            values = values_of(cache)
+            real = sum(each.memory_bytes for each in values)
+            assert real == cache.total_bytes <= cache.limit_bytes
+            panes = [each for each in values if isinstance(each, CachedPane)]
+            largest = max(pane.memory_bytes for pane in panes)
+            assert largest > 10 * max(sum(map(len, pane.parts.values())) for pane in panes)
+    held = {key.model for key in cache.keys(0) if isinstance(key, PaneKey)}
+    assert held and {model.key for model in rounds[0]} > held
 
 
-def test_the_budget_counts_what_the_allocator_does(bench):
-    budget = PaneBudget(1 << 30)
-    loop = loops_of(bench, budget)[0]
+def test_the_cache_counts_what_the_allocator_does(bench):
+    cache = StateCache(1 << 30)
+    loop = loops_of(bench, cache)[0]
     models = models_of(bench.store, 0, 5)
     send(bench, models[0], 0, n=50)
     loop.step()
     tracemalloc.start()
     try:
-        before, counted = tracemalloc.get_traced_memory()[0], budget.total_bytes
+        before, counted = tracemalloc.get_traced_memory()[0], cache.total_bytes
         for number, model in enumerate(models[1:], start=1):
             send(bench, model, number, n=50)
             loop.step()
         real = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert budget.total_bytes - counted == pytest.approx(real, rel=0.1, abs=200_000)
+    assert cache.total_bytes - counted == pytest.approx(real, rel=0.1, abs=200_000)
 
 
 @pytest.mark.parametrize("numerics", [SUMS, Numerics()])
 def test_24_cached_panes_are_read_once(bench, monkeypatch, numerics):
     """The default bound holds them on a machine with 1 GB: no commit reads a pane or a tail again."""
-    loop = loops_of(bench, PaneBudget((1 << 30) // 4), numerics)[0]
+    loop = loops_of(bench, StateCache((1 << 30) // 4), numerics)[0]
     models = models_of(bench.store, 0, 24)
     read = []
     owner, name = (CachedPane, "read") if numerics is SUMS else (loop._cache, "_read_tail")
@@ -196,35 +166,33 @@ def test_24_cached_panes_are_read_once(bench, monkeypatch, numerics):
     assert len(read) == len(set(read)) == 24
 
 
-def test_tails_are_counted_and_evicted_like_panes(bench):
-    budget = PaneBudget(10_000)
-    loop = loops_of(bench, budget, Numerics())[0]
+def test_tails_are_counted_and_dropped_like_panes(bench):
+    cache = StateCache(10_000)
+    loop = loops_of(bench, cache, Numerics())[0]
     models = models_of(bench.store, 0, 12)
     for number, model in enumerate(models):
         send(bench, model, number, n=10)
         loop.step()
-        tails = loop._cache._tails.values()
-        assert budget.total_bytes == sum(tail.memory_bytes + tail.unpacked_bytes for tail in tails)
-        assert budget.total_bytes <= budget.limit_bytes
-    assert 0 < len(loop._cache._tails) < len(models) and not loop._cache._panes
+        assert cache.total_bytes == sum(each.memory_bytes for each in values_of(cache))
+        assert cache.total_bytes <= cache.limit_bytes
+    held = cache.keys(0)
+    assert 0 < len(held) < len(models) and all(isinstance(key, TailKey) for key in held)
 
 
 def test_nothing_is_counted_once_a_partition_is_given_up(bench):
-    budget = PaneBudget(1 << 30)
-    loop = loops_of(bench, budget)[0]
+    cache = StateCache(1 << 30)
+    loop = loops_of(bench, cache)[0]
     send(bench, models_of(bench.store, 0, 1)[0], 1)
     loop.step()
-    assert budget.total_bytes > 0
+    assert cache.total_bytes > 0
     loop._cache.forget()
-    assert budget.total_bytes == 0
+    assert cache.total_bytes == 0
 
 
-def test_all_partitions_of_a_process_share_one_budget(bench):
-    crew = bench.engine()
-    loops = crew._partitions.loops
-    budgets = {id(loop._cache._budget) for loop in loops}
+def test_all_partitions_of_a_process_share_one_cache(bench):
+    loops = bench.engine()._partitions.loops
     assert len(loops) == 2
-    assert len(budgets) == 1
+    assert len({id(loop._cache._shared) for loop in loops}) == 1
 
 
 MACHINE = 8 << 30
@@ -273,7 +241,7 @@ def test_the_memory_limit_is_the_smallest_of_the_cgroups(tmp_path, files, own, e
 
 def test_the_default_bound_is_a_quarter_of_the_memory_limit(monkeypatch):
     settings = EngineSettings()
-    assert PaneBudget.of(settings).limit_bytes == memory_limit_bytes() // 4
-    assert PaneBudget.of(settings.replace(held_panes_bytes=123)).limit_bytes == 123
+    assert StateCache.of(settings).limit_bytes == memory_limit_bytes() // 4
+    assert StateCache.of(settings.replace(held_panes_bytes=123)).limit_bytes == 123
     monkeypatch.setenv("CALIBRANT_HELD_PANES_BYTES", "0")
-    assert PaneBudget.of(EngineSettings()).limit_bytes == 0
+    assert StateCache.of(EngineSettings()).limit_bytes == 0
