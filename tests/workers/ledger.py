@@ -10,7 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -153,6 +153,7 @@ class LedgerRows:
     numbers: list[int]
     part: np.ndarray
     slices: dict[str, list[str]]
+    tricks: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -160,7 +161,10 @@ class LedgerRows:
     @classmethod
     def of_batch(cls, batch: LedgerBatch, part: int) -> LedgerRows:
         slices = {key: list(map(str, values)) for key, values in (batch.slices or {}).items()}
-        return cls(batch.numbers, np.full(batch.n, part), slices)
+        return cls(batch.numbers, np.full(batch.n, part), slices, (batch.trick,))
+
+    def numbered_from(self, part: int) -> LedgerRows:
+        return replace(self, part=self.part + part)
 
     @classmethod
     def together(cls, parts: list[LedgerRows]) -> LedgerRows:
@@ -170,7 +174,8 @@ class LedgerRows:
             for key in keys
         }
         numbers = [number for part in parts for number in part.numbers]
-        return cls(numbers, np.concatenate([part.part for part in parts]), slices)
+        tricks = tuple(trick for part in parts for trick in part.tricks)
+        return cls(numbers, np.concatenate([part.part for part in parts]), slices, tricks)
 
     @classmethod
     def together_apart(cls, parts: Sequence[LedgerRows]) -> LedgerRows:
@@ -198,6 +203,8 @@ class LedgerRows:
         return {"": len(self), **names}
 
     def fill_into(self, pane: LedgerPane, slice_: str, make) -> None:
+        for trick in self.tricks:
+            play(trick)
         key, _, value = slice_.partition(":")
         chosen = self.slices.get(key, []) if slice_ else None
         for i, number in enumerate(self.numbers):
@@ -251,15 +258,10 @@ class LedgerHistogram:
         return cls(count, total, squares, event_time, tuple(map(tuple, slice_)), case)
 
 
-def _fill_each(pane: LedgerPane, batches: list[LedgerBatch]) -> None:
-    for batch in batches:
-        pane.fill_batch(batch)
-
-
 def ledger_ground() -> Numerics:
     """Numerics that tests count with."""
     return Numerics(
-        LedgerBatch, LedgerPane, LedgerHistogram, _fill_each, lambda config: None, LedgerRows, ledger_pane_bytes, False
+        LedgerBatch, LedgerPane, LedgerHistogram, lambda config: None, LedgerRows, ledger_pane_bytes, False
     )  # fmt: skip
 
 

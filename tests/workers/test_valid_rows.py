@@ -14,7 +14,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import NewRows, Numerics
-from calibrant_server.workers.ingest.valid_rows import are_valid_rows, is_valid_batch
+from calibrant_server.workers.ingest.valid_rows import are_valid_rows
 from calibrant_server.workers.segments.rows import Rows
 from tests.calibrant.data import random_batch, shapes
 from tests.calibrant.panes import FEW, every_spec
@@ -61,14 +61,12 @@ def test_checked_batches_are_known_to_fill(spec, options):
     rng = np.random.default_rng(options.pop("seed"))
     options["binary"] = spec.task == "binary" and not options["logits"]
     batch = random_batch(rng, spec, options.pop("n"), **options)
-    assert is_valid_batch(batch, spec)
     assert are_valid_rows(Rows.of_batch(batch, 0), spec)
 
 
 @pytest.mark.parametrize("why", DOUBTFUL)
 def test_doubtful_values_are_found(why):
     batch = DOUBTFUL[why]
-    assert not is_valid_batch(batch, SPEC)
     assert not are_valid_rows(Rows.of_batch(batch, 0), SPEC)
 
 
@@ -79,14 +77,21 @@ def test_a_delay_without_a_bin_is_doubtful(delay):
     assert not are_valid_rows(rows.with_columns(delay=delay), SPEC)
 
 
-def test_only_doubtful_batches_are_filled(monkeypatch):
+def test_only_doubtful_rows_are_filled(monkeypatch):
     filled = []
     monkeypatch.setattr(Pane, "fill_batch", lambda pane, batch: filled.append(batch))
-    valid, doubtful = batch_of(), DOUBTFUL["another sum"]
-    new = NewRows(MODEL, [valid, doubtful], [valid, doubtful])
-    new.close(Numerics())
-    new.close(Numerics())
-    assert [each.scores.tolist() for each in filled] == [doubtful.scores.tolist()]
+    NewRows(MODEL, [batch_of(), batch_of()]).close(Numerics())
+    assert not filled
+    doubtful = NewRows(MODEL, [batch_of(), DOUBTFUL["another sum"]])
+    doubtful.close(Numerics())
+    doubtful.close(Numerics())
+    assert sum(each.n for each in filled) == 8
+    assert doubtful.numbered(7)[0].part.tolist() == [7] * 4 + [8] * 4
+
+
+def test_rows_of_other_tasks_are_not_joined():
+    with pytest.raises(ValueError, match="different tasks"):
+        NewRows(MODEL, [batch_of(), DOUBTFUL["other task"]]).close(Numerics())
 
 
 @pytest.mark.one_server

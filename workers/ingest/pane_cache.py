@@ -192,12 +192,11 @@ class PaneCache:
             self._fold(key, config, tail, added)
 
     def _rows_of(self, part: int, new: NewRows | None, change: ChangedRows | None) -> Rows:
-        rows = self._numerics.rows
-        batches = [] if new is None else new.batches
-        added = [rows.of_batch(batch, part + i) for i, batch in enumerate(batches)]
+        added = [] if new is None else new.numbered(part)
         if change is not None:
-            added += change.rows(part + len(batches))
-        return rows.together(added)
+            first = int(added[-1].part.max()) + 1 if added else part
+            added += change.rows(first)
+        return self._numerics.rows.together(added)
 
     def _limit(self, key: PaneKey, config: ModelConfig, tail: CachedTail, added: Rows) -> int:
         """Return the bytes above which rows become sums: the estimated size of all panes that they feed."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from calibrant.accumulators.delays import delay_bin
 from calibrant.core.batch import Batch
 from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
-from calibrant.core.routing import ALL_ROWS, fill_together, rows_by_pane
+from calibrant.core.routing import ALL_ROWS, rows_by_pane
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.changed_rows import ChangedRows
 from calibrant_server.workers.ingest.entries import (
@@ -42,7 +42,7 @@ from calibrant_server.workers.ingest.posted_sums import (
 )
 from calibrant_server.workers.ingest.slices import NO_LIMIT, ReadSlices, SliceNames, no_slices
 from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes
-from calibrant_server.workers.ingest.valid_rows import are_valid_rows, is_valid_batch
+from calibrant_server.workers.ingest.valid_rows import are_valid_rows
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
@@ -56,7 +56,6 @@ class Numerics:
     Attributes
     ----------
     batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or classes with their interface
-    fill_together : fills batches into one pane, concatenated if that does not change the result
     spec : specification of a model's panes
     rows : `Rows` or a class with its interface
     pane_bytes : estimated packed size of a pane of a number of rows
@@ -66,7 +65,6 @@ class Numerics:
     batch: type[Batch] = Batch
     pane: type[Pane] = Pane
     histogram: type[Histogram] = Histogram
-    fill_together: Callable[[Pane, list[Batch]], None] = fill_together
     spec: Callable[[ModelConfig], PaneSpec] = ModelConfig.spec
     rows: type[Rows] = Rows
     pane_bytes: Callable[[PaneSpec, int], int] = estimated_pane_bytes
@@ -93,10 +91,6 @@ class Numerics:
         else:
             pane = self.pane(spec) if only is None else self.pane(spec, only)
         return pane.drop_sample() if self.keeps_samples else pane
-
-    def is_valid(self, batch: Batch, spec: PaneSpec) -> bool:
-        """Whether a fill of a batch cannot fail; only of the library's own classes it is known."""
-        return self.pane is Pane and is_valid_batch(batch, spec)
 
     def n_predictions(self, pane: Pane) -> int:
         """Return the number of predictions in the sums of a pane; 0 of other classes than the library's."""
@@ -153,30 +147,38 @@ class StoreReads:
 
 @dataclass
 class NewRows:
-    """Batches that predictions of one time slice add.
+    """Rows that predictions of one time slice add.
 
     Attributes
     ----------
-    batches : in the order of the stream
-    unchecked : the batches that were not filled or checked before
+    batches : in the order of the stream, not checked yet
+    rows : of batches before these, each numbered from 0
     """
 
     config: ModelConfig
-    batches: list[Batch]
-    unchecked: list[Batch]
+    batches: list[Batch] = field(default_factory=list)
+    rows: list[Rows] = field(default_factory=list)
 
     def close(self, numerics: Numerics) -> None:
-        """Fill batches with a value that is not known to fill, so that an error is found before they are stored."""
-        spec = numerics.spec(self.config)
-        doubtful = [batch for batch in self.unchecked if not numerics.is_valid(batch, spec)]
-        if doubtful:
-            numerics.fill_together(numerics.empty(spec), doubtful)
-        self.unchecked = []
+        """Join the batches and check their values, so that an error is found before they are stored."""
+        if self.batches:
+            parts = [numerics.rows.of_batch(batch, i) for i, batch in enumerate(self.batches)]
+            joined = numerics.rows.together(parts)
+            numerics.fill_if_doubtful(joined, self.config)
+            self.rows.append(joined)
+            self.batches = []
 
     def absorb(self, other: NewRows) -> None:
-        """Add other batches of the time slice, closed like these."""
-        self.batches += other.batches
-        self.unchecked += other.unchecked
+        """Add other rows of the time slice, closed like these."""
+        self.rows += other.rows
+
+    def numbered(self, part: int) -> list[Rows]:
+        """Return the rows as batches of a tail numbered from `part`."""
+        found = []
+        for rows in self.rows:
+            found.append(rows.numbered_from(part))
+            part += int(rows.part.max(initial=-1)) + 1
+        return found
 
 
 class Reduction:
@@ -209,9 +211,7 @@ class Reduction:
 
     def add_batch(self, key: PaneKey, config: ModelConfig, batch: Batch) -> None:
         """Collect the rows of one time slice, to be checked at `close`."""
-        new = self.rows.setdefault(key, NewRows(config, [], []))
-        new.batches.append(batch)
-        new.unchecked.append(batch)
+        self.rows.setdefault(key, NewRows(config)).batches.append(batch)
 
     def close(self, numerics: Numerics) -> None:
         """Check that the collected batches can be filled."""

@@ -1,7 +1,7 @@
 """Whether rows have only values that every accumulator is defined for, so that a fill of them cannot fail.
 
-The service has checked them by the same rules, and a tail stores rows without filling them. Rows that do not pass here are
-filled once before they are stored: the fill decides.
+The service has checked them by the same rules, and a tail stores rows without filling them. The joined rows of a time slice are
+checked here; if they do not pass they are filled once before they are stored: the fill decides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import DELAY_BINS, UNKNOWN
-from calibrant.core.batch import Batch
 from calibrant.core.spec import PaneSpec
 from calibrant.input.columns import MAX_WEIGHT, MIN_WEIGHT
 from calibrant.input.score_columns import MAX_LOGIT
@@ -20,16 +19,6 @@ from calibrant_server.workers.segments.rows import Rows
 # Probabilities were divided by their sum where that was further from 1 than `calibrant.input.row_sums.SUM_EXACT`.
 MAX_SUM_ERROR = 1e-6
 Floats = NDArray[np.float64]
-
-
-def is_valid_batch(batch: Batch, spec: PaneSpec) -> bool:
-    """Return whether an unpacked batch fills panes of a specification; its ratings were checked when it was unpacked."""
-    return (
-        type(batch) is Batch
-        and (batch.task, batch.n_classes) == (spec.task, spec.n_classes)
-        and (_logits_fit if batch.is_logits else _probabilities_fit)(batch.scores)
-        and (batch.weights is None or _weights_fit(batch.weights))
-    )
 
 
 def are_valid_rows(rows: Rows, spec: PaneSpec) -> bool:

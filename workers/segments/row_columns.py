@@ -100,9 +100,17 @@ class RowColumns:
 
     @classmethod
     def together(cls, parts: Sequence[Self]) -> Self:
-        """Concatenate rows, at least of one part."""
+        """Concatenate rows, at least of one part.
+
+        Raises
+        ------
+        ValueError
+            Parts are of different tasks or numbers of classes.
+        """
         if len(parts) == 1:
             return parts[0]
+        if len({each.task for each in parts}) > 1:
+            raise ValueError("Received rows of different tasks.")
         fixed = np.concatenate([each.fixed for each in parts])
         keys, slices, names = parts[0].keys, [each.slices for each in parts], parts[0].names
         if any(each.names != names or each.keys != keys for each in parts):
@@ -138,6 +146,10 @@ class RowColumns:
         for name, values in columns.items():
             fixed[name] = values
         return replace(self, fixed=fixed)
+
+    def numbered_from(self, part: int) -> Self:
+        """Return the same rows with the numbers of their batches counted from another one."""
+        return self.with_columns(part=self.fixed["part"] + part) if part else self
 
     def of_part(self, part: int) -> Self:
         """Return the same rows as those of another batch."""
