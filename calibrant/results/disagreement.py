@@ -28,11 +28,39 @@ NUMBERS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DisagreementQuery(Query):
-    """Bins of the predicted disagreement, weight of a prediction, and how a concentration is fitted."""
+class ConcentrationQuery(Query):
+    """How a concentration is fitted."""
 
     penalty: float = says("Factor of (log alpha0)^2.", 0.005, ge=0, le=1e6, allow_inf_nan=False)
     ci: float = level()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PosteriorQuery(ConcentrationQuery):
+    """How a concentration is fitted if none is given, and the belief before the ratings."""
+
+    belief: Literal["dirichlet", "ensemble", "dirichlet_ensemble"] | None = says(
+        "Default: `dirichlet` without members, `ensemble` with them.", None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodsQuery(ConcentrationQuery):
+    """How concentrations are fitted to posted ratings, and evaluated."""
+
+    bins: int = says("Equal-width bins of the prediction.", 15, ge=1, le=120)
+    criterion: Criterion = says(
+        "Loss on the validation part that selects the best.", "disagreement_loss"
+    )
+    instances: bool = says(
+        "Return the head's alpha0 of every row, new rows without labels included.", False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisagreementQuery(ConcentrationQuery):
+    """Bins of the predicted disagreement, weight of a prediction, and how a concentration is fitted."""
+
     bins: int = says("Number of equal-width bins; a divisor of 120.", 15, ge=1, le=120)
     edges: Edges = edges_of_bins()
     loss_weight: Literal["1", "n"] = says("A prediction counts once, or once per rating.", "1")

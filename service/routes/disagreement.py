@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.raters.alpha_calibration import compared as compared_ways
 from calibrant.raters.rated_rows import MAX_FEATURE
-from calibrant.results.disagreement import Criterion
+from calibrant.results.disagreement import MethodsQuery
 from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import TextName
@@ -21,6 +21,7 @@ from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.posted import PostedOfModel
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.declared import Declared, query_class
 from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
@@ -29,23 +30,8 @@ MAX_NUMBERS = 2_000_000
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
-class DisagreementMethodsQuery(BaseModel):
+class DisagreementMethodsQuery(query_class(MethodsQuery)):  # type: ignore[misc]
     """How concentrations are fitted to posted ratings, and evaluated."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    penalty: float = Field(
-        0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
-    )
-    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
-    bins: int = Field(15, ge=1, le=120, description="Equal-width bins of the prediction.")
-    criterion: Criterion = Field(
-        "disagreement_loss", description="Loss on the validation part that selects the best."
-    )
-    instances: bool = Field(
-        False,
-        description="Return the head's alpha0 of every row, new rows without labels included.",
-    )
 
 
 class DisagreementMethodsBody(BaseModel):
@@ -107,9 +93,7 @@ async def compare_calibrations(
     return Response(result, media_type=JSON)
 
 
-def _compared(
-    body: Body, query: DisagreementMethodsQuery, config: ModelConfig, settings: Settings
-) -> bytes:
+def _compared(body: Body, query: Declared, config: ModelConfig, settings: Settings) -> bytes:
     """Return the comparison as JSON."""
     document = object_of(read_json(body.data, settings.max_rows * 3 + 100))
     fields = tuple(DisagreementMethodsBody.model_fields)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.raters import posterior
-from calibrant.results.disagreement import disagreement
+from calibrant.results.disagreement import PosteriorQuery, disagreement
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
@@ -25,7 +25,7 @@ from calibrant_server.service.reads.posted import PostedOfModel
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.queries.declared import query_for
+from calibrant_server.workers.queries.declared import query_class, query_for
 from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
@@ -76,16 +76,8 @@ class PosteriorResponse(BaseModel):
     )
 
 
-class PosteriorParameters(ClockQuery):
+class PosteriorParameters(ClockQuery, query_class(PosteriorQuery)):  # type: ignore[misc]
     """The window to which the concentration is fitted, if none is given."""
-
-    penalty: float = Field(
-        0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
-    )
-    ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
-    belief: Literal["dirichlet", "ensemble", "dirichlet_ensemble"] | None = Field(
-        None, description="Default: `dirichlet` without members, `ensemble` with them."
-    )
 
 
 @router.post(
