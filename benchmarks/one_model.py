@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.fleet import N_CLASSES
 from calibrant import Batch
-from calibrant_server.workers.ingest import partition_loop
+from calibrant_server.workers.ingest import entry_reader, partition_loop
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
@@ -110,8 +110,8 @@ def _without_pauses(per_commit: int) -> Iterator[None]:
 
     with (
         mock.patch.multiple(partition_loop, SHARED_COMMIT_S=0.0, _MAX_GAP_S=0.0, is_full=is_full),
-        mock.patch.object(partition_loop, "next_count", return_value=per_commit),
-        mock.patch.object(partition_loop, "_FIRST_COUNT", per_commit),
+        mock.patch.object(entry_reader, "next_count", return_value=per_commit),
+        mock.patch.object(entry_reader, "FIRST_COUNT", per_commit),
     ):
         yield
 

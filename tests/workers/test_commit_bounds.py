@@ -40,8 +40,8 @@ def test_entries_beyond_the_bound_wait_for_the_next_commit(bench, loop, monkeypa
 def test_the_next_read_is_as_small_as_the_commit(bench, loop):
     send(bench, 0, 3)
     drained(bench, loop)
-    assert loop._count > 100
+    assert loop._reader.count > 100
     for number in range(1, 3):
         send(bench, number, commit.COMMIT_RECORDS // 4)
     drained(bench, loop)
-    assert loop._count == 4
+    assert loop._reader.count == 4

@@ -104,10 +104,10 @@ def test_after_a_discard_the_id_has_its_outcome(bench, loop):
 
 
 def test_a_parked_entry_is_discarded_too(bench, monkeypatch):
-    from calibrant_server.workers.ingest import tries
+    from calibrant_server.workers.ingest import attempts
 
-    monkeypatch.setattr(tries, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(tries, "MAX_PAUSE_S", 0.001)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(attempts, "MAX_PAUSE_S", 0.001)
     loop = parked_batch(bench)
     [letter] = letters(bench, loop)
     book = bench.inbox.letters

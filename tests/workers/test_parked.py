@@ -12,7 +12,8 @@ from redis.exceptions import ResponseError
 
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.health import read_health
-from calibrant_server.workers.ingest import parked, tries
+from calibrant_server.workers.ingest import attempts, parked
+from calibrant_server.workers.ingest.attempts import MAX_ATTEMPTS, Attempts
 from calibrant_server.workers.ingest.commit_group import CommitGroup
 from calibrant_server.workers.ingest.dead_letters import PARKED, replay
 from calibrant_server.workers.ingest.entries import LABELS
@@ -20,8 +21,7 @@ from calibrant_server.workers.ingest.inbox import BatchConflictError, IngestBatc
 from calibrant_server.workers.ingest.parked import all_letters
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.tries import MAX_TRIES, Tries
-from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.commit import Commit, Cursor
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, delivery
@@ -89,7 +89,7 @@ def test_after_ten_tries_alone_it_is_parked_and_the_rest_continues(bench, error)
     bench.deliver(*(delivery(f"b{i}", [i + 1]) for i in range(3)))
     runs = failing(loop, "b1", error)
     steps(loop)
-    assert runs == [3] + [1] * MAX_TRIES
+    assert runs == [3] + [1] * MAX_ATTEMPTS
     assert bench.dead_letters() == [] and bench.client.xlen(loop.keys.stream) == 0
     assert bench.pane().numbers == pane_of([1, 3]).numbers and bench.cursor()["n"] == "2"
     assert bench.cursor()["out"] == bench.client.get(loop.keys.bytes_in).decode()
@@ -127,9 +127,9 @@ def test_fewer_failures_park_nothing(bench):
     bench.put_model()
     loop = bench.loop()
     bench.deliver(*(delivery(f"b{i}", [i]) for i in range(3)))
-    runs = failing(loop, "b1", MemoryError(), n=MAX_TRIES)
+    runs = failing(loop, "b1", MemoryError(), n=MAX_ATTEMPTS)
     steps(loop)
-    assert len(runs) == MAX_TRIES and parked_ids(bench) == []
+    assert len(runs) == MAX_ATTEMPTS and parked_ids(bench) == []
     assert bench.pane().numbers == pane_of(range(3)).numbers
 
 
@@ -137,12 +137,12 @@ def test_fewer_failures_park_nothing(bench):
     "error", [redis.TimeoutError("slow"), OSError(28, "disk full"), ResponseError("MISCONF disk")]
 )
 def test_transient_errors_never_park(bench, monkeypatch, error):
-    monkeypatch.setattr(tries, "MAX_TRANSIENT_PAUSE_S", 0.001)
+    monkeypatch.setattr(attempts, "MAX_TRANSIENT_PAUSE_S", 0.001)
     bench.put_model()
     loop = bench.loop()
     bench.deliver(delivery("b1", [4]))
-    failing(loop, "b1", error, n=5 * MAX_TRIES)
-    steps(loop, 5 * MAX_TRIES + 1)
+    failing(loop, "b1", error, n=5 * MAX_ATTEMPTS)
+    steps(loop, 5 * MAX_ATTEMPTS + 1)
     assert parked_ids(bench) == [] and bench.pane().numbers == pane_of([4]).numbers
 
 
@@ -366,7 +366,7 @@ def test_an_entry_that_cannot_even_be_read_is_parked_unread(bench):
 
     loop._node.xread = without_memory
     steps(loop)
-    assert failed.count(1) == MAX_TRIES + 1  # the first one only tells that it fails alone
+    assert failed.count(1) == MAX_ATTEMPTS + 1  # the first one only tells that it fails alone
     [letter] = parked_entries(bench.store)
     assert letter.batch_id == "b1" and "MemoryError" in letter.why
     assert bench.pane().numbers == pane_of([1, 3]).numbers
@@ -382,15 +382,15 @@ def test_a_failing_housekeeping_is_no_entrys_failure(bench):
     bench.put_model()
     loop = bench.loop()
     bench.deliver(delivery("b1", [1]))
-    loop._count = 1
+    loop._reader.count = 1
 
     def without_memory(progress):
         raise MemoryError
 
     loop._housekeeping.run = without_memory
-    for _ in range(2 * MAX_TRIES):
+    for _ in range(2 * MAX_ATTEMPTS):
         loop._step_or_reload()
-    assert loop._tries.spent_id == "" and bench.client.xlen(loop.keys.stream) == 1
+    assert loop._attempts.spent(Cursor()) is None and bench.client.xlen(loop.keys.stream) == 1
 
 
 def test_the_parked_bytes_are_bounded_and_the_partition_waits(bench):
@@ -408,23 +408,24 @@ def test_the_parked_bytes_are_bounded_and_the_partition_waits(bench):
     assert bench.pane().numbers == pane_of([1, 3]).numbers
 
 
-class TestTries:
+class TestAttempts:
     def test_pauses_grow_to_a_bound(self, monkeypatch):
         monkeypatch.undo()
-        monkeypatch.setattr(tries, "FIRST_PAUSE_S", 0.1)
-        monkeypatch.setattr(tries, "MAX_PAUSE_S", 5.0)
-        each = Tries()
-        each.failed(["1-0"], MemoryError())
-        pauses = [each.failed(["1-0"], MemoryError()) for _ in range(MAX_TRIES)]
+        monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.1)
+        monkeypatch.setattr(attempts, "MAX_PAUSE_S", 5.0)
+        each = Attempts()
+        each.failed(["1-0"], MemoryError(), Cursor())
+        pauses = [each.failed(["1-0"], MemoryError(), Cursor()) for _ in range(MAX_ATTEMPTS)]
         assert pauses == sorted(pauses) and pauses[0] == 0.1 and pauses[-1] == 5.0
-        assert each.spent_id == "1-0"
+        assert each.spent(Cursor()) == ("1-0", "MemoryError: ")
 
     def test_a_failure_of_reading_alone_is_no_users(self):
-        each = Tries()
-        for _ in range(3 * MAX_TRIES):
-            each.failed([], MemoryError())
-        each.failed(["1-0"], MemoryError())
-        assert each.spent_id == "" and each.is_single("1-0") and not each.is_single("1-1")
+        each = Attempts()
+        for _ in range(3 * MAX_ATTEMPTS):
+            each.failed([], MemoryError(), Cursor())
+        each.failed(["1-0"], MemoryError(), Cursor())
+        assert each.spent(Cursor()) is None
+        assert each.is_alone("1-0", Cursor()) and not each.is_alone("1-1", Cursor())
 
 
 class TestCommand:

@@ -10,7 +10,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN, LabelRow
-from calibrant_server.workers.ingest import tries
+from calibrant_server.workers.ingest import attempts
 from calibrant_server.workers.ingest.dead_letters import PARKED
 from calibrant_server.workers.ingest.entries import (
     FIELD_OVERHEAD_BYTES,
@@ -110,7 +110,7 @@ def test_what_cannot_be_written_is_set_aside_and_the_rest_continues(bench, monke
         return write(records)
 
     monkeypatch.setattr(Records, "write", failing)
-    monkeypatch.setattr(tries, "MAX_PAUSE_S", 0.2)
+    monkeypatch.setattr(attempts, "MAX_PAUSE_S", 0.2)
     bench.engine(numerics=Numerics())
     poison = labels(LabelRow("i1", {}, [("poison", 1, None)]), batch_id="bad")
     bench.deliver(predictions("i1"), poison)

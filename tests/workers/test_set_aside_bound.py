@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from redis.exceptions import ResponseError
 
+from calibrant_server.workers.ingest.attempts import MAX_ATTEMPTS
 from calibrant_server.workers.ingest.dead_letters import dead_letters, discard, replay
 from calibrant_server.workers.ingest.entries import delete_model
 from calibrant_server.workers.ingest.inbox import BacklogFullError
-from calibrant_server.workers.ingest.tries import MAX_TRIES
 from tests.workers.driving import delivery
 from tests.workers.test_parked import failing, steps
 from tests.workers.test_tenant_shares import SHARE, model_of, shared, small, usage
@@ -73,7 +73,7 @@ def test_dead_letters_of_a_tenant_are_bounded_and_none_is_lost(bench, tenants):
 def test_parked_entries_count_until_they_are_merged_or_their_model_is_deleted(bench, tenants):
     mine, _ = tenants
     loop = bench.loop(model=mine)
-    failing(loop, "p", ResponseError("ERR unexpected"), n=1 + MAX_TRIES)
+    failing(loop, "p", ResponseError("ERR unexpected"), n=1 + MAX_ATTEMPTS)
     bench.deliver(shared("p", mine))
     steps(loop)
     [letter] = dead_letters(bench.store, loop.partition)

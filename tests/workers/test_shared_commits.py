@@ -47,7 +47,7 @@ def test_a_loop_that_has_left_entries_does_not_wait(bench):
     bench.put_model()
     loop = bench.loop()
     loop._stop = stop = DeliveringWhileWaiting(lambda n: None)
-    loop._count = 1
+    loop._reader.count = 1
     bench.deliver(*(delivery(f"b{n}", numbers=[1] * 10) for n in range(200)))
     loop.step()
     assert bench.client.xlen(loop.keys.stream), "more than one commit takes"

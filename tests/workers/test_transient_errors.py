@@ -18,7 +18,7 @@ from calibrant import Batch, Pane
 from calibrant.core import packing
 from calibrant.core.packing import PackingError
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.ingest import tries
+from calibrant_server.workers.ingest import attempts
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
@@ -38,8 +38,8 @@ HOUR_US = 3_600_000_000
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(tries, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(tries, "MAX_PAUSE_S", 0.001)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(attempts, "MAX_PAUSE_S", 0.001)
 
 
 def with_ids(batch_id, *ids, **more):
@@ -52,7 +52,7 @@ def with_ids(batch_id, *ids, **more):
 # How a pane is stored: the numerics that store it so, what reads it back, and its key.
 HELD_AS = {
     "sums": (SUMS, Pane, "from_parts", PartitionKeys.pane),
-    "rows": (Numerics(), Rows, "unpack", PartitionKeys.tail),
+    "rows": (Numerics(), Rows, "unpack_pieces", PartitionKeys.tail),
 }
 
 

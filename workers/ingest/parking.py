@@ -7,6 +7,7 @@ import time
 
 from redis.exceptions import ResponseError
 
+from calibrant_server.workers.ingest.attempts import FailedAloneError
 from calibrant_server.workers.ingest.dead_letters import EntryHead
 from calibrant_server.workers.ingest.entries import reservation
 from calibrant_server.workers.store.batch_records import ACCEPTED, PARKED, BatchRecord
@@ -15,10 +16,6 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import PartitionKeys
 
 log = logging.getLogger(__name__)
-
-
-class SoleEntryError(RuntimeError):
-    """An entry in a commit of its own failed with an unexpected error; it is retried, then parked."""
 
 
 class Parking:
@@ -43,7 +40,7 @@ class Parking:
         self._fencing.send(commit, self._fencing.new_token(), head.id, 0, head.n_bytes)
 
     def check_room(self, n_bytes: int) -> None:
-        """Raise LoneEntryError if the parked entries would exceed their bound: the partition then waits for an operator."""
+        """Raise FailedAloneError if the parked entries would exceed their bound: the partition then waits for an operator."""
         try:
             with self._store.client.pipeline(transaction=False) as pipe:
                 for number in range(self._store.settings.partitions):
@@ -53,7 +50,7 @@ class Parking:
             # A managed server may hide the command; it then bounds its memory itself.
             return
         if n_parked_bytes + n_bytes > self._limit_bytes:
-            raise SoleEntryError(
+            raise FailedAloneError(
                 f"{n_parked_bytes} bytes are parked, of {self._limit_bytes} at most: replay or discard parked entries"
             )
 

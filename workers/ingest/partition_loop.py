@@ -17,41 +17,36 @@ from itertools import takewhile
 
 from redis.exceptions import RedisError
 
+from calibrant_server.workers.ingest.attempts import Attempts, FailedAloneError
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
 from calibrant_server.workers.ingest.dead_letters import read_head
 from calibrant_server.workers.ingest.entries import ALONE
+from calibrant_server.workers.ingest.entry_reader import EntryReader
 from calibrant_server.workers.ingest.pane_cache import PaneCache
-from calibrant_server.workers.ingest.parking import Parking, SoleEntryError
+from calibrant_server.workers.ingest.parking import Parking
 from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.sole_entries import SoleEntries
 from calibrant_server.workers.ingest.state_cache import StateCache
-from calibrant_server.workers.ingest.tries import Tries
 from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
-from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import (
     FIRST_ID,
     Commit,
     FencingToken,
     StaleTokenError,
     first_of,
-    id_order,
     is_full,
-    next_count,
 )
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import Leases
-from calibrant_server.workers.store.model_config import ModelConfig, parsed_configs
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT, is_transient
 
 log = logging.getLogger(__name__)
 
-_FIRST_COUNT = 16
 _MAX_GAP_S = 1.0
 # A loop whose stream is empty waits this long for the next entry, if its thread has nothing else to do.
 READ_BLOCK_S = 0.3
-# Workers that end while an entry is alone, before it is parked: one end may be that of another partition's entry.
-MAX_ENDS_ALONE = 2
 _AFTER_ERROR_S = 0.2
 # Partitions that wait for a thread get one after this time, at the next commit.
 _MAX_TURN_S = 0.5
@@ -98,6 +93,7 @@ class PartitionLoop:
         self.abandoned = False
         self.keys = store.keys.partition(partition)
         self._node = store.node(partition)
+        self._reader = EntryReader(self._node, self.keys)
         self._fencing = FencingToken(store, self.keys)
         self._cache = PaneCache(store, self.keys, numerics, cache or StateCache.of(store.settings))
         self._housekeeping = Housekeeping(store, self.keys, self._fencing, numerics)
@@ -107,19 +103,18 @@ class PartitionLoop:
             self._fencing,
             numerics,
             self._housekeeping,
-            look_up=self._look_up,
+            look_up=self._reader.look_up,
             forget=self._cache.forget,
             busy=self._busy,
         )
         self._retained = RecordStore(self._node, self.keys)
         self._parking = Parking(store, self.keys, self._fencing)
-        self._tries: Tries | None = None  # created by the first failure
+        self._attempts = Attempts()
         self._at_work: list[str] = []
         self._is_open = False
         self._counted = False
         self._must_reload = False
         self._resume_at = 0.0
-        self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
         self._next_read_at = 0.0
         self._left_none = False
@@ -208,18 +203,18 @@ class PartitionLoop:
                 self._reload()
                 self._must_reload = False
             return self.step(block_s)
-        except (StaleTokenError, SoleEntryError, *NO_VERDICT) as error:
+        except (StaleTokenError, FailedAloneError, *NO_VERDICT) as error:
             # Rejected, or the outcome is unknown: the memory may be ahead of the store or behind it.
             self._cache.forget()
             if isinstance(error, MemoryError):
-                self._count = 1
+                self._reader.count = 1
             if isinstance(error, StaleTokenError):
                 self._reload()
                 return True
             self._report(error)
-            self._tries = self._tries or Tries()
             self._must_reload = True
-            self._resume_at = time.monotonic() + self._tries.failed(self._at_work, error)
+            pause_s = self._attempts.failed(self._at_work, error, self._fencing.cursor)
+            self._resume_at = time.monotonic() + pause_s
             return False
         finally:
             self._idle()
@@ -243,7 +238,6 @@ class PartitionLoop:
             self._cache.forget()
         if self._park_next():
             return True
-        tries = self._tries
         self._wait_for_others()
         items, dry = self._read(self._fencing.cursor.id, block_s)
         if not items:
@@ -255,14 +249,11 @@ class PartitionLoop:
             self._counted = True
             return True
         self._at_work = [items[0].id]
-        if _is_alone(items[0]):
-            self._try_sole(self._sole.commit, items[0])
-        elif self._is_single(items[0]):
-            self._try_sole(lambda item: self._commit(self._single(item)), items[0])
+        if self._is_alone(items[0]):
+            self._commit_alone(items[0])
         else:
             self._commit(self._gather(items, dry))
-        if tries is not None:
-            tries.succeeded()
+        self._attempts.succeeded()
         return True
 
     def _wait_for_others(self) -> None:
@@ -276,27 +267,35 @@ class PartitionLoop:
 
     def _park_next(self) -> bool:
         """Park the next entry if it failed alone too often, or its readers died; its payload, which may be why, is not read."""
-        tries, cursor = self._tries, self._fencing.cursor
-        if cursor.ends_alone >= MAX_ENDS_ALONE:
-            spent_id, why = None, f"its reader died {cursor.ends_alone} times while it was alone"
-        elif tries is not None and tries.spent_id:
-            spent_id, why = tries.spent_id, tries.why
-        else:
-            return False
-        head = read_head(self._node, self.keys.stream, f"({cursor.id}")
-        if head is None or spent_id not in (None, head.id):
+        spent, cursor = self._attempts.spent(self._fencing.cursor), self._fencing.cursor
+        head = read_head(self._node, self.keys.stream, f"({cursor.id}") if spent else None
+        if spent is None or head is None or spent[0] not in ("", head.id):
             return False
         self._busy()
         self._at_work = [head.id]
-        self._parking.park(head, why)
-        if tries is not None:
-            tries.succeeded()
+        self._parking.park(head, spent[1])
+        self._attempts.succeeded()
         return True
 
-    def _single(self, item: Item) -> CommitGroup:
-        group = CommitGroup(self._numerics, self._busy, self._reads())
-        self._add(group, [item])
-        return group
+    def _is_alone(self, item: Item) -> bool:
+        """Whether an entry has a commit of its own."""
+        has_own = item.entry is not None and item.entry.kind in ALONE
+        return has_own or self._attempts.is_alone(item.id, self._fencing.cursor)
+
+    def _commit_alone(self, item: Item) -> None:
+        """Commit one entry; an unexpected error counts as a failed attempt of this entry."""
+        try:
+            if item.entry is not None and item.entry.kind in ALONE:
+                self._sole.commit(item)
+                return
+            group = CommitGroup(self._numerics, self._busy, self._reads())
+            self._add(group, [item])
+            self._commit(group)
+        except (StaleTokenError, *NO_VERDICT):
+            raise
+        except Exception as error:
+            log.exception("entry_failed_alone entry_id=%s", item.id)
+            raise FailedAloneError(f"{type(error).__name__}: {error}") from error
 
     def _reads(self) -> StoreReads:
         max_values = self._settings.max_slice_values
@@ -316,9 +315,7 @@ class PartitionLoop:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
         group = CommitGroup(self._numerics, self._busy, self._reads())
         while True:
-            plain = list(
-                takewhile(lambda item: not (_is_alone(item) or self._is_single(item)), items)
-            )
+            plain = list(takewhile(lambda item: not self._is_alone(item), items))
             plain = first_of(plain, group)
             self._add(group, plain)
             if len(plain) < len(items) or is_full(group, len(group.items)) or not self._goes_on:
@@ -332,48 +329,19 @@ class PartitionLoop:
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""
         try:
-            reply = self._node.xread(
-                {self.keys.stream: after_id},
-                count=self._count,
-                block=max(1, int(block_s * 1000)) if block_s > 0 else None,
-            )
+            return self._reader.read(after_id, block_s)
         except MemoryError:
-            if self._count == 1 and not self._at_work:
+            if self._reader.count == 1 and not self._at_work:
                 # The entry alone is too large for the memory there is: this is its failure.
                 head = read_head(self._node, self.keys.stream, f"({after_id}")
                 self._at_work = [head.id] if head is not None else []
             raise
-        items = [
-            Item.read(entry_id.decode(), fields) for _, found in reply for entry_id, fields in found
-        ]
-        dry = len(items) < self._count
-        if items:
-            self._count = next_count(items)
-        return items, dry
 
     def _add(self, group: CommitGroup, items: list[Item]) -> None:
         self._at_work = [item.id for item in (*group.items, *items)]
-        self._look_up(items)
+        self._reader.look_up(items)
         for item in items:
             group.add(item)
-
-    def _look_up(self, items: list[Item]) -> None:
-        entries = [item.entry for item in items if item.entry is not None]
-        if not entries:
-            return
-        names = [self.keys.record(e.model, e.generation, e.batch_id) for e in entries]
-        models = sorted({e.model for e in entries})
-        with self._node.pipeline(transaction=False) as pipe:
-            pipe.mget(names)
-            pipe.hmget(self.keys.models, models)
-            records, texts = pipe.execute()
-        found = iter(records)
-        configs = parsed_configs(models, texts)
-        for item in items:
-            if item.entry is not None:
-                text = next(found)
-                item.record = None if text is None else BatchRecord.from_json(text)
-                item.config = configs.get(item.entry.model)
 
     def _commit(self, group: CommitGroup) -> None:
         token = self._fencing.new_token()
@@ -391,22 +359,6 @@ class PartitionLoop:
         self._next_read_at = now_s + shared_s(len(group.items)) if self._left_none else now_s
         self._left_none = False
 
-    def _is_single(self, item: Item) -> bool:
-        """Whether an entry is filled alone: a run that has it failed, or ended its reader."""
-        if id_order(item.id) <= id_order(self._fencing.cursor.danger_id):
-            return True
-        return self._tries is not None and self._tries.is_single(item.id)
-
-    def _try_sole(self, work: Callable[[Item], None], item: Item) -> None:
-        """Process an entry of a commit of its own; an unexpected error counts as a failed try of this entry."""
-        try:
-            work(item)
-        except (StaleTokenError, *NO_VERDICT):
-            raise
-        except Exception as error:
-            log.exception("entry_failed_alone entry_id=%s", item.id)
-            raise SoleEntryError(f"{type(error).__name__}: {error}") from error
-
 
 def shared_s(n_entries: int) -> float:
     """Return how long entries are waited for after a commit of so many that left none.
@@ -415,7 +367,3 @@ def shared_s(n_entries: int) -> float:
     [0.01, 0.01, 0.02, 0.03, 0.03]
     """
     return SHARED_COMMIT_S * min(1 + n_entries // FAST_ENTRIES, MOST_SHARED)
-
-
-def _is_alone(item: Item) -> bool:
-    return item.entry is not None and item.entry.kind in ALONE
