@@ -26,11 +26,10 @@ MISFIT_P = 0.01
 OVER = float(np.log(20.0))
 ACTIONS = {
     "none": "No action is needed.",
-    "intercept": "Shift all predictions by the same amount in log-odds: outcomes became more or less frequent than "
+    "intercept": "Shift all predictions by the same amount in log-odds: the frequency of outcomes is another than "
     "predicted, equally at all scores. First check whether the mix of cases changed, which may be legitimate.",
     "temperature": "Divide the logits of all predictions by one number, the temperature.",
-    "slope_intercept": "Fit an intercept and a slope (Platt scaling on the log-odds): predictions are shifted, and too extreme "
-    "or not extreme enough.",
+    "slope_intercept": "Fit an intercept and a slope (Platt scaling on the log-odds): a shift alone does not correct the scores.",
     "flexible": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs between "
     "scores, so no shift or scale corrects it. Check the worst bins first; an error in the data may cause one of them.",
 }
@@ -262,9 +261,14 @@ def _which_way(parameters: dict[str, float]) -> list[str]:
         )
     elif slope != 1:
         way = "too extreme" if slope < 1 else "not extreme enough"
-        found.append(f"They are {way}: divide the log-odds of the score by {1 / slope:.2f}.")
+        found.append(f"The scores are {way}: divide their log-odds by {1 / slope:.2f}.")
     if intercept != 0:
-        found.append(f"Multiply their odds by {exp(min(intercept, 700.0)):.2f}.")
+        often = "more" if intercept > 0 else "less"
+        then = " then" if found else ""
+        factor = exp(min(intercept, 700.0))
+        found.append(
+            f"Outcomes are {often} frequent than predicted:{then} multiply the odds by {factor:.2f}."
+        )
     return found
 
 

@@ -222,9 +222,7 @@ def detectable_errors(found: Mapping[str, Any]) -> list[str]:
     if found.get("slope") is not None:
         shown.append(f"a change of the slope from 1 by {plain_number(found['slope'])}")
     if found.get("local_error") is not None:
-        shown.append(
-            f"an error of {plain_number(found['local_error'])} in one of the bins that hold half of the data"
-        )
+        shown.append(f"an error of {plain_number(found['local_error'])} at typical scores")
     return shown
 
 

@@ -118,11 +118,12 @@ def test_estimates_are_of_all_cohorts_since_the_change():
 
 def test_the_reason_has_direction_and_size():
     table = expected_table(SimulatedChange(intercept=-np.log(2.0)))
-    assert recommended_action(table, table)["reason"].endswith("Multiply their odds by 0.50.")
+    expected = "Outcomes are less frequent than predicted: multiply the odds by 0.50."
+    assert recommended_action(table, table)["reason"].endswith(expected)
     narrow = expected_table(SimulatedChange(slope=0.5))
     reason = recommended_action(narrow, narrow)["reason"]
-    assert "too extreme" in reason
-    assert reason.endswith("divide the log-odds of the score by 2.00.")
+    assert reason.count("extreme") == 1 and "not extreme" not in reason
+    assert reason.endswith("The scores are too extreme: divide their log-odds by 2.00.")
 
 
 def rows_of(rng, n, temperature, n_classes=10):
