@@ -67,6 +67,7 @@ class Options(TypedDict, total=False):
     order: float
     average: str
     membership: str
+    threshold: float
     statistic: str
     n_raters: int
     kernel_width: float
@@ -84,9 +85,12 @@ ace: MetricFunction
 adaptive_ece: MetricFunction
 all_label_ece: MetricFunction
 auc: MetricFunction
+aurc: MetricFunction
 brier: MetricFunction
 calibrated_disagreement_ce: MetricFunction
+calibration_intercept: MetricFunction
 calibration_loss: MetricFunction
+calibration_slope: MetricFunction
 canonical_ce: MetricFunction
 classwise_ece: MetricFunction
 corp_discrimination: MetricFunction
@@ -103,6 +107,7 @@ ent_ce: MetricFunction
 epistemic_loss: MetricFunction
 grouping_loss: MetricFunction
 hosmer_lemeshow: MetricFunction
+ici: MetricFunction
 irreducible_loss: MetricFunction
 kde_ece: MetricFunction
 ks: MetricFunction
@@ -114,8 +119,10 @@ mce: MetricFunction
 ml1_ace: MetricFunction
 ml1_ece: MetricFunction
 ml1_mce: MetricFunction
+net_benefit: MetricFunction
 nixon_ace: MetricFunction
 nll: MetricFunction
+oe_ratio: MetricFunction
 overconfidence_error: MetricFunction
 rank_cs: MetricFunction
 rater_statistic: MetricFunction

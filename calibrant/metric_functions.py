@@ -12,6 +12,7 @@ from calibrant.core.query import TIES, Option, PaneQuery
 from calibrant.library import evaluate
 from calibrant.library_arguments import DATA, check_types
 from calibrant.metrics import METRICS, Metric
+from calibrant.metrics.base import BETTER
 from calibrant.metrics.estimate import Estimate
 from calibrant.metrics.requests import MetricRequest, reject_without_effect
 
@@ -85,9 +86,6 @@ def function_of(metric: Metric) -> Callable[..., Estimate]:
 def docstring_of(metric: Metric) -> str:
     """Return the docstring of a metric's function, from what the metric declares."""
     low, high = ("unbounded" if bound is None else f"{bound:g}" for bound in metric.range)
-    better = {"lower": "smaller is better", "higher": "larger is better", "zero": "0 is best"}[
-        metric.direction
-    ]
     names = {option.name for option in metric.own_options}
     shared = [name for name in signature_of(metric).parameters if name not in names]
     lines = [
@@ -102,7 +100,7 @@ def docstring_of(metric: Metric) -> str:
         "",
         "Returns",
         "-------",
-        f"Estimate of unit {metric.unit}, from {low} to {high}; {better}",
+        f"Estimate of unit {metric.unit}, from {low} to {high}; {BETTER[metric.direction]}",
         "",
         "Raises",
         "------",

@@ -161,5 +161,12 @@ def test_every_metric_is_named_or_older_than_the_papers() -> None:
         "smooth_ece",
         "corp_miscalibration",
         "corp_uncertainty",
+        # What reports to clinicians need (TRIPOD+AI), and deferral.
+        "aurc",
+        "calibration_intercept",
+        "calibration_slope",
+        "ici",
+        "net_benefit",
+        "oe_ratio",
     }
     assert set(METRICS) - named == beside

@@ -16,6 +16,7 @@ from calibrant.figures.base import (
 )
 from calibrant.figures.numbers import plain_number
 from calibrant.metrics import requested, title_of
+from calibrant.metrics.base import BETTER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 ROW_IN, HEADING_IN = 0.24, 0.42
 HEADING_CHARACTERS = 72
-BETTER = {"higher": "higher is better", "lower": "lower is better", "zero": "closer to 0 is better"}
 
 
 def draw_dots(result: Result) -> Figure:

@@ -25,6 +25,7 @@ from calibrant.figures.base import (
 )
 from calibrant.figures.over_time import draw_over_time
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
+from calibrant.metrics.base import BETTER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +35,6 @@ WIDTH_IN, ROW_IN, PANEL_IN, NAMES_IN = 6.4, 0.27, 0.75, 2.6
 SLICES_IN, VALUES_IN = 5.0, 1.9
 MAX_NAME, MAX_VALUE, MAX_SLICES = 36, 22, 30
 ERRORS = "Calibration errors, in probability; smaller is better"
-BETTER = {"lower": "smaller is better", "higher": "larger is better", "zero": "nearer 0 is better"}
 INTERVAL, NULL = "interval", "calibrated model: mean to 95 % limit"
 DOT: dict[str, Any] = {
     "color": BLUE, "marker": "o", "markersize": 6, "markeredgecolor": "white", "linestyle": "none", "zorder": 4,
@@ -167,7 +167,7 @@ def _panels(names: Iterable[str]) -> list[tuple[str, list[str]]]:
 def _heading(name: str) -> str:
     metric = METRICS[slug_of(name)]
     unit = f"in {metric.unit}; " if metric.unit == "nats" else ""
-    return f"{unit}{BETTER.get(metric.direction, '')}".rstrip("; ")
+    return f"{unit}{BETTER[metric.direction]}".rstrip("; ")
 
 
 def _style(axes: Axes, heading: str, rows: Sequence[str]) -> None:

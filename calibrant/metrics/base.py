@@ -28,6 +28,12 @@ from calibrant.inference.sum_null import sum_null_of_units
 from calibrant.metrics.estimate import Estimate as Estimate
 
 Floats = NDArray[np.float64]
+BETTER = {
+    "lower": "smaller is better",
+    "higher": "larger is better",
+    "zero": "nearer 0 is better",
+    "one": "nearer 1 is better",
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class Metric:
     ----------
     slug, title, unit, source : text
     range : lowest and highest value, None where unbounded
-    direction : "lower", "higher" or "zero" is better
+    direction : which values are better, a key of `BETTER`
     needs : names of the accumulators that it reads, in addition to `counts` and `histograms`; "scope" is a scope's own table
     options : names of the query's own fields that it reads in addition to raters
     own_options : declared options that only some metrics have

@@ -206,9 +206,9 @@ def interval_of_bins(view: View, of_bins: OfBins, seed: int) -> Interval:
     return Interval(found.bounds, about | found.correction(observed))
 
 
-def bin_scores(view: View, bins: int) -> Floats:
-    """Return the mean score of each of `bins` equal-width bins of the requested scope, middles of empty ones; float64 (bins,)."""
-    cells = view.cells_of(view.scope)
+def bin_scores(view: View, bins: int, scope: str | None = None) -> Floats:
+    """Return the mean score of each of `bins` equal-width bins of a scope (default: the requested one), middles of empty ones; float64 (bins,)."""
+    cells = view.cells_of(scope or view.scope)
     middle = (np.arange(bins) + 0.5) / bins
     place = np.minimum(np.floor((cells.lower + cells.upper) / 2.0 * bins), bins - 1).astype(
         np.int64

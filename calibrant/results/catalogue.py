@@ -70,7 +70,7 @@ class MetricEntry(Result):
     formula: str
     unit: str
     range: list[float | None] = says("Lowest and highest value; null if unbounded.")
-    direction: Literal["lower", "higher", "zero"] = says("Which value is better.")
+    direction: Literal["lower", "higher", "zero", "one"] = says("Which value is better.")
     default: bool = says("Whether `GET metrics` returns it by default.")
     exactness: Literal["exact", "estimated"] = says(
         "exact: the stored state gives the value of the raw rows, to rounding. estimated: from cells or "

@@ -246,7 +246,7 @@ def test_a_perfect_model_has_no_error(task: str, raw: bool, raters: str) -> None
     k = columns["probabilities"].shape[1]
     truth = np.arange(N) % k
     columns |= {"probabilities": np.eye(k)[truth], "label_counts": 3 * np.eye(k, dtype=int)[truth]}
-    best = {"lower": 0.0, "zero": 0.0}
+    best = {"lower": 0.0, "zero": 0.0, "one": 1.0}
     for slug, value in of_columns(task, columns, raw, raters).items():
         metric = METRICS[slug]
         if isinstance(value, str):

@@ -176,6 +176,7 @@ def test_intervals_hold_their_value_and_null_references_repeat() -> None:
     assert without == {
         "canonical_ce": "estimator_not_replicated",
         "hosmer_lemeshow": "test_statistic",
+        "ici": "estimator_not_replicated",
         "l2_ece_squared": "independent_labels_only",
         "nixon_ace": "equal_mass_not_replicated",
         "rater_statistic": "not_replicated",

@@ -238,7 +238,7 @@ def test_models_are_compared_by_dots_with_intervals():
     answer = compared({"a": {"ece": 0.1234, "brier": 2.5e-7}, "b$": {"ece": None, "brier": 0.2}})
     drawn = Marks.of(image(draw_dots(answer)))
     shown = {
-        *("Expected calibration error (lower is better)", "Brier score (lower is better)"),
+        *("Expected calibration error (smaller is better)", "Brier score (smaller is better)"),
         *("a", "b$", "0.123", "no value"),
     }
     assert shown <= set(drawn.texts)

@@ -1,0 +1,139 @@
+"""Net benefit of acting on every prediction at or above a threshold: the decision curve at one point.
+
+With two classes one acts on class 1; with the scope `top_label` of more, on the top class. A threshold of .2 says that one treated case is
+worth four treated non-cases. The net benefit is in true positives per prediction; that of treating nobody is 0, and `treat_all` is that of
+treating everybody. `advantage` is what the model adds to the better of these two.
+
+Source: Vickers, Elkin (Medical Decision Making 2006); Vickers, Van Calster, Steyerberg (BMJ 2016).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.core.cells import Cells
+from calibrant.core.query import Option
+from calibrant.core.view import View
+from calibrant.inference.intervals import JACKKNIFE, RATIO_OF, ratio_interval
+from calibrant.inference.replication import tables_for
+from calibrant.metrics.formula_metric import (
+    FormulaMetric,
+    Interval,
+    MetricValue,
+    bin_scores,
+)
+
+Floats = NDArray[np.float64]
+THRESHOLD = Option(
+    "threshold", 0.5, "Predictions from this probability on are acted on.", low=0.001, high=0.999
+)
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Weights of the predictions at or above a threshold.
+
+    Attributes
+    ----------
+    true, false : with the outcome and without it
+    uncertain : weight in cells that the threshold divides
+    """
+
+    true: float
+    false: float
+    uncertain: float
+
+
+def decisions(cells: Cells, threshold: float) -> Decisions:
+    """Divide predictions at a threshold; a cell that it divides counts on the side of its mean.
+
+    A score that was rounded to float32 from the threshold is at the threshold.
+    """
+    least = min(threshold, float(np.float32(threshold)))
+    divided = (cells.lower < least) & (cells.upper > threshold) & cells.divisible
+    acted = np.where(divided, cells.mean >= threshold, cells.lower >= least)
+    true = float(cells.correct[acted].sum())
+    return Decisions(
+        true, float(cells.weight[acted].sum()) - true, float(cells.weight[divided].sum())
+    )
+
+
+def odds(threshold: float) -> float:
+    """Return how many true positives one false positive costs."""
+    return threshold / (1.0 - threshold)
+
+
+def scope_of(view: View) -> str:
+    """Return the requested scope; of two classes class 1 where the top label was requested, because one acts on a class."""
+    of_top = view.scope == "top_label" and view.spec.n_classes == 2
+    return "positive" if of_top else view.scope
+
+
+def acted_on(view: View) -> Cells:
+    """Return the cells of the scope, merged where scores are equal."""
+    view.reject_histograms()
+    scope = scope_of(view)
+    return view.once(("scored", scope), lambda: view.cells_of(scope).together())
+
+
+def read(view: View) -> MetricValue | None:
+    cells = acted_on(view)
+    if not len(cells):
+        return None
+    threshold = THRESHOLD.of(view.pane_query)
+    cost, total, cases = odds(threshold), float(cells.weight.sum()), float(cells.correct.sum())
+    found = decisions(cells, threshold)
+    value, treat_all = (
+        (found.true - cost * found.false) / total,
+        (cases - cost * (total - cases)) / total,
+    )
+    extra = {
+        "scope": scope_of(view),
+        "threshold": threshold,
+        "treat_all": treat_all,
+        "advantage": value - max(treat_all, 0.0),
+        "acted_on": (found.true + found.false) / total,
+    }
+    if not view.is_raw:
+        extra["error_bound"] = max(cost, 1.0) * found.uncertain / total
+    return MetricValue(value, extra)
+
+
+def interval(view: View, reading: MetricValue, seed: int) -> Interval:
+    """Return the interval of the mean benefit by the jackknife over replicates; a bin that the threshold divides counts in part."""
+    tables = tables_for(view, scope_of(view), SCORE_BINS)
+    threshold = THRESHOLD.of(view.pane_query)
+    share = np.clip(np.arange(1, tables.bins + 1) - threshold * tables.bins, 0.0, 1.0)
+    weight = tables.weight[:, 0]
+    true = (
+        tables.difference[:, 0] + weight * bin_scores(view, tables.bins, scope_of(view))
+    ) @ share
+    benefit = true - odds(threshold) * (weight @ share - true)
+    total = weight.sum(axis=1)
+    middle = float(benefit.sum() / total.sum())
+    low, high = ratio_interval(benefit, total, view.pane_query.ci)
+    bounds = (reading.value - middle + low, reading.value - middle + high)
+    return Interval(bounds, {"interval_method": JACKKNIFE, "interval_of": RATIO_OF})
+
+
+METRIC = FormulaMetric(
+    slug="net_benefit",
+    title="Net benefit",
+    unit="true positives per prediction",
+    range=(None, 1.0),
+    direction="higher",
+    needs=("scope", "positive"),
+    formula="TP/n - FP/n · t/(1 - t), acting on scores of at least t",
+    exact=False,
+    search_words={"decision curve": "", "decision curve analysis": "", "clinical utility": ""},
+    source="Vickers, Elkin (Medical Decision Making 2006)",
+    options=("scope",),
+    own_options=(THRESHOLD,),
+    read=read,
+    interval=interval,
+    no_null="no_reference",
+)
