@@ -124,7 +124,9 @@ def joined(found: dict[str, Any], raters: str) -> dict[str, Any]:
 def relative(key: str, values: dict[str, float | None]) -> dict[str, float | None]:
     """Return each model's distance from the metric's best value, divided by the largest; all 0 if no model errs."""
     metric = requested([key])[0].metric
-    best = {"zero": 0.0, "one": 1.0, "lower": metric.range[0], "higher": metric.range[1]}[metric.direction]
+    best = {"zero": 0.0, "one": 1.0, "lower": metric.range[0], "higher": metric.range[1]}[
+        metric.direction
+    ]
     away = {
         model: None if v is None or best is None else abs(v - best) for model, v in values.items()
     }
