@@ -257,8 +257,8 @@ async def test_assets_come_with_their_licences(client):
 
 
 async def test_figures_of_a_page_are_those_of_the_api_and_asked_for_once(app, inbox):
-    inbox.answers["reliability"] = {name: ANSWER[name] for name in ANSWER if name != "window"}
-    inbox.answers["metrics"] = {"metrics": {"ece": {"value": 0.0831}}}
+    answer = {name: ANSWER[name] for name in ANSWER if name != "window"}
+    inbox.answers["reliability"] = answer | {"error": {"value": 0.0831}}
     async with people(app) as client:
         await client.post(POST, json=PREDICTIONS)
         found = await client.get("/models/digits/figures/reliability?bins=3")

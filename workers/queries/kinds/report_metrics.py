@@ -1,7 +1,7 @@
 """The metrics of a report. Their query reads for the other queries of the report too.
 
-A report is several queries of one window. The first reads what all of them need, and leaves merges of the panes in the store. The others
-find these merges, so that each pane of a window is read once and not once per query.
+A report is several queries of one window. The first reads what all of them need; its worker finds it in memory for the others, so that each
+pane of a window is read once and not once per query.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def accumulators(query: Declared) -> Iterable[str]:
         *temperature.accumulators(TemperatureQuery()),
         *drift.accumulators(drift.DriftQuery()),
     }
-    # A sample is stored by day, and no merge has it.
+    # A sample is stored by day, apart from the panes.
     return {*metrics.accumulators(query.plain()), *(others - {SAMPLE, SAMPLE_OF_FEW})}
 
 
