@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Header, Path, Request
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -20,6 +20,12 @@ from calibrant.input.names import (
 from calibrant_server.service.http.errors import InvalidName, MalformedRequest, NotAcceptable
 from calibrant_server.workers.store.random_text import random_hex
 
+Format = Literal["json", "svg", "png"]
+MEDIA_TYPES: dict[str, str] = {
+    "json": "application/json",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+}
 PATTERN = r"[A-Za-z0-9._:@-]{1,128}"
 NO_FOLDER: Any = {"not": {"enum": [".", ".."]}}
 
@@ -159,6 +165,13 @@ def entity_tags(request: Request, header: str) -> list[str] | None:
 def names(tags: list[str] | None, etag: str) -> bool:
     """Return whether these tags include the state of `etag`."""
     return tags is not None and (tags == ["*"] or etag in tags)
+
+
+def media_type_of(
+    format: Format | None, request: Request, offers: Sequence[str] = (*MEDIA_TYPES.values(),)
+) -> str:
+    """Return the requested format: the query's, else the one of the header Accept."""
+    return MEDIA_TYPES[format] if format else negotiated(request, offers)
 
 
 def negotiated(request: Request, offers: Sequence[str]) -> str:

@@ -13,17 +13,10 @@ from pydantic import BaseModel, Field, create_model
 from calibrant.results.queries import DETAILS, parts_of, without_details
 from calibrant.results.reads import Read
 from calibrant_server.service.http.lists import PAGE_HEADERS, PageQuery, link_to, page_of
-from calibrant_server.service.http.parameters import negotiated
+from calibrant_server.service.http.parameters import MEDIA_TYPES, Format, media_type_of
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import ReadAccess, TheMapRead, TheReadAccess
-from calibrant_server.service.reads.figures import (
-    MEDIA_TYPES,
-    Draw,
-    Format,
-    drawn,
-    or_drawn,
-    or_unchanged,
-)
+from calibrant_server.service.reads.figures import Draw, drawn, or_drawn, or_unchanged
 from calibrant_server.service.reads.parts import PartsQuery
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, WindowQuery
 from calibrant_server.service.reads.response_models import response_of
@@ -65,28 +58,34 @@ def add_route(router: APIRouter, read: AnyRead) -> None:
 
 async def response_to(read: AnyRead, access: ReadAccess, query: Any) -> Response:
     """Return the result of a read as JSON, table or figure."""
-    media_type = media_type_of(read, access.request, getattr(query, "format", None))
+    media_type = _media_type(read, access.request, getattr(query, "format", None))
     is_figure = media_type not in (JSON, *TABLES)
     is_short = read.short is not None and media_type == JSON and DETAILS not in parts_of(query.include)  # fmt: skip
     options = {name: getattr(query, name) for name in _shown(read)} if is_figure else {}
-    if is_figure:
-        query = query.model_copy(update=read.drawn)
-    if read.short is not None:
-        query = query.model_copy(update={"include": without_details(query.include)})
+    changed = dict(read.drawn) if is_figure else {}
+    if read.short is not None and query.include is not None:
+        changed = {"include": without_details(query.include), **changed}
+    query = query.model_copy(update=changed) if changed else query
     read_query = await access.read_query(query, ("short",) if is_short else (*options.values(),))
-    render: Render | None = None
-    if is_figure and read.figure is not None:
-        render = drawn(figure_of(read.figure, options, read_query.config), media_type)
-    elif is_short:
-        render = _rendered_short(read)
-    elif read.table is not None and media_type != JSON:
-        render = tabulated(media_type, read.table)
     if read.paged is not None and media_type == JSON:
         return await _page(read.paged, access, read_query, query)
+    render = _rendered_short(read) if is_short else _render(read, media_type, options, read_query)
     if getattr(query, "by", None) is not None:
         each = access.reads.respond_each
         return await each(access.request, read_query, query.by, media_type, render)
     return await access.reads.respond(access.request, read_query, media_type, render)
+
+
+def _render(
+    read: AnyRead, media_type: str, options: Mapping[str, Any], read_query: ReadQuery
+) -> Render | None:
+    """Return what makes a table or a figure of the result; None for JSON."""
+    if media_type == JSON:
+        return None
+    if media_type in TABLES and read.table is not None:
+        return tabulated(media_type, read.table)
+    assert read.figure is not None
+    return drawn(figure_of(read.figure, options, read_query.config), media_type)
 
 
 async def _page(
@@ -109,13 +108,11 @@ async def _page(
     return response
 
 
-def media_type_of(read: AnyRead, request: Request, format: Format | None) -> str:
-    """Return the requested format: the query's, else the one of the header Accept."""
-    if format is not None:
-        return MEDIA_TYPES[format]
-    images = tuple(MEDIA_TYPES.values()) if read.figure is not None else (JSON,)
-    media_type = negotiated(request, images + (TABLES if read.table is not None else ()))
-    return written_type(media_type) if media_type in TABLES else media_type
+def _media_type(read: AnyRead, request: Request, format: Format | None) -> str:
+    images = (*MEDIA_TYPES.values(),) if read.figure is not None else (JSON,)
+    tables = TABLES if read.table is not None else ()
+    media_type = media_type_of(format, request, images + tables)
+    return written_type(media_type) if media_type in tables else media_type
 
 
 def parameters_of(read: AnyRead) -> type[BaseModel]:

@@ -2,15 +2,13 @@
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.core.documents import Result
 from calibrant.figures.images import image
-from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.service import JSON, Render
 
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
 Draw = Callable[[Result], "Figure"]
 # One figure is drawn at a time, since matplotlib's font code is shared.
 DRAWING = threading.Lock()
-Format = Literal["json", "svg", "png"]
-MEDIA_TYPES: dict[str, str] = {"json": JSON, "svg": "image/svg+xml", "png": "image/png"}
 IMAGES: dict[str, Any] = {
     "image/svg+xml": {"schema": {"type": "string"}},
     "image/png": {"schema": {"type": "string", "contentMediaType": "image/png"}},
@@ -40,13 +36,6 @@ def or_unchanged(described: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     }
-
-
-def media_type_of(format: Format | None, request: Request) -> str:
-    """Return the requested format: the query's, else the one of the header Accept."""
-    if format:
-        return MEDIA_TYPES[format]
-    return negotiated(request, list(MEDIA_TYPES.values()))
 
 
 def drawn(draw: Draw, media_type: str) -> Render | None:

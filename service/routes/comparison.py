@@ -10,10 +10,10 @@ from calibrant.figures.radar import draw_radar
 from calibrant.metrics import requested
 from calibrant.results.metrics import metrics
 from calibrant_server.service.engine import model_of
-from calibrant_server.service.http.parameters import PATTERN
+from calibrant_server.service.http.parameters import PATTERN, Format, media_type_of
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheReadAccess
-from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of, or_drawn
+from calibrant_server.service.reads.figures import Draw, drawn, or_drawn
 from calibrant_server.service.reads.parts import reject_costly
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.response_models import WindowShown, estimates

@@ -23,7 +23,7 @@ from calibrant.results.metrics import MetricBinning
 from calibrant.results.reads import Edges, Raters
 from calibrant.results.temperature import Temperature
 from calibrant_server.service.http.bodies import NDJSON, Body
-from calibrant_server.service.http.parameters import Name, TextName
+from calibrant_server.service.http.parameters import Name, TextName, media_type_of
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.ingest.body_reading import BodyReading, ignored_of_query
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
@@ -41,7 +41,7 @@ from calibrant_server.service.ingest.score_limits import reject_costly_score
 from calibrant_server.service.ingest.score_options import ScoreOptions, options_in
 from calibrant_server.service.ingest.scored_bodies import TABLES, read_scored_body
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
-from calibrant_server.service.reads.figures import image_of, media_type_of, or_drawn
+from calibrant_server.service.reads.figures import image_of, or_drawn
 from calibrant_server.service.reads.posted import PostedToScore
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.response_models import estimates, part_of

@@ -16,10 +16,11 @@ from calibrant.figures.probability_map import (
 )
 from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.parameters import Format, media_type_of
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.figures import IMAGES, Format, image_of, media_type_of
+from calibrant_server.service.reads.figures import IMAGES, image_of
 from calibrant_server.service.reads.posted import PostedToScore
 from calibrant_server.service.settings import Settings
 
