@@ -50,10 +50,18 @@ class Interval:
 
 @dataclass(frozen=True)
 class OfBins:
-    """The metric on equal-width bins alone: its statistic for a number of them, and the preferred number."""
+    """The metric on equal-width bins alone.
+
+    Attributes
+    ----------
+    statistic : for a number of bins
+    bins : preferred number
+    min_effective : effective samples from which on the interval contains the true value as often as promised
+    """
 
     statistic: Callable[[int], GapStatistic]
     bins: int = SCORE_BINS
+    min_effective: float = 0.0
 
 
 def _unread(view: View) -> MetricValue | None:
@@ -190,10 +198,15 @@ def interval_of_bins(view: View, of_bins: OfBins, seed: int) -> Interval:
     Raises
     ------
     NoResultError
-        As `replication.tables_for`, or too few effective samples.
+        As `replication.tables_for`, or too few effective samples for this metric.
     """
     key = ("resampled", view.scope, seed, of_bins.bins)
     gaps, n_effective = view.once(key, lambda: fine_gaps(view, of_bins.bins, seed))
+    if n_effective < of_bins.min_effective:
+        detail = (
+            f"{n_effective:.0f} effective samples; an interval needs {of_bins.min_effective:.0f}"
+        )
+        raise NoResultError("too_few_units", detail)
     made = of_bins.statistic(gaps.bins)
     about = {
         "interval_method": INTERVAL_METHOD,
