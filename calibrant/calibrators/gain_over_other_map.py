@@ -10,14 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.calibrators.base import Options
-from calibrant.calibrators.fitting import apply, fit
-from calibrant.calibrators.map_comparison import common_scope, losses_under, means_of
+from calibrant.calibrators.fitting import apply
+from calibrant.calibrators.map_comparison import losses_under, means_of
+from calibrant.calibrators.procedure_gain import NAMES, losses_across
 from calibrant.calibrators.rows import MIN_UNITS, about_sample, labelled_rows, mean_by_unit
 from calibrant.core.documents import FittedMap, Result, Row
-from calibrant.core.pane import Pane
-from calibrant.core.view import View
-
-NAMES = ("nll", "brier")
+from calibrant.core.view import NoResultError, View
 
 
 def gain_over_other_map(other: FittedMap, view: View, method: str, options: Options) -> Result:
@@ -46,22 +44,11 @@ def gain_over_other_map(other: FittedMap, view: View, method: str, options: Opti
     reported |= {"n": len(rows), "n_units": rows.n_units}
     if rows.n_units < MIN_UNITS:
         return reported | {"difference_reason": "few_units"}
-    theirs: Result = {}
-    own: Result = {name: np.zeros(len(rows)) for name in NAMES}
-    for half in (0, 1):
-        pane = Pane.for_window(view.spec)
-        pane.fill_batch(batch.take(rows.half != half))
-        fitted = fit(method, View(pane, view.pane_query), options)
-        if fitted["parameters"] is None:
-            return reported | {"difference_reason": fitted["reason"]}
-        scope = common_scope(other, fitted)
-        if scope is None:
-            return reported | {"difference_reason": "not_comparable"}
-        mine = rows.half == half
-        found = losses_under(rows.take(mine), scope, apply(fitted, batch.take(mine)))
-        for name in NAMES:
-            own[name][mine] = found[name]
-        theirs = losses_under(rows, scope, apply(other, batch))
+    try:
+        scope, own = losses_across(rows.half, other, method, options, view, batch, rows)
+    except NoResultError as error:
+        return reported | {"difference_reason": error.reason}
+    theirs = losses_under(rows, scope, apply(other, batch))
     with np.errstate(invalid="ignore"):
         difference = {
             name: mean_by_unit(theirs[name] - own[name], rows.weight, rows.unit, view.pane_query.ci)

@@ -8,7 +8,6 @@ taken across units. It describes maps of the procedure fitted to four fifths of 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibrators.base import REASONS as FIT_REASONS
 from calibrant.calibrators.base import Floats, Options
@@ -21,14 +20,22 @@ from calibrant.calibrators.map_comparison import (
     losses_under,
     means_of,
 )
-from calibrant.calibrators.rows import MIN_UNITS, about_sample, labelled_rows, mean_by_unit
+from calibrant.calibrators.rows import (
+    MIN_UNITS,
+    Ints,
+    LabelledRows,
+    about_sample,
+    labelled_rows,
+    mean_by_unit,
+)
 from calibrant.core.batch import Batch
 from calibrant.core.documents import FittedMap, Result
 from calibrant.core.pane import Pane
 from calibrant.core.routing import split_batch
-from calibrant.core.view import View
+from calibrant.core.view import NoResultError, View
 
 EVIDENCE = "procedure"
+NAMES = ("nll", "brier")
 # Rows of a large sample that are used, those of the smallest hashes: each is filled into panes four times.
 MAX_ROWS = 20_000
 
@@ -71,21 +78,12 @@ def procedure_gain(current: FittedMap | None, method: str, options: Options, vie
         return _because(result, "no_labels")
     if rows.n_units < MIN_UNITS:
         return _because(result, "few_units")
-    fold = rows.unit % FOLDS
-    candidate: dict[str, Floats] = {name: np.zeros(len(rows)) for name in ("nll", "brier")}
-    scope: tuple[str, int | None] | None = None
-    for number in range(FOLDS):
-        mine = fold == number
-        fitted = _fitted(method, options, view, batch.take(~mine))
-        if fitted["parameters"] is None:
-            return _because(result, fitted["reason"])
-        scope = common_scope(current, fitted)
-        if scope is None:
-            return _because(result, "not_comparable")
-        losses = losses_under(rows.take(np.flatnonzero(mine)), scope, _mapped(fitted, batch, mine))
-        for name, values in losses.items():
-            candidate[name][mine] = values
-    assert scope is not None
+    try:
+        scope, candidate = losses_across(
+            rows.unit % FOLDS, current, method, options, view, batch, rows
+        )
+    except NoResultError as error:
+        return _because(result, error.reason)
     first = losses_under(rows, scope, None if current is None else apply(current, batch))
     with np.errstate(invalid="ignore"):
         gain = {
@@ -97,15 +95,51 @@ def procedure_gain(current: FittedMap | None, method: str, options: Options, vie
     return judged(result)
 
 
+def losses_across(
+    fold: Ints,
+    other: FittedMap | None,
+    method: str,
+    options: Options,
+    view: View,
+    batch: Batch,
+    rows: LabelledRows,
+) -> tuple[tuple[str, int | None], dict[str, Floats]]:
+    """Return scope and losses of each row by the method's fit to the other folds.
+
+    Parameters
+    ----------
+    fold : int64 (n,), of each row
+    other : map with which the scope is shared; None for the probabilities as sent
+    method, options, view : as in `fit`
+    batch, rows : the rows
+
+    Raises
+    ------
+    NoResultError
+        A fold has no fit, or its scope is another.
+    """
+    found: dict[str, Floats] = {name: np.zeros(len(rows)) for name in NAMES}
+    scope: tuple[str, int | None] | None = None
+    for number in np.unique(fold):
+        mine = fold == number
+        fitted = _fitted(method, options, view, batch.take(~mine))
+        if fitted["parameters"] is None:
+            raise NoResultError(fitted["reason"], fitted["detail"] or "")
+        scope = common_scope(other, fitted)
+        if scope is None:
+            raise NoResultError("not_comparable", REASONS["not_comparable"])
+        part = rows.take(np.flatnonzero(mine))
+        for name, values in losses_under(part, scope, apply(fitted, batch.take(mine))).items():
+            found[name][mine] = values
+    assert scope is not None
+    return scope, found
+
+
 def _fitted(method: str, options: Options, view: View, batch: Batch) -> Result:
     pane = Pane.for_window(view.spec)
     for part in split_batch(batch):
         pane.fill_batch(part)
     return fit(method, View(pane, view.pane_query), options, evaluate=False)
-
-
-def _mapped(fitted: FittedMap, batch: Batch, mine: NDArray[np.bool_]) -> Floats:
-    return apply(fitted, batch.take(mine))
 
 
 def _because(result: Result, reason: str) -> Result:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import log_odds, logistic, why_no_fit
+from calibrant.calibrators.logistic import LogisticLoss
 from calibrant.calibrators.rows import about_sample
+from calibrant.calibrators.solver import minimise
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.calibrators.temperature.fit_result import PROOF
 from calibrant.core.cells import Cells
@@ -53,17 +54,12 @@ def solve(cells: Cells, options: Options) -> FitResult:
     if not np.abs(odds).max(initial=0.0) > 0.0:
         return FitResult(None, "flat")
 
-    def slope(log_beta: float) -> float:
-        return float(odds @ (weight * logistic(np.exp(log_beta) * odds) - correct))
-
-    low, high = np.log(BETAS[0]), np.log(BETAS[-1])
-    if slope(low) >= 0.0 or slope(high) <= 0.0:
-        bound = "upper" if slope(low) >= 0.0 else "lower"
-        beta = float(BETAS[0] if bound == "upper" else BETAS[-1])
+    low, high = float(BETAS[0]), float(BETAS[-1])
+    found = minimise(LogisticLoss(odds[:, None], correct, weight), np.ones(1), (low, high))
+    beta = float(found.parameters[0])
+    if beta in (low, high):
         return FitResult({"temperature": 1.0 / beta}, None, {"at_bound": True}, ["at_bound"])
-    return FitResult(
-        {"temperature": float(np.exp(-scipy.optimize.brentq(slope, low, high, xtol=1e-14)))}
-    )
+    return FitResult({"temperature": 1.0 / beta})
 
 
 def solve_view(view: View, options: Options) -> FitResult:

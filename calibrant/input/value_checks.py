@@ -7,7 +7,6 @@ are counted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -131,13 +130,6 @@ def as_sequence(values: Any) -> list[Any] | None:
 
 def is_integer(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def has_bools(rows: Any) -> bool:
-    """Return whether a list of rows contains booleans, which numpy reads as 1 and 0 among integers."""
-    return isinstance(rows, list) and not {bool, np.bool_}.isdisjoint(
-        map(type, chain.from_iterable(rows))
-    )
 
 
 def as_list(value: Any) -> Any:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import calibrant as cal
-from calibrant.calibrators.temperature.drawn_curve import drawn_curve
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
+from calibrant.figures.losses import drawn_curve
 from calibrant.inference.metrics_differences import differences
 
 N = 400

@@ -9,6 +9,8 @@ Kock, Thielke et al., section 2.3 and appendix B.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import scipy
 from numpy.typing import NDArray
@@ -108,11 +110,7 @@ def _nll_temperature(losses: HistogramLosses, low: float, high: float) -> float:
         return low
     if losses.slope("nll", 1.0 / high) >= 0.0:
         return high
-    return 1.0 / float(
-        scipy.optimize.brentq(
-            lambda beta: losses.slope("nll", beta), 1.0 / high, 1.0 / low, xtol=1e-14
-        )
-    )
+    return _root(losses, "nll", 1.0 / high, 1.0 / low)
 
 
 def _on_grid(losses: HistogramLosses, objective: str, low: float, high: float) -> Result:
@@ -136,10 +134,14 @@ def _brier_temperature(losses: HistogramLosses, grid: Floats, best: int) -> floa
     """Return the root of the slope next to the grid's best point; that point if the slope does not change its sign."""
     ends = 1.0 / grid[min(best + 1, len(grid) - 1)], 1.0 / grid[max(best - 1, 0)]
     if losses.slope("brier", ends[0]) < 0.0 < losses.slope("brier", ends[1]):
-        return 1.0 / float(
-            scipy.optimize.brentq(lambda beta: losses.slope("brier", beta), *ends, xtol=1e-14)
-        )
+        return _root(losses, "brier", *ends)
     return float(grid[best])
+
+
+def _root(losses: HistogramLosses, objective: str, low: float, high: float) -> float:
+    """Return the temperature at the root of the slope between two inverse temperatures."""
+    slope = partial(losses.slope, objective)
+    return 1.0 / float(scipy.optimize.brentq(slope, low, high, xtol=1e-14))
 
 
 def _named(losses: Losses) -> dict[str, float | None]:
