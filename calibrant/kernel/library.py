@@ -17,7 +17,8 @@ VARIABLE = "CALIBRANT_KERNEL"
 BASELINE = "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
 ABI = 16
-NAME = "libcalibrant_kernel" + (".dylib" if sys.platform == "darwin" else ".so")
+SUFFIXES = {"darwin": ".dylib", "win32": ".dll"}
+NAME = "libcalibrant_kernel" + SUFFIXES.get(sys.platform, ".so")
 PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))
 
 

@@ -10,6 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef _WIN32
+#include <malloc.h>
+#define aligned_alloc(alignment, size) _aligned_malloc(size, alignment)
+#define free_aligned _aligned_free
+#else
+#define free_aligned free
+#endif
+
 #include "exponential.h"
 #include "grid.h"
 #include "tempered.h"
@@ -222,7 +230,7 @@ static int64_t fill_tempered(TemperedRows *rows)
         add_row_sums_single(rows, &weights);
         tile += (rows->n_classes + 1 + 2 * weights.n_slots) * 8;
     }
-    free(scores);
+    free_aligned(scores);
     return 0;
 }
 
@@ -277,7 +285,7 @@ static int64_t pass_tempered(TemperedRows *rows, const TemperedPass *pass)
     Lanes *scores = four_rows(rows);
     if (!wide || !scores) {
         free(wide);
-        free(scores);
+        free_aligned(scores);
         return 1;
     }
     if (pass->n_bins)
@@ -289,7 +297,7 @@ static int64_t pass_tempered(TemperedRows *rows, const TemperedPass *pass)
     for (int64_t b = 0; b < pass->n_betas; b++)
         finish_sums(wide + b * N_TEMPERED * width, width, pass->betas[b], rows->row_sums[LOGIT_SUM], pass->sums + b * N_TEMPERED);
     free(wide);
-    free(scores);
+    free_aligned(scores);
     return 0;
 }
 
@@ -301,7 +309,7 @@ static int64_t tables_of_tempered(TemperedRows *rows, const TemperedTables *aske
     Lanes *scores = four_rows(rows);
     if (!tile || !scores) {
         free(tile);
-        free(scores);
+        free_aligned(scores);
         return 1;
     }
     memset(asked->tables, 0, (size_t)(asked->n_betas * 3 * n_bins) * sizeof *asked->tables);
@@ -326,6 +334,6 @@ static int64_t tables_of_tempered(TemperedRows *rows, const TemperedTables *aske
         }
     }
     free(tile);
-    free(scores);
+    free_aligned(scores);
     return 0;
 }
