@@ -7,25 +7,21 @@ from other versions. A class outside the model would be stored with the record, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from operator import or_
 from typing import Any
-
-import numpy as np
 
 from calibrant.input.labels import MAX_NAMED, MAX_REVISION, WITHDRAWN
 from calibrant.input.names import NAME_RULE, are_names, name_of
 from calibrant_server.workers.ingest.entries import InvalidValueError, Places
-from calibrant_server.workers.ingest.payloads import PlainLabels, SentLabels
+from calibrant_server.workers.ingest.payloads import SentLabels
 from calibrant_server.workers.join.record_format import MAX_RATINGS_OF_CLASS
 
 
 def check_labels(sent: SentLabels, n_classes: int, places: Places | None = None) -> None:
     """Raise InvalidValueError for the first row with a value out of range; `places` are the numbers of the rows as sent."""
-    checks = _RowChecks(n_classes, places)
-    plain = sent.plain
-    is_valid = (
-        _are_valid(sent.packed_rows, n_classes) if plain is None else _is_valid(plain, n_classes)
-    )
-    if not is_valid:
+    if not _are_valid(sent.packed_rows, n_classes):
+        checks = _RowChecks(n_classes, places)
         for row, (name, unnamed, ratings) in enumerate(sent.packed_rows):
             checks.row(row, name, unnamed, ratings)
 
@@ -36,29 +32,52 @@ def check_removal(name: Any) -> None:
         raise InvalidValueError("/id", "name", f"received {_quoted(name)}; expected {NAME_RULE}")
 
 
-def _is_valid(plain: PlainLabels, n_classes: int) -> bool:
-    classes, counts = plain.class_index, plain.n_ratings
-    in_range = (classes >= 0) & (classes < n_classes)
-    in_range &= (counts > 0) & (counts <= MAX_RATINGS_OF_CLASS)
-    return bool(np.all(in_range)) and are_names(plain.ids)
-
-
 def _are_valid(rows: Sequence[Any], n_classes: int) -> bool:
-    """Return whether each row has one rating of one named rater, without a revision, and all are in range."""
-    if not all(len(ratings) == 1 and not unnamed for _, unnamed, ratings in rows):
-        return False
-    found = [ratings[0] for _, _, ratings in rows]
-    if set(map(type, found)) != {list} or set(map(len, found)) != {3}:
-        return False
-    raters, classes, revisions = zip(*found, strict=True)
+    """Return whether all rows are valid: by columns, which takes a tenth of the time that row by row does."""
+    if not rows:
+        return True
+    ids, unnamed, named = zip(*rows, strict=True)
+    counts, ratings = list(chain.from_iterable(unnamed)), list(chain.from_iterable(named))
     return (
-        set(map(type, classes)) == {int}
-        and min(classes) >= WITHDRAWN
-        and max(classes) < n_classes
-        and revisions.count(None) == len(revisions)
-        and are_names(raters)
-        and are_names([name for name, _, _ in rows])
+        all(map(or_, map(bool, unnamed), map(bool, named)))
+        and max(map(len, named)) <= MAX_NAMED
+        and _are_lists(counts, 2)
+        and _are_lists(ratings, 3)
+        and are_names(ids)
+        and _counts_fit(counts, n_classes)
+        and _ratings_fit(ratings, n_classes)
+        and not any(map(_repeats, chain(unnamed, named)))
     )
+
+
+def _are_lists(values: Sequence[Any], n: int) -> bool:
+    return {*map(type, values)} <= {list} and {*map(len, values)} <= {n}
+
+
+def _counts_fit(counts: Sequence[Any], n_classes: int) -> bool:
+    classes, n = zip(*counts, strict=True) if counts else ((), ())
+    return _are_whole(classes, 0, n_classes - 1) and _are_whole(n, 1, MAX_RATINGS_OF_CLASS)
+
+
+def _ratings_fit(ratings: Sequence[Any], n_classes: int) -> bool:
+    raters, classes, revisions = zip(*ratings, strict=True) if ratings else ((), (), ())
+    given = [each for each in revisions if each is not None]
+    return (
+        are_names(raters)
+        and _are_whole(classes, WITHDRAWN, n_classes - 1)
+        and _are_whole(given, 0, MAX_REVISION)
+    )
+
+
+def _are_whole(values: Sequence[Any], lowest: int, highest: int) -> bool:
+    if not values:
+        return True
+    return {*map(type, values)} == {int} and lowest <= min(values) and max(values) <= highest
+
+
+def _repeats(row: Sequence[Any]) -> bool:
+    """Whether a row has a class or a rater twice."""
+    return len(row) > 1 and len({first for first, *_ in row}) < len(row)
 
 
 class _RowChecks:

@@ -6,12 +6,9 @@ import json
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import EntryError
@@ -33,19 +30,6 @@ def pack_labels(rows: Sequence[LabelRow]) -> bytes:
 
 def _rows_as_json(rows: Sequence[LabelRow]) -> bytes:
     return orjson.dumps([[row.id, sorted(row.unnamed.items()), row.ratings] for row in rows])[1:-1]
-
-
-class PlainLabels(NamedTuple):
-    """Labels whose rows are unnamed ratings of one class: ids, classes and numbers of ratings."""
-
-    ids: list[str]
-    class_index: NDArray[np.int64]
-    n_ratings: NDArray[np.int64]
-
-    def take(self, places: Sequence[int] | NDArray[np.int64]) -> PlainLabels:
-        """Return the labels at some places."""
-        ids = [self.ids[i] for i in places]
-        return PlainLabels(ids, self.class_index[places], self.n_ratings[places])
 
 
 class SentLabels:
@@ -83,20 +67,6 @@ class SentLabels:
             return [_label_row(*self.packed_rows[i]) for i in places]
         except (TypeError, ValueError) as error:
             raise _unreadable(error) from error
-
-    @cached_property
-    def plain(self) -> PlainLabels | None:
-        """The rows by columns if each is unnamed ratings of one class, else None."""
-        if any(ratings or len(unnamed) != 1 for _, unnamed, ratings in self.packed_rows):
-            return None
-        pairs = [unnamed[0] for _, unnamed, _ in self.packed_rows]
-        try:
-            numbers = np.array(pairs)
-        except (ValueError, OverflowError):
-            return None
-        if numbers.dtype != np.int64 or numbers.ndim != 2 or numbers.shape[1] != 2:
-            return None
-        return PlainLabels([name for name, _, _ in self.packed_rows], *numbers.T)
 
 
 def unpack_labels(payload: bytes) -> list[LabelRow]:
