@@ -194,10 +194,6 @@ class LedgerRows:
         return len(self)
 
     @property
-    def memory_bytes(self) -> int:
-        return len(self)
-
-    @property
     def n_by_slice(self) -> dict[str, int]:
         names = Counter(f"{k}:{v}" for k, values in self.slices.items() for v in values if v)
         return {"": len(self), **names}

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from calibrant_server.workers.alarm.alarm_reader import AlarmReader
 from calibrant_server.workers.ingest.append import AcceptedBefore, BatchAppender
-from calibrant_server.workers.ingest.dead_letter_reader import DeadLetterReader
+from calibrant_server.workers.ingest.dead_letters import DeadLetterReader
 from calibrant_server.workers.ingest.entries import IngestBatch, alarm_order
 from calibrant_server.workers.ingest.errors import (
     BacklogFullError,

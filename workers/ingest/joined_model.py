@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.routing import ALL_ROWS, MICROSECONDS
-from calibrant_server.workers.ingest.changed_rows import ChangedRows
 from calibrant_server.workers.ingest.record_rows import labelled_rows, rows_of_predictions
 from calibrant_server.workers.join.facts import EntryFacts, Facts
 from calibrant_server.workers.join.join import EMPTY, join
@@ -39,6 +38,37 @@ class StoredRecords(Protocol):
     def stored(self, names: Sequence[str]) -> list[bytes | None]: ...
 
     def unit_members(self, groups: list[Group]) -> dict[Group, list[str]]: ...
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """Rows that a time slice loses and gains: all rows of each unit that changed."""
+
+    config: ModelConfig
+    start_s: int
+    lost: Rows | None
+    gained: Rows | None
+
+    def touched(self) -> set[PaneKey]:
+        """Return the panes that change."""
+        names = {
+            name
+            for rows in (self.lost, self.gained)
+            if rows is not None
+            for name in rows.n_by_slice
+        }
+        key, generation = self.config.key, self.config.generation
+        return {PaneKey(key, generation, name, self.start_s) for name in names}
+
+    def check(self, fill_if_doubtful: Callable[[Rows, ModelConfig], None]) -> None:
+        """Find an error in the new rows before they are stored."""
+        if self.gained is not None:
+            fill_if_doubtful(self.gained, self.config)
+
+    def rows(self, part: int) -> list[Rows]:
+        """Return the rows that it takes away and adds, as batches of the tail numbered from `part`."""
+        found = [rows for rows in (self.lost, self.gained) if rows is not None]
+        return [rows.of_part(part + i) for i, rows in enumerate(found)]
 
 
 class JoinedModel:

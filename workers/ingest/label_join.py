@@ -13,8 +13,7 @@ import numpy as np
 
 from calibrant.core.batch import Batch
 from calibrant.core.routing import ALL_ROWS, MICROSECONDS
-from calibrant_server.workers.ingest.changed_rows import ChangedRows
-from calibrant_server.workers.ingest.joined_model import Group, JoinedModel
+from calibrant_server.workers.ingest.joined_model import ChangedRows, Group, JoinedModel
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.join.facts import DELETION, LABELS, EntryFacts
 from calibrant_server.workers.join.join import EMPTY

@@ -20,7 +20,7 @@ from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
 from calibrant_server.workers.ingest.baseline_samples import BaselineSamples
 from calibrant_server.workers.ingest.cached_pane import CachedPane, UnreadablePane, total_field
-from calibrant_server.workers.ingest.changed_rows import ChangedRows
+from calibrant_server.workers.ingest.joined_model import ChangedRows
 from calibrant_server.workers.ingest.pane_places import PanePlaces
 from calibrant_server.workers.ingest.posted_sums import Claim, LiftedSample
 from calibrant_server.workers.ingest.reduce import NewRows, Numerics

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 
@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 
 from calibrant_server.workers.ingest.dead_letters import (
     PARKED,
+    Action,
     DeadLetter,
     dead_letters,
     discard,
@@ -29,7 +30,6 @@ from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 from calibrant_server.workers.store.store_of_settings import store_of, with_partitions_of_store
 
-Action = Callable[[Store, int, str], bool]
 ACTIONS: dict[str, tuple[Action, str]] = {
     "replay": (replay, "replayed"),
     "discard": (discard, "discarded"),

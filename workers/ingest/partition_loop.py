@@ -17,13 +17,12 @@ from itertools import takewhile
 
 from redis.exceptions import RedisError
 
-from calibrant_server.workers.ingest.attempts import Attempts, FailedAloneError
+from calibrant_server.workers.ingest.attempts import Attempts, FailedAloneError, Parking
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
 from calibrant_server.workers.ingest.dead_letters import read_head
 from calibrant_server.workers.ingest.entries import ALONE
 from calibrant_server.workers.ingest.entry_reader import EntryReader
 from calibrant_server.workers.ingest.pane_cache import PaneCache
-from calibrant_server.workers.ingest.parking import Parking
 from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.sole_entries import SoleEntries

@@ -21,7 +21,6 @@ from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, rows_by_pane
 from calibrant.core.spec import PaneSpec
-from calibrant_server.workers.ingest.changed_rows import ChangedRows
 from calibrant_server.workers.ingest.entries import (
     HISTOGRAMS,
     LABELS,
@@ -31,6 +30,7 @@ from calibrant_server.workers.ingest.entries import (
     EntryError,
     IngestEntry,
 )
+from calibrant_server.workers.ingest.joined_model import ChangedRows
 from calibrant_server.workers.ingest.label_checks import check_labels, check_removal
 from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, RecordReader
 from calibrant_server.workers.ingest.payloads import SentLabels

@@ -228,12 +228,6 @@ class RowColumns:
         """Lower estimate of the packed size, without packing."""
         return 4 * len(self) * self.scores.n_classes + len(self.ratings) // 8
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes in memory of the columns, without names: those of a slice or case are shared by its rows."""
-        columns = (self.fixed, self.ratings, self.slices)
-        return sum(each.nbytes for each in columns) + self.scores.n_bytes
-
 
 class NameTable:
     """Different names in the order in which they came, with their places."""

@@ -108,12 +108,6 @@ class Scores:
             self._stored = StoredScores.of(self._values, self.logits)
         return self._stored
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes in memory."""
-        n_bytes = 0 if self._values is None else self._values.nbytes
-        return n_bytes + sum(each.nbytes for each in self._stored or ())
-
     def take(self, index: Ints) -> Scores:
         """Return the scores of some rows."""
         values = None if self._values is None else self._values[index]
