@@ -27,15 +27,33 @@
     if (rows.length < 2 || typeof uPlot === "undefined") return;
     const times = rows.map((row) => Date.parse(row.querySelector("time").dateTime) / 1000);
     const column = (i) => rows.map((row) => (row.cells[i].dataset.value === undefined ? null : Number(row.cells[i].dataset.value)));
+    const events = (figure.dataset.events || "").split(",").filter(Boolean).map((at) => Date.parse(at) / 1000);
     const place = document.createElement("div");
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", "Calibration error, accuracy and predictions over time; the numbers are in the table below");
     figure.querySelector("img").replaceWith(place);
     for (const panel of PANELS) {
       const data = [times, ...panel.lines.map(([i]) => column(i))];
-      const make = () => new uPlot(options(panel, place.clientWidth), data, place);
+      const make = () => new uPlot({ ...options(panel, place.clientWidth), hooks: { draw: [(plot) => marks(plot, events)] } }, data, place);
       charts.push({ make, plot: make() });
     }
+  }
+
+  // A dotted line at each dated event; the caption names them.
+  function marks(plot, events) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.strokeStyle = colour("--ink");
+    ctx.setLineDash([2, 4]);
+    ctx.beginPath();
+    for (const at of events) {
+      const x = plot.valToPos(at, "x", true);
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+    }
+    ctx.stroke();
+    ctx.restore();
   }
 
   function options(panel, width) {
