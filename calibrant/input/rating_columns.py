@@ -207,6 +207,8 @@ def _plain_labels(column: Any) -> Any:
 
 def _ratings_of(row: Ints, class_index: Ints, n: int, k: int) -> Ratings:
     """Return row, class and number of every class that a row's ratings name, by row, then class."""
+    if (row[1:] > row[:-1]).all():  # one rating for each row
+        return row, class_index.astype(np.int64), np.ones(len(row), np.int64)
     if n * k <= _DENSE * len(row):
         ratings = np.bincount(row * k + class_index, minlength=n * k)
         pairs = np.flatnonzero(ratings)
