@@ -10,8 +10,8 @@ pytestmark = pytest.mark.anyio
 M = "/v1/models/digits"
 # A body of settings, the place of the error, and its sentence.
 SETTINGS = [
-    ({"alarm": {"webhooks": ["http://a.b"]}}, "/alarm/webhooks/0", "Received 'http://a.b' for webhooks; expected an object with url, secret."),
-    ({"alarm": {"webhooks": [3]}}, "/alarm/webhooks/0", "Received 3 for webhooks; expected an object with url, secret."),
+    ({"alarm": {"webhooks": ["http://a.b"]}}, "/alarm/webhooks/0", "Received 'http://a.b' for webhooks; expected an object with url, format, secret."),
+    ({"alarm": {"webhooks": [3]}}, "/alarm/webhooks/0", "Received 3 for webhooks; expected an object with url, format, secret."),
     ({"alarm": "on"}, "/alarm", r"Received 'on' for alarm; expected an object with tolerance, .*, webhooks."),
     ({"alarm": {"receivers": ["a"]}}, "/alarm/receivers", r"Received unknown field 'receivers'; expected one of tolerance, .*, webhooks."),
     ({"label_horizon": "7 days"}, "/label_horizon", "Received '7 days' for label_horizon; expected a duration such as P7D, PT12H, 7d, 24h or 30m."),
