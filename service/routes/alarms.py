@@ -22,17 +22,9 @@ from calibrant_server.service.http.dependencies import (
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
 from calibrant_server.service.http.event_streams import EVENTS, EventStream, Streams
 from calibrant_server.service.http.json_bodies import json_response, read_json
-from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
-    PAGE_HEADERS,
-    ListPage,
-    PageQuery,
-    list_response,
-    page_of,
-)
+from calibrant_server.service.http.lists import PageQuery
 from calibrant_server.service.http.parameters import (
     PATTERN,
-    IfNoneMatch,
     Name,
     Prefer,
     preferred_wait,
@@ -45,6 +37,7 @@ from calibrant_server.service.reads.acknowledgements import (
     order_of,
     parsed,
 )
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.alarm_reader import AlarmReader
@@ -104,12 +97,6 @@ class AlarmResponse(BaseModel):
     closed_because: str | None
 
 
-class AlarmsResponse(ListPage):
-    """Alarms, newest first."""
-
-    alarms: list[AlarmResponse]
-
-
 class AlarmsQuery(PageQuery):
     """Which alarms."""
 
@@ -128,35 +115,24 @@ class StreamQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-@router.get(
-    "/v1/alarms",
-    operation_id="listAlarms",
-    responses={
-        200: success(AlarmsResponse, "A page of alarms", **PAGE_HEADERS),
-        304: NOT_MODIFIED,
-        **problems(422),
-    },
+ALARMS = Collection(
+    router, "/v1/alarms", "alarms", AlarmResponse, Reader, "A page of alarms", AlarmsQuery
 )
-async def list_alarms(
-    request: Request,
-    caller: Reader,
-    query: Annotated[AlarmsQuery, Query()],
-    connection: TheConnection,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+
+
+@ALARMS.lists("listAlarms")
+async def list_alarms(access: CollectionAccess) -> Page:
     """List the alarms of your key's models, newest first."""
-    with engine_errors():
-        found = await connection.inbox.alarms.episodes(caller.tenant)
+    query, found = access.query, await access.connection.inbox.alarms.episodes(access.caller.tenant)
     chosen = [
         each
         for each in found
-        if caller.may_use(each.model)
+        if access.caller.may_use(each.model)
         and query.state in (None, each.state)
         and query.acknowledged in (None, each.is_acknowledged)
         and query.model in (None, each.model)
     ]
-    page, following = page_of(chosen, lambda each: [-each.raised_s, each.id], query)
-    return list_response(request, {"alarms": [shown(each) for each in page]}, following)
+    return ALARMS.paged(access, chosen, lambda each: [-each.raised_s, each.id], shown)
 
 
 @router.get(
@@ -228,14 +204,10 @@ def _numbers(text: str | None, length: int) -> list[int] | None:
     return [int(part[:18]) for part in parts]
 
 
-@router.get(
-    "/v1/alarms/{alarm}",
-    operation_id="getAlarm",
-    responses={200: success(AlarmResponse, "The alarm"), **problems(422)},
-)
-async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -> Response:
+@ALARMS.returns("getAlarm", ("alarm", AlarmId), "The alarm")
+async def get_alarm(access: CollectionAccess) -> dict[str, Any]:
     """Return one alarm."""
-    return json_response(shown(await _alarm(connection, caller, alarm)))
+    return shown(await _alarm(access.connection, access.caller, access.id))
 
 
 @router.post(

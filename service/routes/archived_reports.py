@@ -1,9 +1,7 @@
 """Archived reports of a model: written once with their panes, beyond the model's retention."""
 
-from typing import Annotated
-
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
@@ -15,13 +13,6 @@ from calibrant_server.service.http.dependencies import (
     TheIngestService,
 )
 from calibrant_server.service.http.errors import NotAcceptable
-from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
-    PAGE_HEADERS,
-    PageQuery,
-    list_response,
-    page_of,
-)
 from calibrant_server.service.http.parameters import (
     IfNoneMatch,
     ModelId,
@@ -39,6 +30,7 @@ from calibrant_server.service.reads.archived_reports import (
     new_report,
     report_errors,
 )
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.service.reads.dependencies import ReadAccess
 from calibrant_server.service.reads.frozen_maps import document, who_is
 
@@ -87,29 +79,24 @@ async def create_report(
     return Response(orjson.dumps(shown), 201 if is_new else 200, location, JSON)
 
 
-@router.get(
+REPORTS = Collection(
+    router,
     "/v1/models/{model}/reports",
-    operation_id="listReports",
-    responses={
-        200: success(ReportsResponse, "A page of reports", **PAGE_HEADERS),
-        304: NOT_MODIFIED,
-        **problems(422),
-    },
+    "reports",
+    ArchivedReport,
+    Reader,
+    "A page of reports",
+    page=ReportsResponse,
 )
-async def list_reports(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[PageQuery, Query()],
-    connection: TheConnection,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+
+
+@REPORTS.lists("listReports")
+async def list_reports(access: CollectionAccess) -> Page:
     """List the archived reports of a model, oldest first."""
-    config = await model_of(connection, caller, model)
-    with engine_errors():
-        found = await connection.inbox.reports.listed(config)
-    page, following = page_of(found, lambda each: [each["report"]], query)
-    return list_response(request, {"model": model, "reports": page}, following)
+    config = await access.config()
+    found = await access.connection.inbox.reports.listed(config)
+    page, following = REPORTS.paged(access, found, lambda each: [each["report"]])
+    return {"model": config.model, **page}, following
 
 
 @router.get(

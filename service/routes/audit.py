@@ -5,25 +5,18 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 from starlette.responses import StreamingResponse
 
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import NDJSON
-from calibrant_server.service.http.dependencies import TheConnection
 from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
-    PAGE_HEADERS,
     ListPage,
-    PageQuery,
     cursor_of,
     invalid_cursor,
-    list_response,
     sort_key_of,
 )
-from calibrant_server.service.http.parameters import IfNoneMatch
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.service.security.keys import Caller, needs
 
 router = APIRouter(tags=["keys"], default_response_class=Response)
@@ -60,46 +53,35 @@ class AuditResponse(ListPage):
     entries: list[AuditEntry]
 
 
-@router.get(
+AUDIT = Collection(
+    router,
     "/v1/audit",
-    operation_id="listAudit",
-    responses={
-        200: {
-            "description": f"A page of changes, newest first. `Accept: {NDJSON}` returns all, oldest first, one per line.",
-            "content": {
-                **success(AuditResponse, "", **PAGE_HEADERS)["content"],
-                NDJSON: {"schema": {"type": "string"}},
-            },
-        },
-        304: NOT_MODIFIED,
-        **problems(422),
-    },
+    "entries",
+    AuditEntry,
+    Auditor,
+    f"A page of changes, newest first. `Accept: {NDJSON}` returns all, oldest first, one per line.",
+    page=AuditResponse,
 )
-async def list_audit(
-    request: Request,
-    caller: Auditor,
-    query: Annotated[PageQuery, Query()],
-    connection: TheConnection,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+
+
+@AUDIT.lists("listAudit", media_types=(NDJSON,))
+async def list_audit(access: CollectionAccess) -> Page | Response:
     """List who changed settings, maps, alarms, models and keys of your tenant.
 
     The last 100,000 changes are stored.
     """
-    log = connection.inbox.audit
-    if NDJSON in request.headers.get("accept", ""):
+    log, tenant, query = access.connection.inbox.audit, access.caller.tenant, access.query
+    if NDJSON in access.request.headers.get("accept", ""):
 
         async def lines() -> AsyncIterator[bytes]:
-            async for entry in log.oldest_first(caller.tenant):
+            async for entry in log.oldest_first(tenant):
                 yield orjson.dumps(entry) + b"\n"
 
         return StreamingResponse(lines(), media_type=NDJSON, headers={"Cache-Control": "no-store"})
     before = None if query.cursor is None else _position(query.cursor)
-    with engine_errors():
-        found = await log.newest(caller.tenant, before, query.limit + 1)
+    found = await log.newest(tenant, before, query.limit + 1)
     page, more = found[: query.limit], len(found) > query.limit
-    following = cursor_of([page[-1]["id"]]) if more else None
-    return list_response(request, {"entries": page}, following)
+    return {"entries": page}, cursor_of([page[-1]["id"]]) if more else None
 
 
 def _position(cursor: str) -> str:

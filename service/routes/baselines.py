@@ -1,11 +1,11 @@
 """Baselines: windows frozen under a name, for later comparisons."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 from uuid import uuid4
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
@@ -20,15 +20,7 @@ from calibrant_server.service.http.dependencies import (
 )
 from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
 from calibrant_server.service.http.json_bodies import json_response
-from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
-    PAGE_HEADERS,
-    ListPage,
-    PageQuery,
-    list_response,
-    page_of,
-)
-from calibrant_server.service.http.parameters import BaselineName, IfNoneMatch, ModelId
+from calibrant_server.service.http.parameters import BaselineName, ModelId
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.ingest.baseline_content import (
@@ -40,6 +32,7 @@ from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.response_models import WindowShown
 from calibrant_server.service.reads.service import ReadQuery, ReadService
@@ -73,50 +66,29 @@ class BaselineResponse(BaseModel):
     n_labelled: int | None = None
 
 
-class BaselinesResponse(ListPage):
-    """Baselines of a model, sorted by name."""
-
-    baselines: list[BaselineResponse]
-
-
-@router.get(
+BASELINES = Collection(
+    router,
     "/v1/models/{model}/baselines",
-    operation_id="listBaselines",
-    responses={
-        200: success(BaselinesResponse, "A page of baselines", **PAGE_HEADERS),
-        304: NOT_MODIFIED,
-        **problems(422),
-    },
+    "baselines",
+    BaselineResponse,
+    Reader,
+    "A page of baselines",
 )
-async def list_baselines(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[PageQuery, Query()],
-    connection: TheConnection,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+
+
+@BASELINES.lists("listBaselines")
+async def list_baselines(access: CollectionAccess) -> Page:
     """List the baselines of a model, sorted by name."""
-    config = await model_of(connection, caller, model)
-    with engine_errors():
-        known = await connection.inbox.baselines(config)
-    page, following = page_of(known, lambda name: [name], query)
-    return list_response(
-        request, {"baselines": [shown(name, known[name]) for name in page]}, following
+    known = await access.connection.inbox.baselines(await access.config())
+    return BASELINES.paged(
+        access, known, lambda name: [name], lambda name: shown(name, known[name])
     )
 
 
-@router.get(
-    "/v1/models/{model}/baselines/{name}",
-    operation_id="getBaseline",
-    responses={200: success(BaselineResponse, "The baseline"), **problems(422)},
-)
-async def get_baseline(
-    model: ModelId, name: BaselineName, caller: Reader, connection: TheConnection
-) -> Response:
+@BASELINES.returns("getBaseline", ("name", BaselineName), "The baseline")
+async def get_baseline(access: CollectionAccess) -> dict[str, Any]:
     """Return a baseline."""
-    config = await model_of(connection, caller, model)
-    return json_response(await _known(connection, config, name))
+    return await _known(access.connection, await access.config(), access.id)
 
 
 @router.put(
@@ -167,25 +139,15 @@ async def put_baseline(
     return json_response(await _known(connection, config, name), 201, Location=location)
 
 
-@router.delete(
-    "/v1/models/{model}/baselines/{name}",
-    operation_id="deleteBaseline",
-    status_code=204,
-    responses={204: {"description": "The baseline is deleted"}, **problems(422, 429)},
+@BASELINES.deletes(
+    "deleteBaseline", ("name", BaselineName), "The baseline is deleted", Admin, 422, 429
 )
-async def delete_baseline(
-    model: ModelId,
-    name: BaselineName,
-    caller: Admin,
-    connection: TheConnection,
-    ingest: TheIngestService,
-) -> Response:
+async def delete_baseline(access: CollectionAccess) -> None:
     """Delete a baseline."""
-    config = await model_of(connection, caller, model)
-    await _known(connection, config, name)
-    with engine_errors():
-        await _done(ingest, config, {"op": "remove", "name": name})
-    return Response(status_code=204)
+    config = await access.config()
+    await _known(access.connection, config, access.id)
+    ingest: IngestService = access.request.app.state.ingest
+    await _done(ingest, config, {"op": "remove", "name": access.id})
 
 
 def view_of(document: dict[str, Any]) -> ClockQuery:

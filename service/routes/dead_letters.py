@@ -4,23 +4,16 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.errors import DeadLetterUnknown
-from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
-    PAGE_HEADERS,
-    ListPage,
-    PageQuery,
-    list_response,
-    page_of,
-)
-from calibrant_server.service.http.parameters import IfNoneMatch, ModelId
+from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.workers.ingest.dead_letters import DEAD, DeadLetter
 from calibrant_server.workers.store.windows import rfc3339
 
@@ -52,12 +45,6 @@ class DeadLetterEntry(BaseModel):
     n_bytes: int
 
 
-class DeadLettersResponse(ListPage):
-    """Entries of the model that were not merged, oldest first."""
-
-    dead_letters: list[DeadLetterEntry]
-
-
 class ReplayResponse(BaseModel):
     """An entry that was moved back to the queue."""
 
@@ -65,29 +52,21 @@ class ReplayResponse(BaseModel):
     status: Literal["accepted"]
 
 
-@router.get(
+LETTERS = Collection(
+    router,
     "/v1/models/{model}/dead-letters",
-    operation_id="listDeadLetters",
-    responses={
-        200: success(DeadLettersResponse, "The entries", **PAGE_HEADERS),
-        304: NOT_MODIFIED,
-        **problems(422),
-    },
+    "dead_letters",
+    DeadLetterEntry,
+    Admin,
+    "The entries",
 )
-async def list_dead_letters(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    query: Annotated[PageQuery, Query()],
-    connection: TheConnection,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+
+
+@LETTERS.lists("listDeadLetters")
+async def list_dead_letters(access: CollectionAccess) -> Page:
     """List accepted batches that were not merged, with the reason of each."""
-    config = await model_of(connection, caller, model)
-    with engine_errors():
-        found = await connection.inbox.letters.of_model(config)
-    page, following = page_of(found, lambda each: [each.at_ms, each.id], query)
-    return list_response(request, {"dead_letters": [_shown(each) for each in page]}, following)
+    found = await access.connection.inbox.letters.of_model(await access.config())
+    return LETTERS.paged(access, found, lambda each: [each.at_ms, each.id], _shown)
 
 
 @router.post(
@@ -108,22 +87,11 @@ async def replay_dead_letter(
     return Response(orjson.dumps({"id": id, "status": "accepted"}), 202, media_type=JSON)
 
 
-@router.delete(
-    "/v1/models/{model}/dead-letters/{id}",
-    operation_id="discardDeadLetter",
-    status_code=204,
-    responses={204: {"description": "The entry is discarded"}, **problems(422)},
-)
-async def discard_dead_letter(
-    model: ModelId, id: LetterId, caller: Admin, connection: TheConnection
-) -> Response:
+@LETTERS.deletes("discardDeadLetter", ("id", LetterId), "The entry is discarded", Admin, 422)
+async def discard_dead_letter(access: CollectionAccess) -> None:
     """Discard an entry permanently: its batch is never merged."""
-    config = await model_of(connection, caller, model)
-    with engine_errors():
-        done = await connection.inbox.letters.discard(config, id)
-    if not done:
+    if not await access.connection.inbox.letters.discard(await access.config(), access.id):
         raise DeadLetterUnknown()
-    return Response(status_code=204)
 
 
 def _shown(letter: DeadLetter) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from calibrant.core.errors import Violation
@@ -18,17 +18,9 @@ from calibrant_server.service.http.errors import (
     KeysNotConfigured,
     QuotaFull,
 )
-from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
-    PAGE_HEADERS,
-    ListPage,
-    PageQuery,
-    list_response,
-    page_of,
-)
-from calibrant_server.service.http.parameters import IfNoneMatch
 from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.service.reads.frozen_maps import document
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.key_file import hash_of, new_secret
@@ -107,12 +99,6 @@ class CreatedKeyResponse(KeyResponse):
     secret: str = Field(description="The key itself. It is returned only here and not stored.")
 
 
-class KeysResponse(ListPage):
-    """Keys of your tenant, sorted by id."""
-
-    keys: list[KeyResponse]
-
-
 async def _keyring(request: Request) -> Keyring:
     keyring: Keyring = request.app.state.keyring
     if keyring.is_open:
@@ -127,30 +113,18 @@ KeyAdmin = Annotated[Caller, Depends(needs("admin", every_model=True))]
 TheKeyring = Annotated[Keyring, Depends(_keyring)]
 
 
-@router.get(
-    "/v1/keys",
-    operation_id="listKeys",
-    responses={
-        200: success(KeysResponse, "A page of keys", **PAGE_HEADERS),
-        304: NOT_MODIFIED,
-        **problems(422),
-    },
-)
-async def list_keys(
-    request: Request,
-    caller: KeyAdmin,
-    query: Annotated[PageQuery, Query()],
-    keyring: TheKeyring,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+KEYS = Collection(router, "/v1/keys", "keys", KeyResponse, KeyAdmin, "A page of keys")
+
+
+@KEYS.lists("listKeys")
+async def list_keys(access: CollectionAccess) -> Page:
     """List the keys of your tenant, sorted by id."""
-    with engine_errors():
-        await request.app.state.key_refresh.read_store()
+    keyring = await _keyring(access.request)
+    await access.request.app.state.key_refresh.read_store()
     found = [(each, "configured") for each in keyring.configured]
     found += [(each, "created") for each in keyring.created]
-    mine = [(each, source) for each, source in found if each.tenant == caller.tenant]
-    page, following = page_of(mine, lambda each: [each[0].id, each[1]], query)
-    return list_response(request, {"keys": [_shown(*each) for each in page]}, following)
+    mine = [each for each in found if each[0].tenant == access.caller.tenant]
+    return KEYS.paged(access, mine, lambda each: [each[0].id, each[1]], lambda each: _shown(*each))
 
 
 @router.post(
@@ -202,35 +176,25 @@ async def create_key(
     return Response(orjson.dumps({**shown, "secret": secret}), 201, headers, JSON)
 
 
-@router.delete(
-    "/v1/keys/{key}",
-    operation_id="revokeKey",
-    status_code=204,
-    responses={204: {"description": "The keys are revoked"}, **problems(409, 422)},
+@KEYS.deletes(
+    "revokeKey", ("key", KeyId), "The keys are revoked", KeyAdmin, 409, 422, query=RevocationQuery
 )
-async def revoke_key(
-    key: KeyId,
-    request: Request,
-    caller: KeyAdmin,
-    keyring: TheKeyring,
-    connection: TheConnection,
-    query: Annotated[RevocationQuery, Query()],
-) -> Response:
+async def revoke_key(access: CollectionAccess) -> None:
     """Revoke a key, and the keys that it created if requested: every process rejects them within 5 s."""
-    if any(each.id == key and each.tenant == caller.tenant for each in keyring.configured):
+    request, key, tenant = access.request, access.id, access.caller.tenant
+    keyring = await _keyring(request)
+    if any(each.id == key and each.tenant == tenant for each in keyring.configured):
         raise KeyConfigured()
-    with engine_errors():
-        await request.app.state.key_refresh.read_store()
-        if not any(each.id == key and each.tenant == caller.tenant for each in keyring.created):
-            raise KeyIdUnknown()
-        below = keyring.descendants(key) if query.descendants else []
-        # The key itself first: it creates no others meanwhile.
-        revoked = [key, *(each.id for each in below)]
-        for each in revoked:
-            await connection.inbox.access_keys.revoke(caller.tenant, each)
-        await request.app.state.key_refresh.read_store()
+    await request.app.state.key_refresh.read_store()
+    if not any(each.id == key and each.tenant == tenant for each in keyring.created):
+        raise KeyIdUnknown()
+    below = keyring.descendants(key) if access.query.descendants else []
+    # The key itself first: it creates no others meanwhile.
+    revoked = [key, *(each.id for each in below)]
+    for each in revoked:
+        await access.connection.inbox.access_keys.revoke(tenant, each)
+    await request.app.state.key_refresh.read_store()
     audit_of(request).details = {"revoked": revoked}
-    return Response(status_code=204)
 
 
 def _reject_more_scopes(wanted: NewKey, caller: Caller) -> None:

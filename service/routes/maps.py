@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from calibrant.core.errors import Violation
@@ -19,18 +19,12 @@ from calibrant_server.service.http.dependencies import (
     TheIngestService,
     TheReadService,
 )
-from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
-    PAGE_HEADERS,
-    ListPage,
-    PageQuery,
-    list_response,
-    page_of,
-)
+from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId, entity_tags, names
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.service.reads.frozen_maps import (
     MapNumber,
     MapParameters,
@@ -117,32 +111,26 @@ async def create_map(
     return Response(orjson.dumps(shown), 201 if is_new else 200, location, JSON)
 
 
-@router.get(
+MAPS = Collection(
+    router,
     "/v1/models/{model}/maps",
-    operation_id="listMaps",
-    responses={
-        200: success(MapsResponse, "A page of versions", **PAGE_HEADERS),
-        304: NOT_MODIFIED,
-        **problems(422),
-    },
+    "versions",
+    MapVersion,
+    MapReader,
+    "A page of versions",
+    page=MapsResponse,
 )
-async def list_maps(
-    model: ModelId,
-    request: Request,
-    caller: MapReader,
-    query: Annotated[PageQuery, Query()],
-    connection: TheConnection,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+
+
+@MAPS.lists("listMaps")
+async def list_maps(access: CollectionAccess) -> Page:
     """List the frozen maps of a model and their promotions."""
-    config = await model_of(connection, caller, model)
-    with engine_errors():
-        versions, promotions = await connection.inbox.maps.listed(config)
+    config = await access.config()
+    versions, promotions = await access.connection.inbox.maps.listed(config)
+    page, following = MAPS.paged(access, versions, lambda each: [each["version"]])
     current = promotions[-1]["version"] if promotions else None
-    page, following = page_of(versions, lambda each: [each["version"]], query)
-    body = {"model": model, "current": current, "versions": page}
-    body["promotions"] = promotions if query.cursor is None else []
-    return list_response(request, body, following)
+    listed = promotions if access.query.cursor is None else []
+    return {"model": config.model, "current": current, **page, "promotions": listed}, following
 
 
 @router.get(

@@ -15,7 +15,6 @@ from calibrant_server.service.http.dependencies import (
     Reader,
     TheConnection,
     TheIngestService,
-    TheReadService,
 )
 from calibrant_server.service.http.errors import (
     ModelUnknown,
@@ -23,12 +22,7 @@ from calibrant_server.service.http.errors import (
     PreconditionRequired,
 )
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
-    PAGE_HEADERS,
-    list_response,
-    page_of,
-)
+from calibrant_server.service.http.lists import page_of
 from calibrant_server.service.http.parameters import (
     IfMatch,
     IfNoneMatch,
@@ -40,6 +34,7 @@ from calibrant_server.service.ingest.parsed_batch import object_of, reject_unkno
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.archived_reports import DeletionQuery, reports_kept
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.service.reads.fleet import indexed_statuses
 from calibrant_server.service.reads.model_documents import (
     SettingsChange,
@@ -70,37 +65,34 @@ MAX_SETTINGS_OBJECTS = 100_000
 MAX_SETTINGS_BYTES = 1024 * 1024
 
 
-@router.get(
+MODELS = Collection(
+    router,
     "/v1/models",
-    operation_id="listModels",
-    responses={
-        200: success(ModelsResponse, "A page of models", **PAGE_HEADERS),
-        304: NOT_MODIFIED,
-        **problems(422),
-    },
+    "models",
+    ModelResponse,
+    Reader,
+    "A page of models",
+    ModelListQuery,
+    ModelsResponse,
 )
-async def list_models(
-    request: Request,
-    caller: Reader,
-    query: Annotated[ModelListQuery, Query()],
-    connection: TheConnection,
-    reads: TheReadService,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+
+
+@MODELS.lists("listModels")
+async def list_models(access: CollectionAccess) -> Page:
     """List the models of your key, sorted by id; `view=status` adds the status of each."""
-    with engine_errors():
-        found = await connection.registry.list(caller.tenant)
+    caller, query, state = access.caller, access.query, access.request.app.state
+    found = await access.connection.registry.list(caller.tenant)
     configs = [each for each in found if caller.may_use(each.model) and has_tag(each, query.tag)]
     page, following = page_of(configs, lambda each: [each.model], query)
     models = [shown(each, with_full_urls=_tells_receivers(caller)) for each in page]
     if query.view == "status":
-        statuses = await indexed_statuses(reads, page)
-        flags = await request.app.state.fleet.flags(caller.tenant, found, query.false_flags)
+        statuses = await indexed_statuses(state.reads, page)
+        flags = await state.fleet.flags(caller.tenant, found, query.false_flags)
         models = [
             model | status | {"flagged": flags.get(config.key, [])}
             for model, status, config in zip(models, statuses, page, strict=True)
         ]
-    return list_response(request, {"models": models}, following)
+    return {"models": models}, following
 
 
 @router.get(

@@ -1,25 +1,18 @@
 """Webhooks: the messages sent to the receivers of a model's alarm, and a test message."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from uuid import uuid4
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.errors import QuotaFull, WebhooksMissing
 from calibrant_server.service.http.json_bodies import json_response
-from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
-    PAGE_HEADERS,
-    ListPage,
-    PageQuery,
-    list_response,
-    page_of,
-)
-from calibrant_server.service.http.parameters import IfNoneMatch, ModelId
+from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.commands import trial
 from calibrant_server.workers.alarm.deliveries import WAITING, WebhookDelivery
@@ -50,12 +43,6 @@ class DeliveryResponse(BaseModel):
     attempts: list[Attempt]
 
 
-class DeliveriesResponse(ListPage):
-    """Deliveries, newest first."""
-
-    deliveries: list[DeliveryResponse]
-
-
 class TestResponse(BaseModel):
     """A test message that is being sent; the log has its deliveries."""
 
@@ -63,29 +50,21 @@ class TestResponse(BaseModel):
     receivers: int
 
 
-@router.get(
+DELIVERIES = Collection(
+    router,
     "/v1/models/{model}/alarm/deliveries",
-    operation_id="listDeliveries",
-    responses={
-        200: success(DeliveriesResponse, "A page of deliveries", **PAGE_HEADERS),
-        304: NOT_MODIFIED,
-        **problems(422),
-    },
+    "deliveries",
+    DeliveryResponse,
+    Admin,
+    "A page of deliveries",
 )
-async def list_deliveries(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    query: Annotated[PageQuery, Query()],
-    connection: TheConnection,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+
+
+@DELIVERIES.lists("listDeliveries")
+async def list_deliveries(access: CollectionAccess) -> Page:
     """List the messages sent to the receivers of a model's alarm, and those that wait."""
-    config = await model_of(connection, caller, model)
-    with engine_errors():
-        found = await connection.inbox.alarms.deliveries(config)
-    page, following = page_of(found, lambda each: [-each.made_s, each.id], query)
-    return list_response(request, {"deliveries": [_shown(each) for each in page]}, following)
+    found = await access.connection.inbox.alarms.deliveries(await access.config())
+    return DELIVERIES.paged(access, found, lambda each: [-each.made_s, each.id], _shown)
 
 
 @router.post(
