@@ -1,5 +1,6 @@
 """Contents of a model's report: which queries it needs, and what their results say."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -27,6 +28,8 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
 SUBGROUP = "subgroup "
+# A subgroup in a list with commas: in double quotes, or without commas.
+SUBGROUP_NAME = r'(?:"(?:[^"]|"")+"|[^":,][^:,]*:[^,]+)'
 # Names of subgroups that a report lists as left out; it has the number of all.
 MAX_NAMES = 20
 OBSERVED = "observe: maps are advice; none is promoted or applied"
@@ -56,15 +59,17 @@ class ReportParameters(ClockQuery):
     subgroups: str | None = Field(
         None,
         max_length=6000,
-        pattern="^[^:,]+:[^,]+(,[^:,]+:[^,]+)*$",
-        description="Subgroups to list, as name:value separated by commas, in the order in which they are taken. Default: the "
-        "declared ones and those with data, those with most panes first. A report lists as many as one request may compute, and names the others.",
+        pattern=f"^{SUBGROUP_NAME}(,{SUBGROUP_NAME})*$",
+        description="Subgroups to list, as name:value separated by commas; one with a comma in double quotes. Default: the "
+        "declared ones and those with data, those with most panes first. A report lists as many as one request may compute.",
     )
 
     @property
     def subgroup_names(self) -> list[str] | None:
         """The requested subgroups."""
-        return None if self.subgroups is None else self.subgroups.split(",")
+        found = [] if self.subgroups is None else re.findall(SUBGROUP_NAME, self.subgroups)
+        names = [each[1:-1].replace('""', '"') if each[0] == '"' else each for each in found]
+        return names or None
 
     def given(self, *names: str) -> dict[str, Any]:
         """Return parameters that the request has; the others get the defaults of their query."""
@@ -199,5 +204,12 @@ def _why_left_out(subgroups: Sequence[str]) -> str:
     key = subgroups[0].partition(":")[0]
     return (
         f"{named}. One report computes a limited number, those with data in most time slices first. For the others, add "
-        f"subgroups={subgroups[0]} (several with commas) to the request of a report, or read GET metrics?by={key}."
+        f"subgroups={_quoted(subgroups[0])} (several with commas) to the request of a report, or read GET metrics?by={key}."
     )
+
+
+def _quoted(name: str) -> str:
+    """Return a subgroup as the parameter `subgroups` reads it."""
+    if re.fullmatch(SUBGROUP_NAME, name) and not name.startswith('"'):
+        return name
+    return '"' + name.replace('"', '""') + '"'

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from pydantic import ValidationError
+
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.results.metric_work import metric_work
 from calibrant_server.service.reads.report_subgroups import (
@@ -16,7 +19,7 @@ from calibrant_server.service.reads.report_subgroups import (
     SUBGROUP_PANES_OF_A_UNIT,
     divided,
 )
-from calibrant_server.service.reads.reports import MAX_NAMES, _left_out
+from calibrant_server.service.reads.reports import MAX_NAMES, ReportParameters, _left_out, _quoted
 
 ROOT = Path(__file__).parents[2]
 LEFT = 400.0
@@ -83,3 +86,19 @@ def test_the_report_names_what_is_left_out_and_how_to_get_it() -> None:
     assert names[0] in row.why and names[MAX_NAMES] not in row.why and "and 3 more" in row.why
     assert "subgroups=site:00" in row.why and "by=site" in row.why
     assert _left_out({}, []) == []
+
+
+def test_a_subgroup_may_have_any_text() -> None:
+    names = ["ward:a,b", "site:x", 'ward:a"b', '"ward":c', "ward:1:2", 'w,"x":y, z']
+    for each in ([name] for name in names):
+        assert ReportParameters(subgroups=_quoted(each[0])).subgroup_names == each
+    text = ",".join(map(_quoted, names))
+    assert ReportParameters(subgroups=text).subgroup_names == names
+    assert ReportParameters(subgroups='"ward:a,b",site:x').subgroup_names == ["ward:a,b", "site:x"]
+    assert ReportParameters().subgroup_names is None
+
+
+@pytest.mark.parametrize("text", ["", ",", "ward:a,", "ward", '"ward:a', '"ward:a"b', "ward:a,b"])
+def test_other_lists_of_subgroups_are_rejected(text: str) -> None:
+    with pytest.raises(ValidationError):
+        ReportParameters(subgroups=text)
