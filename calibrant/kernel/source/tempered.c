@@ -114,6 +114,7 @@ static void count_slots(TemperedRows *rows)
 
 typedef float Single __attribute__((vector_size(32)));
 typedef int32_t SingleMask __attribute__((vector_size(32)));
+typedef uint32_t SingleBits __attribute__((vector_size(32))); /* sums of other lanes may wrap around */
 
 /*
  * 2^x of 8 lanes, at most 0; 0 below -62, so that squares are normal numbers. x is a whole number and the rest, |r| <= 1/2, of which the polynomial through the
@@ -131,7 +132,7 @@ static inline Single exp2_single(Single x)
     series = series * r + 0.2402265121f;
     series = series * r + 0.6931472067f;
     series = series * r + 1.0f;
-    return (Single)(is_normal & ((SingleMask)series + ((SingleMask)shifted << 23)));
+    return (Single)((SingleBits)is_normal & ((SingleBits)series + ((SingleBits)shifted << 23)));
 }
 
 /* Exponentials of beta times logits: `factor` is what logits are multiplied by. */
