@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 COMPILER = shutil.which("cc")
 TESTS = (
     "tests/calibrant/test_kernel.py",
+    "tests/calibrant/test_single_labels.py",
+    "tests/calibrant/test_tempered_rows.py",
     "tests/calibrant/test_divisions.py",
     "tests/calibrant/test_gap_sums.py",
     "tests/calibrant/test_digests.py",
