@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.cli.input_files.scored_data import ScoredData
-from calibrant.core.batch import Batch
+from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
@@ -68,6 +69,7 @@ class FileEvaluation:
     report, reliability, temperature : of all rows
     detectable : by period
     subgroups : report by value of the slice
+    readers : by reader, as `ReportContents` has them; empty unless several readers are named
     compared : metrics with their difference from the other predictions, None without
     compat : by library, as `calibrant.compat` returns it; None if not requested
     """
@@ -79,6 +81,7 @@ class FileEvaluation:
     temperature: Temperature
     detectable: dict[str, Result]
     subgroups: dict[str, Report] = field(default_factory=dict)
+    readers: list[Result] = field(default_factory=list)
     compared: dict[str, Result] | None = None
     compat: Result | None = None
 
@@ -124,6 +127,9 @@ def evaluated(
             rows = np.flatnonzero(np.array([each == name for each in data.slices]))
             part = data.batch.take(rows)
             found.subgroups[name] = report_of(_view(part, ["ece"], settings), ["ece"])
+    for place, name in enumerate(data.readers):
+        step(f"reader {name}")
+        found.readers.append(_reader(data, place, settings))
     if settings.compat is not None:
         step("other libraries")
         found.compat = _compat(data.batch, settings)
@@ -133,6 +139,47 @@ def evaluated(
         mine = view if data.paired is data.batch else _view(data.paired, slugs, settings)
         found.compared = differences(mine, _view(other.paired, slugs, settings), slugs)
     return found
+
+
+def _reader(data: ScoredData, place: int, settings: EvaluationSettings) -> Result:
+    """Return the results against the ratings of one reader, and how often the other readers agree."""
+    assert data.ratings is not None
+    given = data.ratings[:, place]
+    rows = np.flatnonzero(given >= 0)
+    one = Ratings(rows, given[rows], np.ones(len(rows), np.int64))
+    slugs = ["ece"] if data.batch.cases is None else ["ece", "dice"]
+    report = report_of(_view(replace(data.batch, ratings=one), slugs, settings), slugs)
+    return {
+        "name": data.readers[place],
+        "n_ratings": len(rows),
+        "agreement": agreement_with_others(given, data.batch.label_counts),
+        "metrics": report.to_dict()["metrics"],
+    }
+
+
+def agreement_with_others(
+    given: NDArray[np.int64], label_counts: NDArray[np.int64]
+) -> float | None:
+    """Return the share of pairs of a reader's rating and another reader's rating of the same prediction that are equal.
+
+    Parameters
+    ----------
+    given : int64 (n,), the reader's class of each prediction, negative where they gave none
+    label_counts : int64 (n, n_classes), ratings by class of all readers, this one included
+
+    Returns
+    -------
+    float in [0, 1]; None if no other reader rated one of the predictions
+
+    Examples
+    --------
+    >>> agreement_with_others(np.array([0, 1, -1]), np.array([[3, 0], [1, 1], [2, 0]]))
+    0.6666666666666666
+    """
+    rows = np.flatnonzero(given >= 0)
+    equal = label_counts[rows, given[rows]] - 1
+    pairs = label_counts[rows].sum() - len(rows)
+    return float(equal.sum() / pairs) if pairs else None
 
 
 def _compat(batch: Batch, settings: EvaluationSettings) -> Result:
@@ -154,7 +201,8 @@ def keys_of(metrics: str | None) -> list[str]:
 def n_steps(settings: EvaluationSettings, data: ScoredData, compares: bool) -> int:
     """Return how often `evaluated` calls `step`."""
     subgroups = len({each for each in data.slices or () if each is not None})
-    return len(keys_of(settings.metrics)) + 3 + subgroups + compares + (settings.compat is not None)
+    others = subgroups + len(data.readers) + compares + (settings.compat is not None)
+    return len(keys_of(settings.metrics)) + 3 + others
 
 
 def _view(batch: Batch, slugs: Iterable[str], settings: EvaluationSettings) -> View:

@@ -88,6 +88,7 @@ def page(contents: ReportContents) -> str:
         subgroups=subgroups,
         subgroups_left_out=any(each.what == SUBGROUPS for each in contents.left_out),
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
+        readers=_readers(contents.readers),
         comparison=_comparison(contents.comparison),
         figures=drawn,
         extra_tables=[_aligned(*_without_empty(*table)) for table in contents.extra_tables],
@@ -244,6 +245,23 @@ def _aligned(
         list(zip(header, are_numbers, strict=True)),
         [list(zip(row, are_numbers, strict=True)) for row in rows],
     )
+
+
+def _readers(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the readers in texts; `dice` only of segmentations."""
+    rows = []
+    for each in readers:
+        agreement, error = each["agreement"], each["metrics"]["ece"]
+        dice = each["metrics"].get("dice")
+        row = {
+            "name": each["name"],
+            "n": f"{each['n_ratings']:,}",
+            "agreement": MISSING if agreement is None else percent(agreement),
+            "error": plain_number(error["value"]),
+            "interval": interval_or_reason(error),
+        }
+        rows.append(row if dice is None else row | {"dice": plain_number(dice["value"])})
+    return rows
 
 
 def _comparison(found: Mapping[str, Any] | None) -> list[dict[str, str]]:

@@ -230,3 +230,31 @@ def test_the_way_to_a_tolerance_is_named(tmp_path: Path, run: Run) -> None:
     found = run("score", *files, "--metrics", "ece", "--tolerance", "0.05").out
     assert "--tolerance" not in found
     assert "Smallest errors that these data reveal in 80 % of samples:\n  a shift of" in found
+
+
+def test_each_reader_is_compared_with_the_others_and_with_the_model(
+    tmp_path: Path, run: Run
+) -> None:
+    path, output = write(tmp_path, ".npy")[0], tmp_path / "numbers.json"
+    rng = np.random.default_rng(4)
+    readers = [
+        np.where(rng.random(len(Y)) < share, Y, rng.integers(0, 3, len(Y)))
+        for share in (0.9, 0.8, 0.1)
+    ]
+    texts = [list(map(str, each)) for each in readers]
+    texts[2][:50] = [""] * 50
+    write_csv(tmp_path / "readers.csv", "reader_1,reader_2,reader_3", *texts)
+    arguments = (path, tmp_path / "readers.csv", "--raters", "all")
+    assert run("score", *arguments, "-o", output).code == 0
+    found = json.loads(output.read_text())["readers"]
+    assert [each["name"] for each in found] == ["reader_1", "reader_2", "reader_3"]
+    assert [each["n_ratings"] for each in found] == [len(Y), len(Y), len(Y) - 50]
+    first, second, third = readers
+    equal = (first == second).sum() + (first == third)[50:].sum()
+    assert found[0]["agreement"] == pytest.approx(equal / (2 * len(Y) - 50))
+    assert found[2]["agreement"] < min(each["agreement"] for each in found[:2])
+    own = cal.evaluate(P[50:], third[50:], ["ece"])["ece"]
+    assert found[2]["metrics"]["ece"]["value"] == pytest.approx(own.value)
+    page = tmp_path / "report.html"
+    assert run("score", *arguments, "-o", page).code == 0
+    assert "ECE against this reader" in page.read_text()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.roles import listed
@@ -20,8 +21,8 @@ def class_indices(
     table: FileTable,
     label: str | None,
     raters: list[str],
-) -> Any:
-    """Return class indices: an array for one label per row, lists for several raters; None where there is no rating.
+) -> list[list[int | None]]:
+    """Return class indices, one list per column; None where there is no rating.
 
     Raises
     ------
@@ -36,11 +37,23 @@ def class_indices(
             if text not in known:
                 known[text] = _class_index(str(text), classes, table, name, row)
         found.append([known[text] for text in text_column])
-    if len(found) == 1:
-        (single,) = found
+    return found
+
+
+def labels_of(columns: list[list[int | None]]) -> Any:
+    """Return the labels of rows: an array for one label per row, lists for several raters; None where there is no rating."""
+    if len(columns) == 1:
+        (single,) = columns
         return single if None in single else np.array(single, np.int64)
-    ratings = [[each for each in row if each is not None] for row in zip(*found, strict=True)]
+    ratings = [[each for each in row if each is not None] for row in zip(*columns, strict=True)]
     return [row or None for row in ratings]
+
+
+def ratings_by_reader(columns: list[list[int | None]]) -> NDArray[np.int64] | None:
+    """Return the class by row and reader, -1 where there is no rating; None unless there are several readers."""
+    if len(columns) == 1:
+        return None
+    return np.array([[-1 if each is None else each for each in row] for row in columns], np.int64).T
 
 
 class KnownClasses:

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrant.cli.event_times import in_zone, numbers_in_unit, zone_of
 from calibrant.cli.input_files.errors import InputFileError
-from calibrant.cli.input_files.labels import KnownClasses, class_indices
+from calibrant.cli.input_files.labels import KnownClasses, class_indices, labels_of
 from calibrant.cli.input_files.roles import classes_of
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.client import Pseudonyms
@@ -55,7 +55,7 @@ class RowColumns:
         if isinstance(first, list | np.ndarray):
             return column
         texts = self.table.texts(name, known.names)
-        return class_indices([texts], known, self.table, name, [])
+        return labels_of(class_indices([texts], known, self.table, name, []))
 
     def times(self, column: str | None, timezone: str | None, unit: str | None) -> dict[str, Any]:
         """Return event times: numbers with a unit, or texts, naive ones with the offset of the zone."""

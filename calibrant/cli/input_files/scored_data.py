@@ -7,11 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
-from calibrant.cli.input_files.labels import KnownClasses, class_indices
+from calibrant.cli.input_files.labels import (
+    KnownClasses,
+    class_indices,
+    labels_of,
+    ratings_by_reader,
+)
 from calibrant.client import Pseudonyms
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
@@ -29,6 +37,7 @@ class ScoredData:
     is_logits, why_logits : how the scores were read, and why
     score_columns, rater_columns, label_column : names of the columns
     classes : names of the classes, None if they are numbers
+    ratings : int64 (n, n_readers), class by reader, -1 where they gave none; None unless there are several readers
     slices : value of each row, None without `--slice`
     files : path and SHA-256 of each file
     unused_id : column of ids by which rows could have been matched, but were not; None without one
@@ -41,9 +50,15 @@ class ScoredData:
     label_column: str | None
     rater_columns: list[str]
     classes: list[str] | None
+    ratings: NDArray[np.int64] | None = None
     slices: list[str | None] | None = None
     files: list[tuple[Path, str]] = field(default_factory=list)
     unused_id: tuple[str, str] | None = None
+
+    @property
+    def readers(self) -> list[str]:
+        """Names of the readers, empty unless there are several."""
+        return self.rater_columns if self.ratings is not None else []
 
     @property
     def paired(self) -> Batch:
@@ -77,17 +92,13 @@ def read_scored(
     order = files.order(len(scores))
     classes = files.classes(score_names, scores.shape[1])
     labels, label_name, raters = files.labels(order, classes or ())
+    known = KnownClasses(classes or (), roles.ignored, max(scores.shape[1], 2))
+    by_reader = class_indices(labels, known, files.label_table, label_name, raters)
     columns: dict[str, Any] = {
         "logits" if is_logits else "probabilities": scores[:, 0]
         if scores.shape[1] == 1
         else scores,
-        "labels": class_indices(
-            labels,
-            KnownClasses(classes or (), roles.ignored, max(scores.shape[1], 2)),
-            files.label_table,
-            label_name,
-            raters,
-        ),
+        "labels": labels_of(by_reader),
     }
     for argument, option in (("units", "unit"), ("cases", "case"), ("ids", "id")):
         found = files.names(option, order)
@@ -111,6 +122,7 @@ def read_scored(
         label_name,
         raters,
         classes,
+        ratings_by_reader(by_reader),
         files.slice_values(order),
         [(path if pseudonyms is None else pseudonyms.file(path), digest(path)) for path in paths],
         files.unused_id(),
