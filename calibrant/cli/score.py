@@ -262,6 +262,7 @@ def numbers(contents: ReportContents) -> dict[str, object]:
     return {
         **contents.metrics,
         "tolerance": contents.tolerance,
+        "cases": list(contents.cases),
         "readers": list(contents.readers),
         "rater_disagreement": contents.rater_disagreement,
         "detectable": dict(contents.detectable),

@@ -59,6 +59,7 @@ class ReportContents:
     left_out : what is not in the results
     subgroups : results of each declared subgroup
     comparison : `metrics` of `GET metrics?against=`, with the name of the other side as `name`
+    cases : results of each case, worst first, as `-o numbers.json` has them
     readers : per reader: `name`, `n_ratings`, `agreement` (share of pairs with a rating of another reader that are equal), `metrics`
     rater_disagreement : share of pairs of ratings of one prediction that differ
     compat : values of other libraries, as `calibrant.compat` returns them
@@ -83,6 +84,7 @@ class ReportContents:
     left_out: Sequence[LeftOut] = ()
     subgroups: Sequence[Subgroup] = ()
     comparison: Mapping[str, Any] | None = None
+    cases: Sequence[Mapping[str, Any]] = ()
     readers: Sequence[Mapping[str, Any]] = ()
     rater_disagreement: float | None = None
     compat: Mapping[str, Any] | None = None

@@ -478,3 +478,31 @@ def test_a_tolerance_judges_each_error_but_the_headline_only_the_first(
         '<td class="number">5,760</td>' in text
         and '<th scope="col" class="number">Voxels</th>' in text
     )
+
+
+def test_cases_are_listed_worst_first(cases: Path, run: Run, tmp_path: Path) -> None:
+    output, page = tmp_path / "numbers.json", tmp_path / "report.html"
+    arguments = ("score", "--manifest", cases, "--roi", "auto", "--work", tmp_path / "work")
+    assert run(*arguments, "-o", output).code == 0
+    assert run(*arguments, "-o", page).code == 0
+    numbers = json.loads(output.read_text())
+    found = numbers["cases"]
+    assert len(found) == 11
+    assert [each["dice"] for each in found] == sorted(each["dice"] for each in found)
+    assert np.mean([each["dice"] for each in found]) == pytest.approx(
+        numbers["metrics"]["dice"]["value"]
+    )
+    for each in found[:3]:
+        name = each["case"]
+        p, readers = voxels(int(name[-2:]))
+        readers = readers[:2] if name in ABSENT else readers
+        region = automatic_region(p, readers.sum(axis=0).astype(np.uint8), SPACING)
+        counts = np.stack([(~readers).sum(axis=0), readers.sum(axis=0)], axis=-1)[region]
+        exact = cal.evaluate(p[region].astype(float), label_counts=counts, metrics=["ece"])
+        assert each["ece"] == pytest.approx(exact["ece"].value, rel=1e-4)
+        millilitres = readers.sum() / len(readers) * 2.5 / 1000
+        assert each["volume_readers_ml"] == pytest.approx(millilitres)
+        assert each["volume_predicted"] == (p >= 0.5).sum()
+    listed = page.read_text().partition("Cases, lowest Dice first")[2]
+    places = [listed.index(each["case"]) for each in found]
+    assert places == sorted(places)

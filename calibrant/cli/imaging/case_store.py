@@ -16,7 +16,7 @@ from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.reduction import WeightedRows
 
 # Raised when the checks or the reduction change: cases of earlier formats are read again.
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class ReducedCase:
     region, complete : rows of the region of interest, and of the complete volume
     n_readers, n_adjusted : as in `CaseArrays`
     digests : SHA-256 of each file by its column
+    voxel_mm3 : volume of a voxel, None if no file states the distance of voxels
     """
 
     region: WeightedRows
@@ -35,6 +36,7 @@ class ReducedCase:
     n_readers: int
     n_adjusted: int = 0
     digests: dict[str, str] = field(default_factory=dict)
+    voxel_mm3: float | None = None
 
 
 class CaseStore:
@@ -62,7 +64,8 @@ class CaseStore:
                 ]
                 digests: dict[str, str] = json.loads(str(found["digests"]))
                 n_readers, n_adjusted = int(found["n_readers"]), int(found["n_adjusted"])
-                return ReducedCase(parts[0], parts[1], n_readers, n_adjusted, digests)
+                volume: float | None = json.loads(str(found["voxel_mm3"]))
+                return ReducedCase(parts[0], parts[1], n_readers, n_adjusted, digests, volume)
         except (FileNotFoundError, BadZipFile, KeyError, ValueError, EOFError):
             return None
 
@@ -81,6 +84,7 @@ class CaseStore:
                 key=np.array(self._key(case)),
                 n_readers=np.array(reduced.n_readers),
                 n_adjusted=np.array(reduced.n_adjusted),
+                voxel_mm3=np.array(json.dumps(reduced.voxel_mm3)),
                 digests=np.array(json.dumps(reduced.digests)),
                 **columns,
             )

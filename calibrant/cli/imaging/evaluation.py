@@ -19,9 +19,12 @@ from calibrant.cli.imaging.region import automatic_region
 from calibrant.cli.imaging.voxel_pane import SPEC, VoxelPane
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import digest
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NoResultError, View
 from calibrant.input.arrays import read_arrays
-from calibrant.metrics import requested
+from calibrant.metrics import Metric, chosen, requested
 
 # Metrics that weighted rows give exactly as the voxels do, with their intervals (tests compare them).
 METRICS = ("accuracy", "ece", "brier", "nll", "dice", "ml1_ece")
@@ -58,6 +61,8 @@ class ImageResults:
     region, complete : of the regions of interest, and of the complete volumes
     scanners : of the regions, by scanner
     cases : with the number of voxels in the region and in the volume, and of readers
+    results : of each case, as `case_result` returns them
+    query : bins and rating policy of the results of single cases
     digests : by case, the SHA-256 of each file by its column
     failed : cases that could not be read, with the reason
     n_positives : positive ratings in the complete volumes
@@ -71,6 +76,8 @@ class ImageResults:
     complete: VoxelPane = field(default_factory=VoxelPane)
     scanners: dict[str, VoxelPane] = field(default_factory=dict)
     cases: list[tuple[ManifestCase, int, int, int]] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    query: PaneQuery = field(default_factory=PaneQuery)
     digests: dict[str, dict[str, str]] = field(default_factory=dict)
     failed: list[tuple[ManifestCase, str]] = field(default_factory=list)
     n_positives: int = 0
@@ -102,9 +109,10 @@ def evaluate_cases(
     settings: ImageSettings,
     store: CaseStore,
     step: Callable[[str], None],
+    query: PaneQuery,
 ) -> ImageResults:
     """Evaluate the cases patient by patient; `step` is called with the name of each case."""
-    began, found = time.monotonic(), ImageResults()
+    began, found = time.monotonic(), ImageResults(query=query)
     for patient in dict.fromkeys(case.patient for case in cases):
         read: list[tuple[ManifestCase, ReducedCase]] = []
         for case in cases:
@@ -166,6 +174,7 @@ def reduce_case(case: ManifestCase, settings: ImageSettings) -> ReducedCase:
         arrays.n_readers,
         arrays.n_adjusted,
         {name: digest(path) for name, path in case.columns.items()},
+        None if arrays.spacing_mm is None else float(np.prod(arrays.spacing_mm)),
     )
 
 
@@ -195,11 +204,54 @@ def _add(found: ImageResults, read: list[tuple[ManifestCase, ReducedCase]]) -> N
         _fill(found.scanners.setdefault(str(scanner), VoxelPane()), part)
     for case, each in read:
         found.digests[case.name] = each.digests
+        found.results.append(case_result(case, each, found.query))
         sizes = each.region.n_voxels, each.complete.n_voxels
         found.cases.append((case, *sizes, each.n_readers))
         found.n_positives += each.complete.n_of(each.complete.positives)
         found.n_adjusted += each.n_adjusted
         _compare(found, each.region)
+
+
+def case_result(case: ManifestCase, reduced: ReducedCase, query: PaneQuery) -> Result:
+    """Return the results of one case.
+
+    Returns
+    -------
+    dict with `case`, `patient`, `scanner`, `n_readers`; of the region `n_voxels`, `dice`, `ece`; of the complete volume `n_voxels_complete`,
+    `volume_readers` and `volume_predicted` in voxels, and these in ml (None if no file states the distance of voxels). The volume of
+    readers is their mean; predicted are voxels with a probability of at least 0.5.
+    """
+    rows = reduced.complete
+    marked = float(rows.weight @ (rows.positives / rows.rated))
+    predicted = rows.n_of(rows.probability >= 0.5)
+    ml = None if reduced.voxel_mm3 is None else reduced.voxel_mm3 / 1000.0
+    return {
+        "case": case.name,
+        "patient": case.patient,
+        "scanner": case.scanner,
+        "n_readers": reduced.n_readers,
+        "n_voxels": reduced.region.n_voxels,
+        **_values(case, reduced.region, query),
+        "n_voxels_complete": rows.n_voxels,
+        "volume_readers": marked,
+        "volume_predicted": predicted,
+        "volume_readers_ml": None if ml is None else marked * ml,
+        "volume_predicted_ml": None if ml is None else predicted * ml,
+    }
+
+
+def _values(case: ManifestCase, rows: WeightedRows, query: PaneQuery) -> dict[str, float | None]:
+    target = VoxelPane()
+    _fill(target, [(case, rows)])
+    view = View(target.pane, query)
+    return {metric.slug: _value(metric, view) for metric in chosen(["dice", "ece"])}
+
+
+def _value(metric: Metric, view: View) -> float | None:
+    try:
+        return metric.value(view)
+    except NoResultError:
+        return None
 
 
 def _compare(found: ImageResults, rows: WeightedRows) -> None:

@@ -18,7 +18,7 @@ from calibrant.core.documents import Result, Row
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
-from calibrant.figures.numbers import percent, plain_number
+from calibrant.figures.numbers import MISSING, percent, plain_number
 from calibrant.inference.detectable import detectable
 from calibrant.metrics import title_of
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
@@ -61,8 +61,9 @@ def contents_of(
         extra_tables=[
             _readers(readers),
             _compared(metrics, found.complete.evaluate(keys, settings)),
-            _cases(found),
+            _cases(worst_first(found.results)),
         ],
+        cases=worst_first(found.results),
         versions=[*software(), (shown, f"SHA-256 {digest(manifest)}")],
         image_digests=found.digests,
     )
@@ -172,13 +173,34 @@ def _cells(each: Row) -> tuple[str, str]:
     return plain_number(each["value"]), interval_or_reason(each)
 
 
-def _cases(found: ImageResults) -> Table:
+def worst_first(results: Sequence[Row]) -> list[Row]:
+    """Return the results of cases by Dice, lowest first, then by ECE, highest first; cases without a Dice are last.
+
+    >>> rows = [{"dice": 0.9, "ece": 0.1}, {"dice": None, "ece": 0.2}, {"dice": 0.5, "ece": 0.1}, {"dice": 0.9, "ece": 0.3}]
+    >>> [(each["dice"], each["ece"]) for each in worst_first(rows)]
+    [(0.5, 0.1), (0.9, 0.3), (0.9, 0.1), (None, 0.2)]
+    """
+    return sorted(
+        results,
+        key=lambda each: (each["dice"] is None, each["dice"] or 0.0, -(each["ece"] or 0.0)),
+    )
+
+
+def _cases(results: Sequence[Row]) -> Table:
+    header = (
+        "Case", "Patient", "Scanner", "Readers", "Dice", "ECE", "Volume of readers (ml)", "Predicted volume (ml)",
+        "Voxels in the region", "Voxels",
+    )  # fmt: skip
+    numbers = ("dice", "ece", "volume_readers_ml", "volume_predicted_ml")
     rows = [
-        (case.name, case.patient, case.scanner or "–", str(n_readers), f"{n:,}", f"{n_all:,}")
-        for case, n, n_all, n_readers in found.cases
-    ]
-    header = ("Case", "Patient", "Scanner", "Readers", "Voxels in the region", "Voxels")
-    return "Cases", header, rows
+        (
+            each["case"], each["patient"], each["scanner"] or MISSING, str(each["n_readers"]),
+            *(plain_number(each[name]) for name in numbers),
+            f"{each['n_voxels']:,}", f"{each['n_voxels_complete']:,}",
+        )
+        for each in results
+    ]  # fmt: skip
+    return "Cases, lowest Dice first", header, rows
 
 
 def peak_bytes() -> int | None:

@@ -47,7 +47,7 @@ def evaluated(
     store = CaseStore(folder or default_folder(manifest), vars(images).copy())
     with Progress() as progress:
         progress.begin("reading cases", len(cases))
-        found = evaluate_cases(cases, images, store, progress.step)
+        found = evaluate_cases(cases, images, store, progress.step, settings.query())
     shown = manifest
     if pseudonyms is not None:
         shown = pseudonyms.file(manifest)
