@@ -201,9 +201,13 @@ def _parameters(temperature: float | None) -> dict[str, Any]:
 def _accumulators(query: TemperatureQuery) -> Iterable[str]:
     """Name counts, plain histograms (which give no temperature: the result states it), the profile and the stored sample.
 
-    Of many rows, the sample only serves a fit in which units weigh one. Cells of the score show whether all weights are equal.
+    Of many rows, the sample only serves a fit in which units weigh one, and other candidates than a temperature. Cells of the score show
+    whether all weights are equal.
     """
-    sample = SAMPLE if query.weights == "unit" else SAMPLE_OF_FEW
+    needs_rows = query.weights == "unit" or {"recommendation", "heldout"} & {
+        *parts_of(query.include)
+    }
+    sample = SAMPLE if needs_rows else SAMPLE_OF_FEW
     return ("counts", "histograms", "temperature", "top_label", "positive", sample)
 
 

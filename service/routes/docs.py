@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from calibrant_server.service.http.errors import PathUnknown
 from calibrant_server.service.pages.documentation import CONTENT_POLICY, PAGE, START
+from calibrant_server.service.pages.sample import sample_body
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
@@ -22,6 +23,12 @@ A_DAY = {"Cache-Control": "public, max-age=86400"}
 async def get_document(request: Request) -> Response:
     """Return the OpenAPI document."""
     return Response(orjson.dumps(request.app.openapi()), media_type="application/json")
+
+
+@router.get("/sample.json")
+async def get_sample() -> Response:
+    """Return a body of predictions with labels, to try the service with."""
+    return Response(sample_body(), headers=A_DAY, media_type="application/json")
 
 
 @router.get("/docs")

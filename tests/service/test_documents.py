@@ -2,6 +2,7 @@
 
 import pytest
 
+import calibrant
 from calibrant_server.service.app import create_app
 from calibrant_server.service.openapi.__main__ import COMMITTED, written
 from calibrant_server.service.openapi.examples import EXAMPLES
@@ -198,3 +199,13 @@ def test_no_operation_has_more_query_parameters_than_a_user_can_survey(app):
             given = (resolved(document, each) for each in operation.get("parameters", ()))
             names = [each["name"] for each in given if each["in"] == "query"]
             assert len(names) <= MAX_PARAMETERS, (method, path, names)
+
+
+async def test_the_sample_of_the_readme_is_a_valid_body(client):
+    answer = await client.get("/sample.json")
+    assert answer.headers["content-type"] == "application/json"
+    rows = answer.json()
+    report = calibrant.evaluate(rows["probabilities"], rows["labels"], ["ece"])
+    assert report["ece"].n == 2000 and report["ece"].above_null
+    temperature = calibrant.fit_temperature(rows["probabilities"], rows["labels"])
+    assert temperature.verdict == "ok" and 1.5 < float(temperature) < 1.8
