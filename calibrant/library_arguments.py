@@ -19,7 +19,7 @@ from calibrant.core.spec import MAX_CLASSES, PaneSpec
 from calibrant.core.view import View
 from calibrant.input.arrays import read_arrays
 from calibrant.input.single_labels import single_labels
-from calibrant.kernel.single_labels import FILLED, pane_of
+from calibrant.kernel.single_labels import fills, pane_of
 from calibrant.metrics import (
     DEFAULT_METRICS,
     Metric,
@@ -162,7 +162,7 @@ def _view_of_arrays(
         return None
     spec = PaneSpec("binary" if rows.is_flat else "multiclass", rows.n_classes)
     only = accumulators_for(["ece", *slugs], pane_query.scope_for(spec))
-    pane = pane_of(rows, {*only, "unit_sample"}) if only <= FILLED else None
+    pane = pane_of(rows, {*only, "unit_sample"}) if fills(rows, only) else None
     if pane is None:
         return None
     return View(pane, pane_query, RawRows(lambda: labelled_batch(arguments)))

@@ -97,13 +97,10 @@ def tables_for(view: View, scope: str, bins: int, least: int = MIN_FILLED) -> Re
     NoResultError
         As the functions above, or replicates do not store this scope.
     """
-    if scope == view.spec.default_scope:
+    of_binary = view.spec.task == "binary" and scope == "class:1"
+    if scope == view.spec.default_scope or of_binary:
         return score_tables(view, bins, least)
-    kind, _, name = scope.partition(":")
-    if kind == "positive" or (
-        kind == "class" and view.spec.n_classes == 2 and view.spec.task == "binary" and name == "1"
-    ):
-        return score_tables(view, bins, least)
+    kind, _, name = "class:1".partition(":") if scope == "positive" else scope.partition(":")
     if kind == "top_label":
         raise NoResultError(
             "scope_not_replicated", f"replicates keep {view.spec.default_scope} and classes"

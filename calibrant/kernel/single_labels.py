@@ -78,11 +78,16 @@ class _Tables:
         )
 
 
-def pane_of(rows: SingleLabels, only: Collection[str]) -> Pane | None:
-    """Return a pane of some accumulators, all of them in `FILLED`; None if a row is not simply valid.
+def fills(rows: SingleLabels, only: Collection[str]) -> bool:
+    """Return whether the pass fills all that these accumulators need.
 
-    The tables of classes that replicates have besides are left out: what reads them reads the cells of classes, too.
+    It fills no tables of classes of replicates. They are read with the cells of classes and, of two columns, with those of class 1.
     """
+    return FILLED.issuperset(only) and (rows.is_flat or "positive" not in only)
+
+
+def pane_of(rows: SingleLabels, only: Collection[str]) -> Pane | None:
+    """Return a pane of accumulators that the pass `fills`, without the tables of classes of replicates; None if a row is not simply valid."""
     task = "binary" if rows.is_flat else "multiclass"
     spec = PaneSpec(task, rows.n_classes)
     tables = _summed(rows, spec)
