@@ -16,7 +16,7 @@ from calibrant.drift.calibration import (
     phi_of,
     selection_of,
 )
-from calibrant.drift.change import Effects, compare_windows, find_change, outcome_rates
+from calibrant.drift.change import Effects, compare_windows, find_change
 from calibrant.drift.power import Monitor
 from calibrant.drift.unit_tables import UnitTable
 
@@ -26,39 +26,13 @@ NEVER = 10**6
 
 
 def first_change(
-    days: Days, run_length: float = RUN_LENGTH, block: Days | None = None
+    days: Days, run_length: float = RUN_LENGTH, block: Effects | None = None
 ) -> NDArray[np.int64]:
-    """Return the day of the first alarm of each run; `NEVER` without one. int64 (n_runs,).
-
-    Parameters
-    ----------
-    days : evaluated after each day, with nothing of later days
-    block : days of a reference, which counts as one block
-    """
-    found = np.full(len(days.weight), NEVER)
-    for end in range(1, days.weight.shape[1] + 1):
-        live = np.flatnonzero(found == NEVER)
-        if not len(live):
-            break
-        effects, reference = effects_until(days, live, end, block)
-        tests = compare_windows(effects, block=reference)
-        hit = ((tests.p < 1.0 / run_length) & tests.is_worse).any(axis=(-1, -2, -3))
-        found[live[hit]] = end - 1
-    return found
-
-
-def effects_until(
-    days: Days, runs: NDArray[np.int64], end: int, block: Days | None
-) -> tuple[Effects, Effects | None]:
-    """Return the effects of the days before `end` of some runs, and of a reference."""
-    weight, confidence, correct = days.columns[:3, runs, :end]
-    if block is None:
-        return Effects.of(weight, confidence, correct), None
-    own = block.columns[:3, runs].sum(axis=2, keepdims=True)
-    sums = np.stack([weight, confidence, correct])
-    all_weight, all_confidence, all_correct = np.concatenate([own, sums], axis=2)
-    rates = outcome_rates(all_weight, all_confidence, all_correct, 1)
-    return Effects.of(weight, confidence, correct, rates), Effects.of(own[0], own[1], own[2], rates)
+    """Return the day of the first alarm of each run; `NEVER` without one. int64 (n_runs,)."""
+    effects = days.effects
+    found = compare_windows(effects, np.arange(1, effects.n + 1), block)
+    hit = ((found.p < 1.0 / run_length) & found.is_worse).any(axis=(-1, -2))
+    return np.where(hit.any(axis=-1), hit.argmax(axis=-1), NEVER)
 
 
 def calibration_words(days: Days, tolerance: float = TOLERANCE) -> tuple[Bools, Bools]:
@@ -109,10 +83,10 @@ def _recent(columns: Floats) -> Floats:
 
 
 def _recent_phi(days: Days) -> Floats:
-    n_days = days.weight.shape[1]
-    return np.stack([_phi_at(days, day) for day in range(n_days)], axis=1)
-
-
-def _phi_at(days: Days, day: int) -> Floats:
-    effects = Effects.of(*days.columns[:3, :, max(0, day + 1 - N_RECENT) : day + 1])
-    return phi_of(effects.errors[..., 0], effects.variance[..., 0])
+    effects = days.effects
+    g, v = effects.errors[..., 0], effects.variance[..., 0]
+    n_days = g.shape[1]
+    return np.stack(
+        [phi_of(g[:, max(0, d + 1 - N_RECENT) : d + 1], v[:, max(0, d + 1 - N_RECENT) : d + 1]) for d in range(n_days)],
+        axis=1,
+    )  # fmt: skip

@@ -235,7 +235,7 @@ def _less_accurate(p: Floats, day: int, accuracy: float) -> Floats:
 
 def _block(rng: np.random.Generator, n_runs: int) -> Measured:
     days = simulate(rng, n_runs, 60, tempered(2.0, 30))
-    block = days.before(30)
+    block = days.before(30).effects.total
     live = Days(*(each[:, 30:] for each in (*days.columns[:3], days.occupancy)))
     return _delay_text(first_change(live, block=block) + 1.0, ((0.95, 7),))
 
@@ -243,7 +243,7 @@ def _block(rng: np.random.Generator, n_runs: int) -> Measured:
 def _equal_block(rng: np.random.Generator, n_runs: int) -> Measured:
     days = simulate(rng, n_runs, 90, effects=autoregressive(rng, n_runs, 90, 0.2))
     live = Days(*(each[:, 30:] for each in (*days.columns[:3], days.occupancy)))
-    alarmed = float((first_change(live, block=days.before(30)) < NEVER).mean())
+    alarmed = float((first_change(live, block=days.before(30).effects.total) < NEVER).mean())
     return _rate_text(alarmed, n_runs, 60.0 / RUN_LENGTH)
 
 

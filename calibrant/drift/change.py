@@ -7,10 +7,6 @@ t = (|θ_after − θ_before| − δ)₊ / √(φ (1/ΣV_after + 1/ΣV_before)),
 slow waves of days may not exceed. An alarm is raised if Student's tail of t is below 1 / (run length · detectors), split
 over directions and windows, and the effect after is larger than the one before. Otherwise the change is an improvement.
 
-V is the variance r(1 − r) of the outcomes in each bin of the score, with r of all cohorts but the last 3: the variance
-p(1 − p) that the scores claim is four times too small if a confidence of .98 is right in .9 of cases. φ counts as known, with
-the normal tail, while at least 14 cohorts before vary no more than by chance; with fewer, 2 cohorts of φ = 1 are added to it.
-
 By Bonferroni, the probability of a false alarm within T days is at most T / (run length), if φ is known. φ is estimated: with
 strongly correlated effects of days the rate is higher (`docs/drift.md` states both). The state is the cohorts' tables.
 """
@@ -39,9 +35,6 @@ MIN_CORRELATED = 14
 MAX_CORRELATION = 0.9
 MAX_INFLATION = 9.0
 CLIP = 1.0 / 60.0
-PRIOR_UNITS = 20.0  # at the mean score, in the rate of outcomes of a bin
-LATEST = 3  # cohorts that do not count for the rates
-PRIOR_COHORTS = 2.0  # that vary by chance, in φ of less than 14 cohorts before
 NEAR_BEST = 2.0  # log units
 _NOTHING = 1e-9
 
@@ -55,42 +48,32 @@ class Effects:
     third: Floats
 
     @classmethod
-    def of(
-        cls,
-        weight: ArrayLike,
-        confidence: ArrayLike,
-        correct: ArrayLike,
-        rates: Floats | None = None,
-    ) -> Effects:
+    def of(cls, weight: ArrayLike, confidence: ArrayLike, correct: ArrayLike) -> Effects:
         """Return the effects of cohorts from their tables by bin of the score.
 
         Parameters
         ----------
         weight, confidence, correct : float64 (..., n_cohorts, n_bins): units, Σ weight · score, Σ weight · label;
             `n_bins` is a multiple of 5
-        rates : float64 (..., 1, n_bins), of outcomes by bin; default: `outcome_rates` of these cohorts
 
         Examples
         --------
-        >>> one = Effects.of([[0, 4.0, 0, 4.0, 0]], [[0, 1.2, 0, 2.8, 0]], [[0, 1.2, 0, 3.4, 0]])
+        >>> one = Effects.of([[0, 4.0, 0, 4.0, 0]], [[0, 1.2, 0, 2.8, 0]], [[0, 2.2, 0, 3.8, 0]])
         >>> one.errors[0, 0].round(3), one.variance[0, 0].round(3)
-        (np.float64(0.6), np.float64(1.638))
+        (np.float64(2.0), np.float64(1.68))
         """
         weight, confidence, correct = (
             np.asarray(each, np.float64) for each in (weight, confidence, correct)
         )
-        r = outcome_rates(weight, confidence, correct) if rates is None else rates
-        g, v = correct - confidence, weight * r * (1.0 - r)
-        bins = g, v, v * (1.0 - 2.0 * r)
-        mean = _mean_score(weight, confidence)
+        mean = np.divide(confidence, weight, out=np.full(weight.shape, 0.5), where=weight > 0)
+        mean = np.clip(mean, CLIP, 1.0 - CLIP)
+        g, v = correct - confidence, weight * mean * (1.0 - mean)
+        bins = g, v, v * (1.0 - 2.0 * mean)
         level = tuple(each.sum(-1) for each in bins)
         columns = [level, _slope(*bins, scipy.special.logit(mean)), *_bands(*bins)]
         found = [np.stack(each, axis=-1) for each in zip(*columns, strict=True)]
         empty = found[1] <= _NOTHING * np.maximum(1.0, found[1][..., :1])
         return cls(*(np.where(empty, 0.0, each) for each in found))
-
-    def __getitem__(self, cohorts: slice) -> Effects:
-        return self._of_each(lambda each: each[..., cohorts, :])
 
     @property
     def n(self) -> int:
@@ -106,23 +89,11 @@ class Effects:
         """One direction."""
         return self._of_each(lambda each: each[..., direction : direction + 1])
 
+    def __getitem__(self, cohorts: slice) -> Effects:
+        return self._of_each(lambda each: each[..., cohorts, :])
+
     def _of_each(self, change: Callable[[Floats], Floats]) -> Effects:
         return Effects(*(change(each) for each in (self.errors, self.variance, self.third)))
-
-
-def outcome_rates(
-    weight: Floats, confidence: Floats, correct: Floats, least: int = MIN_BEFORE
-) -> Floats:
-    """Return the rate of outcomes by bin, float64 (..., 1, n_bins): of the cohorts before the last 3, of at least the first `least`."""
-    n_used = max(weight.shape[-2] - LATEST, least)
-    n, score, hits = (each[..., :n_used, :].sum(-2, keepdims=True) for each in (weight, confidence, correct))  # fmt: skip
-    prior = PRIOR_UNITS * _mean_score(n, score)
-    return np.asarray((np.clip(hits, 0.0, n) + prior) / (n + PRIOR_UNITS))
-
-
-def _mean_score(weight: Floats, confidence: Floats) -> Floats:
-    mean = np.divide(confidence, weight, out=np.full(weight.shape, 0.5), where=weight > 0)
-    return np.asarray(np.clip(mean, CLIP, 1.0 - CLIP))
 
 
 @dataclass(frozen=True)
@@ -169,6 +140,7 @@ def compare_windows(
     *,
     windows: tuple[int, ...] = WINDOWS,
     margin: float = MARGIN,
+    day_sd: float = DAY_SD,
 ) -> Comparisons:
     """Return the tests of each window at each end.
 
@@ -179,6 +151,7 @@ def compare_windows(
     block : Effects of one cohort, a reference without days; it belongs to Before
     windows : lengths of After in cohorts
     margin : δ in log-odds
+    day_sd : τ, the standard deviation of a day's effect that is assumed while fewer than 7 cohorts follow a block
 
     Examples
     --------
@@ -192,7 +165,7 @@ def compare_windows(
     """
     ends = np.array([effects.n] if ends is None else ends, np.int64)
     sums = _Sums.of(effects, block)
-    columns = [_compare(sums, ends, w, margin) for w in windows]
+    columns = [_compare(sums, ends, w, margin, day_sd) for w in windows]
     return Comparisons(*(np.stack(each, axis=-1) for each in zip(*columns, strict=True)))
 
 
@@ -205,7 +178,7 @@ class Change:
     p : of the best test, compared with the level of a day
     direction : index into `DIRECTIONS`
     is_worse : an alarm if True, else an improvement
-    start, earliest, latest : cohorts: the most likely first one, and the range within 2 log units
+    start, earliest, latest : indices of cohorts: the most likely first one, and the range within 2 log units
     """
 
     p: float
@@ -216,31 +189,42 @@ class Change:
     latest: int
 
 
-def find_change(effects: Effects, level: float, block: Effects | None = None) -> Change | None:
+def find_change(
+    effects: Effects,
+    level: float,
+    block: Effects | None = None,
+    *,
+    margin: float = MARGIN,
+    day_sd: float = DAY_SD,
+) -> Change | None:
     """Return the change that the cohorts up to the last show at a level, or None.
 
     Parameters
     ----------
-    effects, block : as in `compare_windows`
+    effects, block, margin, day_sd : as in `compare_windows`
     level : 1 / (run length in cohorts · number of detectors)
 
     Returns
     -------
     A change for the worse before an improvement, else the one with the smaller p.
     """
-    found = compare_windows(effects, block=block)
+    found = compare_windows(effects, block=block, margin=margin, day_sd=day_sd)
     p, worse = found.p[0], found.is_worse[0]
     for chosen, is_worse in ((worse, True), (~worse, False)):
         least = np.where(chosen, p, 1.0)
         if least.min() < level:
             direction = int(np.unravel_index(np.argmin(least), least.shape)[0])
-            start = start_of_change(effects, direction, block)
-            return Change(float(least.min()), direction, is_worse, *start)
+            return Change(
+                float(least.min()),
+                direction,
+                is_worse,
+                *start_of_change(effects, direction, block, margin),
+            )
     return None
 
 
 def start_of_change(
-    effects: Effects, direction: int, block: Effects | None = None
+    effects: Effects, direction: int, block: Effects | None = None, margin: float = MARGIN
 ) -> tuple[int, int, int]:
     """Return the first cohort of a change: the start with the largest t, and the range of starts within 2 log units.
 
@@ -252,10 +236,9 @@ def start_of_change(
     lengths = tuple(range(1, effects.n - first + 1))
     sums = _Sums.of(effects.along(direction), None if block is None else block.along(direction))
     end = np.array([effects.n])
-    columns = [_compare(sums, end, w, MARGIN, any_start=True)[:3:2] for w in lengths]
+    columns = [_compare(sums, end, w, margin, 0.0, 1)[:3:2] for w in lengths]
     t, df = np.array(columns).reshape(len(lengths), 2).T
-    n = np.minimum(df, effects.n)  # of a known φ too, so that starts are compared by one likelihood
-    log_likelihood = 0.5 * (n + 1.0) * np.log1p(t**2 / np.maximum(n, 1.0))
+    log_likelihood = 0.5 * (df + 1.0) * np.log1p(t**2 / np.maximum(df, 1.0))
     starts = effects.n - np.array(lengths)
     best = int(np.argmax(log_likelihood))
     near = starts[log_likelihood >= log_likelihood[best] - NEAR_BEST]
@@ -271,7 +254,7 @@ class _Sums:
     third: Floats
     squares: Floats
     n: Floats
-    products: list[Floats]
+    products: tuple[Floats, Floats, Floats]
     block: Effects | None
 
     @property
@@ -289,14 +272,16 @@ class _Sums:
             root[..., 1:, :] * root[..., :-1, :],
         )
         own = (g, v, effects.third, scaled**2, (v > 0).astype(np.float64))
+        errors, variance, third, squares, n = (_running(each) for each in own)
         first = np.zeros((*g.shape[:-2], 1, g.shape[-1]))
-        products = [_running(np.concatenate([first, each], axis=-2)) for each in pairs]
-        g, v, third, squares, n = (_running(each) for each in own)
-        return cls(g, v, third, squares, n, products, block)
+        products = tuple(_running(np.concatenate([first, each], axis=-2)) for each in pairs)
+        return cls(
+            errors, variance, third, squares, n, (products[0], products[1], products[2]), block
+        )
 
 
 def _compare(
-    sums: _Sums, ends: Ints, w: int, margin: float, any_start: bool = False
+    sums: _Sums, ends: Ints, w: int, margin: float, day_sd: float, least: int = MIN_BEFORE
 ) -> tuple[Floats, ...]:
     """Return t, z, df, both effects and the variance of their difference for one window at each end."""
     cut, columns = np.maximum(ends - w, 0), sums.columns
@@ -311,22 +296,20 @@ def _compare(
     before, after, has_block = _ratio(g, v), _ratio(g_after, v_after), sums.block is not None
     rest_before = np.maximum(square_before - 2.0 * before * g_live + before**2 * v_live, 0.0)
     rest_after = np.maximum(square_after - after * g_after, 0.0)
-    prior = np.where(m < MIN_CORRELATED, PRIOR_COHORTS, 0.0)
-    df = np.maximum(m - 1.0, 0.0) + n_after - 1.0 + prior
-    phi = np.maximum(1.0, _ratio(rest_before + rest_after + prior, df))
+    df = np.maximum(m - 1.0, 0.0) + n_after - 1.0
+    phi = np.maximum(1.0, _ratio(rest_before + rest_after, df))
     products = [each[..., cut, :] for each in sums.products]
     lagged = products[0] - before * products[1] + before**2 * products[2]
-    phi, is_known = _correlated(phi, _ratio(rest_before, m), _ratio(lagged, rest_before), m)
-    df = np.where(is_known, np.inf, df)
+    phi = _correlated(phi, _ratio(rest_before, m), _ratio(lagged, rest_before), m)
     chance = _ratio(1.0, v_after) + _ratio(1.0, v)
     variance = phi * chance
-    if has_block and not any_start:
+    if has_block:
         assumed = m + n_after < MIN_LIVE
-        variance = variance + np.where(assumed, DAY_SD**2 / np.maximum(n_after, 1.0), 0.0)
-        df = np.where(assumed, np.inf, df)
+        variance = variance + np.where(assumed, day_sd**2 / np.maximum(n_after, 1.0), 0.0)
+        df = np.where(assumed & (day_sd > 0), np.inf, df)
     gap = np.maximum(np.abs(after - before) - margin, 0.0)
     skew = np.sign(after - before) * (_ratio(third_after, v_after**3) - _ratio(third, v**3))
-    usable = (ends >= w)[:, None] & (n_after > 0) & (has_block | any_start | (m >= MIN_BEFORE))
+    usable = (ends - w >= 0)[:, None] & (n_after > 0) & (df >= 1) & (has_block | (m >= least))
     t = np.where(usable, gap * np.sqrt(_ratio(1.0, variance)), 0.0)
     z = t * _skewed(_ratio(skew * gap, chance**2))
     return t, z, df, before, after, variance
@@ -343,8 +326,8 @@ def _skewed(u: Floats) -> Floats:
     return np.asarray(np.sqrt(2.0 * ((1.0 + u) * np.log1p(u) - u)) / u)
 
 
-def _correlated(phi: Floats, f: Floats, r: Floats, m: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return φ for days that depend on their neighbours, from the mean square and lag-1 correlation of residuals before; and whether it is known."""
+def _correlated(phi: Floats, f: Floats, r: Floats, m: Floats) -> Floats:
+    """Return φ for days that depend on their neighbours, from the mean square and lag-1 correlation of residuals before."""
     n = np.maximum(m, 1.0)
     is_over, is_lagged = f > 1.0 + 2.0 * np.sqrt(2.0 / n), r > 2.0 / np.sqrt(n)
     above = np.where(is_over, 1.0 - 1.0 / np.maximum(f, 1.0), 1.0)
@@ -353,8 +336,7 @@ def _correlated(phi: Floats, f: Floats, r: Floats, m: Floats) -> tuple[Floats, N
     both = 1.0 + (phi - 1.0) * _inflation(np.where(is_over & is_lagged, full, 0.0))
     single = phi * np.minimum(MAX_INFLATION, _inflation(part))
     found = np.where(is_over & is_lagged, both, np.where(is_over | is_lagged, single, phi))
-    enough = m >= MIN_CORRELATED
-    return np.where(enough, found, phi), enough & ~is_over & ~is_lagged
+    return np.where(m >= MIN_CORRELATED, found, phi)
 
 
 def _inflation(rho: Floats) -> Floats:

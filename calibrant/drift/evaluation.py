@@ -8,14 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.drift.change import (
-    WINDOWS,
-    Change,
-    Effects,
-    compare_windows,
-    find_change,
-    outcome_rates,
-)
+from calibrant.drift.change import WINDOWS, Change, Effects, compare_windows, find_change
 from calibrant.drift.unit_tables import UnitTable
 
 Floats = NDArray[np.float64]
@@ -39,18 +32,10 @@ class Evaluation:
     change: Change | None
 
 
-def effects_of(
-    tables: Sequence[UnitTable], block: UnitTable | None = None
-) -> tuple[Effects, Effects | None]:
-    """Return the effects of cohorts from their tables, in order, and of a reference as one block; variances are of all together."""
-    weight, confidence, correct = np.stack([each.columns[:3] for each in tables], axis=1)
-    if block is None:
-        return Effects.of(weight, confidence, correct), None
-    own = block.columns[:3, None]
-    sums = np.stack([weight, confidence, correct])
-    all_weight, all_confidence, all_correct = np.concatenate([own, sums], axis=1)
-    rates = outcome_rates(all_weight, all_confidence, all_correct, 1)
-    return Effects.of(weight, confidence, correct, rates), Effects.of(own[0], own[1], own[2], rates)
+def effects_of(tables: Sequence[UnitTable]) -> Effects:
+    """Return the effects of cohorts from their tables, in order."""
+    columns = np.stack([each.columns[:3] for each in tables], axis=1)
+    return Effects.of(*columns)
 
 
 def evaluate(effects: Effects, level: float, block: Effects | None = None) -> Evaluation:

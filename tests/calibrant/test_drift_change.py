@@ -12,7 +12,6 @@ from scipy.special import expit, logit
 from benchmarks.drift.days import Days, autoregressive, normal_logits, simulate, tempered
 from benchmarks.drift.detector import NEVER, first_change, found_start
 from calibrant.drift.change import (
-    DAY_SD,
     SHARES,
     WINDOWS,
     Effects,
@@ -31,23 +30,12 @@ def one_run(seed=0, n_days=40, temperature=2.0, at=30, **settings):
     return days, Effects(effects.errors[0], effects.variance[0], effects.third[0])
 
 
-def within(share):
-    return min(max(share, 1 / 60), 59 / 60)
-
-
-def naive_rates(days):
-    """Rates of all days but the last 3 in each bin, with 20 more units at the mean score."""
-    found = []
-    for w, p, y in zip(*(each[0, :-3].sum(0) for each in days.columns[:3]), strict=True):
-        found.append((y + 20 * within(p / w)) / (w + 20))
-    return found
-
-
-def naive_effects(weight, confidence, correct, rates):
+def naive_effects(weight, confidence, correct):
     """Sums of a cohort, bin by bin and direction by direction."""
     bins = []
-    for w, p, y, r in zip(weight, confidence, correct, rates, strict=True):
-        bins.append((within(p / w if w else 0.5), y - p, w * r * (1 - r)))
+    for w, p, y in zip(weight, confidence, correct, strict=True):
+        mean = min(max(p / w if w else 0.5, 1 / 60), 59 / 60)
+        bins.append((mean, y - p, w * mean * (1 - mean)))
     total = sum(v for _, _, v in bins)
     level = sum(g for _, g, _ in bins)
     centre = sum(v * logit(mean) for mean, _, v in bins) / total
@@ -74,10 +62,8 @@ def naive_test(errors, variance, w, margin=0.05):
         residuals = [(a - theta * b) / b**0.5 for a, b in zip(g, v, strict=True)]
         rest += sum(each**2 for each in residuals)
         sides.append((theta, sum(v), residuals))
-    m, is_known = cut, False
-    prior = 2 if m < 14 else 0
-    df = len(errors) - 2 + prior
-    phi = max(1.0, (rest + prior) / df)
+    m, df = cut, len(errors) - 2
+    phi = max(1.0, rest / df)
     before = sides[0][2]
     if m >= 14:
         f = sum(each**2 for each in before) / m
@@ -89,18 +75,15 @@ def naive_test(errors, variance, w, margin=0.05):
         elif over or lagged:
             rho = min(max(0.0, r - m**-0.5), 0.9)
             phi *= min(9.0, (1 + rho) / (1 - rho))
-        else:
-            is_known = True
     gap = max(abs(sides[1][0] - sides[0][0]) - margin, 0.0)
     t = gap / (phi * (1 / sides[0][1] + 1 / sides[1][1])) ** 0.5
-    return t, np.inf if is_known else df, sides[0][0], sides[1][0]
+    return t, df, sides[0][0], sides[1][0]
 
 
 def test_effects_equal_a_naive_second_version():
     days, effects = one_run()
     for day in (0, 17, 39):
-        columns = (each[0, day] for each in days.columns[:3])
-        wanted = naive_effects(*columns, naive_rates(days))
+        wanted = naive_effects(days.weight[0, day], days.confidence[0, day], days.correct[0, day])
         found = np.stack([effects.errors[day], effects.variance[day]], axis=1)
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
@@ -146,7 +129,7 @@ def test_a_hand_value():
     effects.errors[18:, 0] = 25.0
     found = compare_windows(effects)
     assert found.t[0, 0, 1] == pytest.approx(0.95 / (1 / 50 + 1 / 450) ** 0.5)
-    assert found.df[0, 0, 1] == np.inf and compare_windows(effects[8:]).df[0, 0, 1] == 12.0
+    assert found.df[0, 0, 1] == 18.0
     assert found.z[0, 0, 1] == pytest.approx(found.t[0, 0, 1], rel=1e-3)
 
 
@@ -196,14 +179,16 @@ def test_an_improvement_is_no_alarm():
 
 def test_a_reference_as_one_block_gives_before_from_the_first_day():
     days = simulate(np.random.default_rng(0), 20, 45, tempered(2.0, 30))
-    block = days.before(30)
+    block = days.before(30).effects.total
     live = Days(*(each[:, 30:] for each in (*days.columns[:3], days.occupancy)))
     assert np.median(first_change(live, block=block)) + 1 <= 7
     assert (first_change(live) == NEVER).mean() > 0.9
-    effects, total = live.effects, block.effects.total
-    first = compare_windows(effects, [1], total).variance[:, 0, 0, 0]
-    chance = 1 / effects.variance[:, 0, 0] + 1 / total.variance[:, 0, 0]
-    np.testing.assert_allclose(first - chance, DAY_SD**2)
+    first = compare_windows(live.effects, [1], block, day_sd=0.5)
+    assumed = (
+        first.variance[:, 0, 0, 0]
+        - compare_windows(live.effects, [1], block, day_sd=0.0).variance[:, 0, 0, 0]
+    )
+    np.testing.assert_allclose(assumed, 0.25)
 
 
 def test_start_with_a_block_may_be_the_first_live_cohort():

@@ -16,7 +16,7 @@ from calibrant.drift.calibration import (
 )
 from calibrant.drift.change import Effects
 from calibrant.drift.occupancy_shift import psi, shift_of
-from calibrant.drift.power import Monitor, points_gap, slope_gap
+from calibrant.drift.power import Monitor, points_shift, slope_shift
 from calibrant.drift.unit_tables import UnitTable
 
 LEVEL = 1.0 / 3650.0
@@ -99,14 +99,14 @@ def monitor(n_before, per_day=200):
     days = simulate(np.random.default_rng(0), 50, 30)
     columns = [each.mean(axis=(0, 1)) * per_day / 200 for each in (days.weight, days.confidence)]
     typical = UnitTable(columns[0], columns[1], columns[1], columns[0], columns[0])
-    variance = Effects.of(*typical.columns[:3, None]).variance[0]
-    return Monitor(typical, LEVEL, n_before, n_before * variance, np.ones(7))
+    empty = Monitor(typical, LEVEL, n_before, np.zeros(7), np.ones(7))
+    return Monitor(typical, LEVEL, n_before, n_before * empty.variance, np.ones(7))
 
 
 def test_power_grows_with_days_and_volume():
-    power = [monitor(n).power(slope_gap(monitor(n).typical, 0.625)) for n in (5, 10, 20, 60)]
+    power = [monitor(n).power(slope_shift(monitor(n).typical, 0.625)) for n in (5, 10, 20, 60)]
     assert power == sorted(power) and power[-1] > 0.95 and power[0] < 0.1
-    assert monitor(4).power(slope_gap(monitor(4).typical, 0.625)) == 0.0
+    assert monitor(4).power(slope_shift(monitor(4).typical, 0.625)) == 0.0
     assert monitor(30).armed_in == 0 and 0 < monitor(7).armed_in < 10
     assert monitor(30, 10).armed_in is None
     assert monitor(60).smallest_points < monitor(10).smallest_points
@@ -116,17 +116,17 @@ def test_the_predicted_power_is_near_the_simulated_share():
     from benchmarks.drift.detector import first_change
 
     delay = first_change(simulate(np.random.default_rng(1), 100, 37, tempered(1.6, 30))) - 29
-    predicted = monitor(30).power(slope_gap(monitor(30).typical, 0.625))
+    predicted = monitor(30).power(slope_shift(monitor(30).typical, 0.625))
     assert (delay <= 7).mean() == pytest.approx(predicted, abs=0.15)
 
 
-def test_gaps_are_mean_changes_of_outcomes():
+def test_shifts_are_mean_effects_of_outcomes():
     typical = monitor(30).typical
-    found = simulate(np.random.default_rng(2), 1, 400, tempered(1.6))
-    gap = (found.correct - found.confidence)[0].sum(0) / found.weight[0].sum(0)
-    np.testing.assert_allclose(slope_gap(typical, 0.625), gap, atol=0.03)
-    level = points_gap(typical, 0.05) @ typical.weight / typical.n_units
-    assert level == pytest.approx(-0.05)
+    exact = simulate(np.random.default_rng(2), 1, 400, tempered(1.6)).effects
+    mean = exact.errors[0].sum(0) / exact.variance[0].sum(0)
+    np.testing.assert_allclose(slope_shift(typical, 0.625)[:2], mean[:2], atol=0.05)  # fmt: skip
+    level = points_shift(typical, 0.05)[0]
+    assert level == pytest.approx(-0.05 * typical.n_units / monitor(30).variance[0], rel=0.02)
 
 
 def test_scores_that_shift_are_found_and_others_are_not():

@@ -227,7 +227,7 @@ async def test_a_model_replaced_while_its_report_is_made(
         assert (await client.put(url, json=settings)).status_code == 201
         body = {"window": "P1D"}
         late = await client.post(f"{url}/reports", json=body)
-        assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+        assert (late.status_code, late.headers["retry-after"]) == (503, "2")
         assert "settings changed" in late.json()["detail"]
         assert (await client.post(f"{url}/reports", json=body)).status_code == 201
         assert (await client.post(f"{url}/reports", json=body)).status_code == 200

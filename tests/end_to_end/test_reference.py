@@ -73,7 +73,7 @@ def test_a_model_like_its_reference_is_armed_within_days_and_none_is_seen(sealin
     change = live(sealing, path, rng, 1.0)
     assert change["word"] == "not_armed" and "No change is seen" in change["sentence"]
     wait = datetime.fromisoformat(change["armed_at"]) - (START + timedelta(days=LIVE_DAYS))
-    assert wait <= timedelta(days=9), change
+    assert wait <= timedelta(days=4), change
 
 
 def test_content_is_checked_and_does_not_change(sealing):

@@ -56,7 +56,7 @@ async def archived(client: httpx.AsyncClient, most: int = 10) -> tuple[int, dict
             assert made.status_code in (200, 201), made.text
             found: dict[str, Any] = made.json()
             return n, found
-        assert made.headers["retry-after"] == "1"
+        assert made.headers["retry-after"] == "2"
         assert "send the same request again" in made.json()["detail"]
     raise AssertionError("the report is never finished")
 
@@ -238,7 +238,7 @@ async def test_a_prediction_that_is_deleted_while_its_report_is_computed(
 
         monkeypatch.setattr(ReadService, "result", deletes)
         late = await client.post(f"{URL}/reports", json=BODY)
-        assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+        assert (late.status_code, late.headers["retry-after"]) == (503, "2")
         assert "was deleted" in late.json()["detail"]
         monkeypatch.setattr(ReadService, "result", result)
         assert (await client.post(f"{URL}/reports", json=BODY)).status_code == 201

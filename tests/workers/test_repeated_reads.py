@@ -28,7 +28,7 @@ WANTED = ("classes", "counts", "replicates", "temperature", "top_label", "unit_s
 @pytest.fixture
 def loop(bench, monkeypatch):
     # Pieces stay apart as those of larger tails do.
-    monkeypatch.setattr(tail_cache, "SMALL_PIECE_BYTES", 0)
+    monkeypatch.setattr(pieces, "SMALL_PIECE_BYTES", 0)
     return loop_of_rows(bench)
 
 

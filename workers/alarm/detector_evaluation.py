@@ -61,8 +61,8 @@ def _compared(
     labelled = detector.compared(results, before)
     if not labelled:
         return detector
-    effects, block = effects_of([each.table for each in labelled], before.block)
-    found = evaluate(effects, level, block)
+    effects = effects_of([each.table for each in labelled])
+    found = evaluate(effects, level, before.block)
     ahead = replace(detector, p=found.p, leaning=found.leaning)
     if found.change is None or detector.change is not None:
         return ahead
@@ -103,6 +103,6 @@ def judgement_of(recent: Sequence[CohortResult], tolerance: float, n_words: int 
     tables = [each.table for each in recent]
     if not tables:
         return judge(UnitTable.empty(), tolerance=tolerance)
-    level = effects_of(tables)[0].along(0)
+    level = effects_of(tables).along(0)
     phi = phi_of(level.errors[..., 0], level.variance[..., 0])
     return judge(merged(tables), float(phi), tolerance, n_words)

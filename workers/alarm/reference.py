@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calibrant.core.pane import Pane
+from calibrant.drift.change import Effects
+from calibrant.drift.evaluation import effects_of
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.ingest.baseline_samples import START_S
 from calibrant_server.workers.ingest.reduce import Numerics
@@ -26,11 +28,11 @@ class Before:
 
     Attributes
     ----------
-    block : table of the reference, None without one
+    block : effects of the reference as one block, None without a reference
     window : of the live data that it was frozen from: their cohorts are not counted again
     """
 
-    block: UnitTable | None = None
+    block: Effects | None = None
     window: Window = Window(0, 0)  # noqa: RUF009
 
 
@@ -46,7 +48,7 @@ class Reference:
         table = self.tables.get(name)
         if table is None or not table.n_units:
             return Before()
-        return Before(table, self.window)
+        return Before(effects_of([table]), self.window)
 
 
 def read_reference(

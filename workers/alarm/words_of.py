@@ -251,8 +251,9 @@ def _monitor(
     """Return what the rule could show now; None without labels."""
     if not labelled:
         return None
-    effects, block = effects_of(
-        [each.table for each in labelled], alarm.reference.of(alarm.name).block
+    effects, block = (
+        effects_of([each.table for each in labelled]),
+        alarm.reference.of(alarm.name).block,
     )
     variance = effects.variance.sum(axis=0)
     if block is not None:
