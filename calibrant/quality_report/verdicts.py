@@ -232,8 +232,7 @@ def detectable_text(found: Mapping[str, Any]) -> str:
     Examples
     --------
     >>> detectable_text({"n_effective": 600.0, "intercept": 0.3, "slope": 0.48, "local_error": 0.21})
-    'A shift of a probability of 0.5 to 0.574, a change of the slope from 1 by 0.480, or an error of 0.210 in one of the bins that hold \
-half of the data, \
+    'A shift of a probability of 0.5 to 0.574, a change of the slope from 1 by 0.480, or an error of 0.210 at typical scores, \
 would have been found in 80 % of samples.'
     """
     why = unknown_detectable(found)
