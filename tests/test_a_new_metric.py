@@ -147,7 +147,7 @@ def test_its_option_is_checked(found: dict) -> None:
 def test_it_is_in_the_document(found: dict) -> None:
     document = found["document"]
     estimate = document["components"]["schemas"]["Estimates"]["properties"]["widest_gap"]
-    assert estimate["description"].startswith("Widest gap")
+    assert (estimate["title"], estimate["description"]) == ("Widest gap", "zero")
     options = document["components"]["schemas"]["ScoreOptions"]["properties"]
     assert "sign" in options
 

@@ -17,8 +17,14 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
 from calibrant.estimators.logistic_recalibration import log_odds
-from calibrant.inference.null_reference import N_DRAWS, NullReference, few, quantiles_of
-from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells
+from calibrant.inference.null_reference import NullReference, few, quantiles_of
+from calibrant.metrics.formula_metric import (
+    FormulaMetric,
+    MetricValue,
+    bounded,
+    each_division,
+    scored_cells,
+)
 from calibrant.metrics.weak_calibration import MIN_EXPECTED, expected_outcomes
 
 Floats = NDArray[np.float64]
@@ -26,6 +32,7 @@ SMOOTHER = "logistic regression on a natural cubic spline of the log odds, 4 kno
 _KNOTS = np.array([0.05, 0.35, 0.65, 0.95])
 # Measured: with fewer, up to .09 of calibrated models are above the reference.
 MIN_UNITS = 100
+_DRAWS = 500
 _STEPS, _CLOSE, _FARTHEST, _DISTINCT = 100, 1e-10, 40.0, 1e-6
 
 
@@ -101,11 +108,21 @@ def _fitted(terms: Floats, weight: Floats, correct: Floats) -> Floats:
     raise NoResultError("not_converged", "the fit of the curve did not converge")
 
 
+def distances(cells: Cells) -> Floats:
+    """Return each cell's distance of the score from the curve."""
+    return np.asarray(np.abs(curve_of(cells)[0] - cells.mean))
+
+
+def of_cells(view: View, cells: Cells) -> float:
+    """Return the index of cells."""
+    return float(np.average(distances(cells), weights=cells.weight))
+
+
 def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
-    distance = np.abs(curve_of(cells)[0] - cells.mean)
+    distance = distances(cells)
     e50, e90 = weighted_quantiles(distance, cells.weight, np.array([0.5, 0.9])).tolist()
     extra: dict[str, object] = {"scope": view.scope, "smoother": SMOOTHER, "e50": e50, "e90": e90}
     if not view.is_raw:
@@ -131,7 +148,7 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     inverse = np.linalg.inv((terms * (cells.weight * slope)) @ terms.T)
     spread = inverse @ ((terms * cells.null_variance) @ terms.T) @ inverse
     draws = np.random.default_rng(seed).multivariate_normal(
-        np.zeros(len(terms)), spread, N_DRAWS, method="eigh"
+        np.zeros(len(terms)), spread, _DRAWS, method="eigh"
     )
     return quantiles_of(np.abs(draws @ terms * slope) @ cells.weight / cells.weight.sum())
 
@@ -149,6 +166,7 @@ METRIC = FormulaMetric(
     source="Austin, Steyerberg (Statistics in Medicine 2019)",
     options=("scope",),
     read=read,
+    of_cells=each_division(of_cells),
     no_interval="estimator_not_replicated",
     null=null,
     null_of_units=True,

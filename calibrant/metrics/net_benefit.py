@@ -41,11 +41,13 @@ class Decisions:
     ----------
     true, false : with the outcome and without it
     uncertain : weight in cells that the threshold divides
+    deviation : standard deviation of the outcomes in these cells
     """
 
     true: float
     false: float
     uncertain: float
+    deviation: float
 
 
 def decisions(cells: Cells, threshold: float) -> Decisions:
@@ -57,9 +59,9 @@ def decisions(cells: Cells, threshold: float) -> Decisions:
     divided = (cells.lower < least) & (cells.upper > threshold) & cells.divisible
     acted = np.where(divided, cells.mean >= threshold, cells.lower >= least)
     true = float(cells.correct[acted].sum())
-    return Decisions(
-        true, float(cells.weight[acted].sum()) - true, float(cells.weight[divided].sum())
-    )
+    acting, uncertain = float(cells.weight[acted].sum()), float(cells.weight[divided].sum())
+    deviation = float(np.sqrt(cells.label_variance[divided].sum()))
+    return Decisions(true, acting - true, uncertain, deviation)
 
 
 def odds(threshold: float) -> float:
@@ -100,6 +102,7 @@ def read(view: View) -> MetricValue | None:
     }
     if not view.is_raw:
         extra["error_bound"] = max(cost, 1.0) * found.uncertain / total
+        extra["error_estimate"] = (1.0 + cost) * found.deviation / (2.0 * total)
     return MetricValue(value, extra)
 
 

@@ -33,6 +33,7 @@ from calibrant.metrics.formula_metric import (
     MetricValue,
     bin_scores,
     bounded,
+    each_division,
     scored_cells,
 )
 
@@ -63,6 +64,10 @@ def _calibrated_deviation(cells: Cells, n_terms: int) -> float:
     inverse = np.linalg.inv(information)
     spread = (design * cells.null_variance) @ design.T
     return float(np.sqrt(max((inverse @ spread @ inverse)[-1, -1], 0.0)))
+
+
+def _of_cells(n_terms: int) -> Callable[[View, Cells, Floats], Floats]:
+    return each_division(lambda view, cells: float(_fit(cells, n_terms).coefficients[-1]))
 
 
 def _error_bound(cells: Cells, intercept: float, n_terms: int) -> float | None:
@@ -208,6 +213,7 @@ METRICS = (
         source="Cox (1958); Van Calster et al. (BMC Medicine 2019), slope fixed at 1",
         options=("scope",),
         read=_reader(1, 0.0),
+        of_cells=_of_cells(1),
         interval=_interval_of(1),
         no_null="two_sided_p_value",
     ),
@@ -224,6 +230,7 @@ METRICS = (
         source="Cox (1958); Van Calster et al. (BMC Medicine 2019), with its intercept",
         options=("scope",),
         read=_reader(2, 1.0),
+        of_cells=_of_cells(2),
         interval=_interval_of(2),
         no_null="two_sided_p_value",
     ),

@@ -70,7 +70,7 @@ def by_engine(columns: dict[str, Any]) -> dict[tuple[datetime, str], Pane]:
     into.close(numerics)
     found = {}
     for key, new in into.rows.items():
-        rows = Rows.together([Rows.of_batch(batch, 0) for batch in new.batches])
+        rows = Rows.together(new.rows)
         for slice_ in rows.n_by_slice:
             pane = found[datetime.fromtimestamp(key.start_s, UTC), slice_] = Pane(MODEL.spec())
             rows.fill_into(pane, slice_, lambda: Pane(MODEL.spec()))

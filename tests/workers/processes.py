@@ -22,10 +22,19 @@ TOKEN_CHECK = "if current ~= ARGV[1] then return {0, current} end"
 class ForgetfulLoop(PartitionLoop):
     """A mutant: does not ask what became of a batch id."""
 
-    def _look_up(self, items):
-        super()._look_up(items)
-        for item in items:
-            item.record = None
+    def _add(self, group, items):
+        look_up = self._reader.look_up
+
+        def forget(found):
+            look_up(found)
+            for item in found:
+                item.record = None
+
+        self._reader.look_up = forget
+        try:
+            super()._add(group, items)
+        finally:
+            self._reader.look_up = look_up
 
 
 def without_token_check() -> dict[str, str]:
