@@ -123,7 +123,7 @@ def results(pane: Pane, rng: np.random.Generator) -> Iterator[Any]:
 def sealed(pane: Pane, raters: str) -> Any:
     """What a worker makes of a sealed cohort."""
     table = unit_table(pane, raters).check()
-    found, judged = evaluate(effects_of([table] * 12)[0], 1.0 / 3650.0), judge(table)
+    found, judged = evaluate(effects_of([table] * 12), 1.0 / 3650.0), judge(table)
     return [
         found.p,
         found.leaning.tolist(),

@@ -29,7 +29,7 @@ def result(n_days: int = 20, factor: float = 0.6) -> dict:
     for day in range(n_days):
         rate = score * (factor if day >= 10 else 1.0)
         tables.append(UnitTable(weight, weight * score, weight * rate, weight, weight))
-        p = evaluate(effects_of(tables)[0], 1 / 3650).p
+        p = evaluate(effects_of(tables), 1 / 3650).p
         recent.append(
             {"from": DAY.format(day + 1), "evidence_log10": -np.log10(p), "threshold_log10": 3.56}
         )
