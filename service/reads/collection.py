@@ -183,7 +183,7 @@ class Collection:
         key: Callable[[Entry], SortKey],
         shown: Callable[[Entry], Any] = lambda entry: entry,
     ) -> Page:
-        """Return the requested page of the entries, and the cursor of the next one."""
+        """Return the page of entries that the query selects, and the cursor of the next page."""
         page, following = page_of(entries, key, access.query)
         return {self.name: [shown(each) for each in page]}, following
 

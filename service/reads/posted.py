@@ -1,4 +1,4 @@
-"""Posted batches of which a result is computed at once; nothing is stored."""
+"""Results computed directly from a posted batch; nothing is stored."""
 
 from collections.abc import Callable
 from typing import Annotated, TypeVar

@@ -193,10 +193,12 @@ def test_an_alarm_goes_off_once_and_tells_everybody(sealing):
     assert raised.recommendation["action"] != "none" and set(raised.effect) == {"before", "after"}
     [result] = sealing.deliveries()
     assert result.type == "alarm.raised" and raised.id in result.body
-    told = json.loads(result.body)["data"]
-    assert told["change"]["word"] == "changed" and told["change"]["sentence"].startswith("Changed")
-    assert told["calibration"] == raised.calibration and told["calibration"]["sentence"]
-    assert told["effect"]["after"]["temperature"] > told["effect"]["before"]["temperature"]
+    report = json.loads(result.body)["data"]
+    assert report["change"]["word"] == "changed" and report["change"]["sentence"].startswith(
+        "Changed"
+    )
+    assert report["calibration"] == raised.calibration and report["calibration"]["sentence"]
+    assert report["effect"]["after"]["temperature"] > report["effect"]["before"]["temperature"]
     for later in range(day + 1, day + 4):
         assert sealing.seal(later, {"": pane_of(rng, slope=0.4)}) == []
     assert len(sealing.episodes()) == 1

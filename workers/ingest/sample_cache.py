@@ -90,7 +90,7 @@ def halvings_of(fields: Mapping[bytes, bytes]) -> int:
 
 
 class CachedSample(Pieces):
-    """The pieces of a sample, of which equal rows are counted.
+    """Pieces of a sample in memory; equal rows are stored once with their count.
 
     Attributes
     ----------
