@@ -38,20 +38,23 @@ class LogisticLoss:
     ----------
     design : float64 (n, n_parameters)
     correct, weight : float64 (n,), weighted correct ratings and weight of each point
+    offset : float64 (n,), added to the log odds of each point
     """
 
-    def __init__(self, design: Floats, correct: Floats, weight: Floats) -> None:
-        self.design, self.correct, self.weight = design, correct, weight
+    def __init__(
+        self, design: Floats, correct: Floats, weight: Floats, offset: Floats | float = 0.0
+    ) -> None:
+        self.design, self.correct, self.weight, self.offset = design, correct, weight, offset
         self.total = float(weight.sum())
 
     def value_and_gradient(self, parameters: Floats) -> tuple[float, Floats]:
-        linear = self.design @ parameters
+        linear = self.design @ parameters + self.offset
         slopes = self.weight * sigmoid(linear) - self.correct
         value = self.weight @ np.logaddexp(0.0, linear) - self.correct @ linear
         return float(value) / self.total, self.design.T @ slopes / self.total
 
     def hessian(self, parameters: Floats) -> Floats:
-        chance = sigmoid(self.design @ parameters)
+        chance = sigmoid(self.design @ parameters + self.offset)
         curved = self.weight * chance * (1.0 - chance)
         return np.asarray((self.design.T * curved) @ self.design / self.total)
 

@@ -30,6 +30,7 @@ from calibrant.metrics.formula_metric import (
     Interval,
     MetricValue,
     bin_scores,
+    scored_cells,
 )
 
 Floats = NDArray[np.float64]
@@ -71,26 +72,19 @@ def area(weight: Floats, errors: Floats, n: Floats) -> Floats:
     return np.asarray(np.where(filled, risks, 0.0).sum(axis=-1) / total)
 
 
-def _cells(view: View) -> Cells:
-    view.reject_histograms()
-    return view.once(("scored", SCOPE), lambda: view.cells_of(SCOPE).together())
-
-
-def of_cells(view: View, cells: Cells) -> float:
-    """Return the area of cells."""
-    return float(_area_of(cells, cells.correct))
-
-
 def _area_of(cells: Cells, correct: Floats) -> Floats:
     weight = np.broadcast_to(cells.weight, correct.shape)
     return area(weight, weight - correct, cells.predictions.astype(np.float64))
 
 
 def read(view: View) -> MetricValue | None:
-    cells = _cells(view)
+    cells = scored_cells(view, SCOPE)
     if not len(cells):
         return None
-    value, risk = of_cells(view, cells), 1.0 - float(cells.correct.sum() / cells.weight.sum())
+    value, risk = (
+        float(_area_of(cells, cells.correct)),
+        1.0 - float(cells.correct.sum() / cells.weight.sum()),
+    )
     extra: dict[str, object] = {"risk": risk, "excess": value - best(risk)}
     if not view.is_raw:
         extra["error_bound"] = _error_bound(cells)
@@ -105,25 +99,26 @@ def best(risk: float) -> float:
 
 def _error_bound(cells: Cells) -> float:
     """Return the largest change of the area by the order in the cells: all errors of a cell first, or last."""
-    cells = cells.select(slice(None, None, -1))
-    before = np.cumsum(cells.weight) - cells.weight
-    part = cells.divisible
-    each = (cells.weight / np.maximum(cells.predictions, 1))[part]
-    wrong, right = ((cells.weight - cells.correct)[part] / each, cells.correct[part] / each)
-    place = before[part] / each
+    cells, each, place = _from_the_top(cells)
+    wrong, right = (cells.weight - cells.correct) / each, cells.correct / each
     largest = np.maximum(_shift(place, wrong, right), _shift(place, right, wrong))
-    return float((each * largest).sum() / cells.weight.sum())
+    return float((each * largest)[cells.divisible].sum() / cells.weight.sum())
 
 
 def _error_estimate(cells: Cells) -> float:
     """Return the standard deviation of the area if each cell is in random order: sums of its errors are then Brownian bridges."""
-    cells = cells.select(slice(None, None, -1))
-    n = np.maximum(cells.predictions, 1).astype(np.float64)
-    each = cells.weight / n
-    place = (np.cumsum(cells.weight) - cells.weight) / each
+    cells, each, place = _from_the_top(cells)
+    n = cells.weight / each
     bridge = cells.rate * (1.0 - cells.rate) * n**3 / 12.0 / (place + n / 2.0) ** 2
     part = np.where(cells.divisible, bridge * each**2, 0.0)
     return float(np.sqrt(np.maximum(part, 0.0).sum()) / cells.weight.sum())
+
+
+def _from_the_top(cells: Cells) -> tuple[Cells, Floats, Floats]:
+    """Return cells by falling confidence, the weight of a prediction in each, and the number of such predictions before it."""
+    cells = cells.select(slice(None, None, -1))
+    each = cells.weight / np.maximum(cells.predictions, 1)
+    return cells, each, (np.cumsum(cells.weight) - cells.weight) / each
 
 
 def _shift(place: Floats, first: Floats, last: Floats) -> Floats:
@@ -160,7 +155,7 @@ def _replicates(view: View) -> tuple[Floats, Floats, Floats]:
     tables = tables_for(view, scope, SCORE_BINS)
     weight = tables.weight[:, 0]
     correct = tables.difference[:, 0] + weight * bin_scores(view, tables.bins, scope)
-    cells = _cells(view)
+    cells = scored_cells(view, SCOPE)
     place = np.minimum((cells.mean * tables.bins).astype(np.int64), tables.bins - 1)
     n = np.maximum(np.bincount(place, cells.predictions, tables.bins), 1.0)
     errors = weight - correct
@@ -178,7 +173,7 @@ def _turned(below: Floats, above: Floats) -> Floats:
 
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the area of a calibrated model with these confidences."""
-    cells = few(independent(_cells(view)))
+    cells = few(independent(scored_cells(view, SCOPE)))
     return quantiles_of(
         piecewise(lambda some: _area_of(cells, some), drawn_correct(cells, _DRAWS, seed))
     )

@@ -178,8 +178,8 @@ def bounded(bound: float | None, why: str) -> Result:
     return {"error_bound": None, "error_bound_reason": why}
 
 
-def scored_cells(view: View) -> Cells:
-    """Return the cells of the requested scope that have weight, one per distinct score where raw rows are available.
+def scored_cells(view: View, scope: str | None = None) -> Cells:
+    """Return the cells of a scope (default: the requested one) that have weight, one per distinct score where raw rows are available.
 
     Raises
     ------
@@ -187,7 +187,8 @@ def scored_cells(view: View) -> Cells:
         The window holds plain histograms, or the classes' cells are not stored.
     """
     view.reject_histograms()
-    return view.once(("scored", view.scope), lambda: view.cells_of(view.scope).together())
+    scope = scope or view.scope
+    return view.once(("scored", scope), lambda: view.cells_of(scope).together())
 
 
 def interval_of_bins(view: View, of_bins: OfBins, seed: int) -> Interval:

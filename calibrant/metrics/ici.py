@@ -10,14 +10,22 @@ Source: Austin, Steyerberg (Statistics in Medicine 2019); knots of Harrell (Regr
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
-from calibrant.core.cells import Cells
+from calibrant.calibrators.cell_fits import log_odds, logistic
+from calibrant.calibrators.logistic import LogisticLoss, separated
+from calibrant.calibrators.solver import minimise
+from calibrant.core.cells import Cells, equal_mass_groups
 from calibrant.core.view import NoResultError, View
-from calibrant.estimators.logistic_recalibration import log_odds
-from calibrant.inference.null_reference import NullReference, few, quantiles_of
+from calibrant.inference.null_reference import (
+    NullReference,
+    drawn_correct,
+    independent,
+    quantiles_of,
+)
 from calibrant.metrics.formula_metric import (
     FormulaMetric,
     MetricValue,
@@ -32,8 +40,8 @@ SMOOTHER = "logistic regression on a natural cubic spline of the log odds, 4 kno
 _KNOTS = np.array([0.05, 0.35, 0.65, 0.95])
 # Measured: with fewer, up to .09 of calibrated models are above the reference.
 MIN_UNITS = 100
-_DRAWS = 500
-_STEPS, _CLOSE, _FARTHEST, _DISTINCT = 100, 1e-10, 40.0, 1e-6
+_DISTINCT, _FARTHEST = 1e-6, 1e3
+_DRAWS, _NULL_CELLS, _STEPS, _DAMPING = 500, 250, 20, 1e-12
 
 
 def spline_terms(odds: Floats, knots: Floats) -> Floats:
@@ -68,21 +76,31 @@ def weighted_quantiles(values: Floats, weight: Floats, shares: Floats) -> Floats
     return np.asarray(values[order][np.minimum(places, len(values) - 1)])
 
 
-def curve_of(cells: Cells) -> tuple[Floats, Floats]:
-    """Return the smooth curve at each cell's score, and the terms of its spline.
+def curve_of(cells: Cells) -> Floats:
+    """Return the smooth curve of largest likelihood at each cell's score; where a threshold separates the outcomes, its limit.
 
     Raises
     ------
     NoResultError
-        The fit did not converge.
+        A part of the scores separates the outcomes, so no curve has the largest likelihood.
     """
-    odds, weight, correct = log_odds(cells.mean), cells.weight, cells.correct
-    terms = _terms(odds, weight)
-    if not 0.0 < correct.sum() < weight.sum():
-        return np.full(len(odds), float(correct.sum() > 0.0)), terms
-    # Orthonormal terms give the same curve, and a system that rounding does not spoil.
-    terms = np.linalg.qr((terms * np.sqrt(weight)).T)[0].T / np.sqrt(weight)
-    return _fitted(terms, weight, correct), terms
+    swapped = replace(cells, correct=cells.weight - cells.correct)
+    if separated(cells) or separated(swapped):
+        return cells.rate
+    design = orthonormal_terms(cells).T * np.sqrt(cells.weight.sum())
+    loss = LogisticLoss(design, cells.correct, cells.weight)
+    found = minimise(loss, np.zeros(design.shape[1]))
+    if not found.converged or np.abs(found.parameters).max() > _FARTHEST:
+        raise NoResultError(
+            "separable", "a part of the scores separates the outcomes, so no curve fits best"
+        )
+    return logistic(design @ found.parameters)
+
+
+def orthonormal_terms(cells: Cells) -> Floats:
+    """Return terms that give the same curve as those of the spline, with a system that rounding does not spoil."""
+    root = np.sqrt(cells.weight)
+    return np.linalg.qr((_terms(log_odds(cells.mean), cells.weight) * root).T)[0].T / root
 
 
 def _terms(odds: Floats, weight: Floats) -> Floats:
@@ -94,23 +112,9 @@ def _terms(odds: Floats, weight: Floats) -> Floats:
     return line if np.ptp(odds) >= _DISTINCT else line[:1]
 
 
-def _fitted(terms: Floats, weight: Floats, correct: Floats) -> Floats:
-    """Return the curve of largest likelihood; where a threshold separates the outcomes, its limit."""
-    value = np.zeros(len(terms))
-    for _ in range(_STEPS):
-        rate = scipy.special.expit(value @ terms)
-        information = (terms * (weight * rate * (1.0 - rate))) @ terms.T
-        step = np.linalg.lstsq(information, terms @ (correct - weight * rate), rcond=None)[0]
-        largest = float(np.abs(step @ terms).max())
-        value = value + step * min(1.0, 2.0 / max(largest, _CLOSE))
-        if largest < _CLOSE or np.abs(value @ terms).max() > _FARTHEST:
-            return np.asarray(scipy.special.expit(value @ terms))
-    raise NoResultError("not_converged", "the fit of the curve did not converge")
-
-
 def distances(cells: Cells) -> Floats:
     """Return each cell's distance of the score from the curve."""
-    return np.asarray(np.abs(curve_of(cells)[0] - cells.mean))
+    return np.asarray(np.abs(curve_of(cells) - cells.mean))
 
 
 def of_cells(view: View, cells: Cells) -> float:
@@ -131,7 +135,7 @@ def read(view: View) -> MetricValue | None:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
-    """Return the index of a calibrated model: the curve's deviation from the diagonal is normal to first order.
+    """Return the index of a calibrated model: that of the curves of outcomes drawn from the scores.
 
     Raises
     ------
@@ -142,15 +146,47 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
         raise NoResultError(
             "too_few_units", "fewer than 100 units, or ten expected outcomes of one kind"
         )
-    cells = few(scored_cells(view))
-    terms, score = curve_of(cells)[1], np.clip(cells.mean, 0.0, 1.0)
-    slope = score * (1.0 - score)
-    inverse = np.linalg.inv((terms * (cells.weight * slope)) @ terms.T)
-    spread = inverse @ ((terms * cells.null_variance) @ terms.T) @ inverse
-    draws = np.random.default_rng(seed).multivariate_normal(
-        np.zeros(len(terms)), spread, _DRAWS, method="eigh"
-    )
-    return quantiles_of(np.abs(draws @ terms * slope) @ cells.weight / cells.weight.sum())
+    cells = independent(scored_cells(view))
+    if len(cells) > _NULL_CELLS:
+        cells = cells.at_places(equal_mass_groups(cells.weight, _NULL_CELLS))
+    curves = _curves_of(cells, drawn_correct(cells, _DRAWS, seed))
+    return quantiles_of(np.abs(curves - cells.mean) @ cells.weight / cells.weight.sum())
+
+
+def _curves_of(cells: Cells, outcomes: Floats) -> Floats:
+    """Return the curve of each row of outcomes, (n_draws, n_cells), by damped Newton steps from the diagonal.
+
+    Where a row's outcomes are separated its curve has no end; it is then as near its limit as these steps come.
+    """
+    terms = orthonormal_terms(cells)
+    squares = (terms[:, None] * terms[None]).reshape(-1, len(cells)).T
+    odds = np.broadcast_to(log_odds(cells.mean), outcomes.shape).copy()
+    loss = _losses(cells, outcomes, odds)
+    damping = np.full(len(odds), _DAMPING)
+    for _ in range(_STEPS):
+        rate = logistic(odds)
+        slope = (outcomes - cells.weight * rate) @ terms.T
+        curvature = (cells.weight * rate * (1.0 - rate)) @ squares
+        trial = odds + _solved(curvature, slope, damping) @ terms
+        found = _losses(cells, outcomes, trial)
+        better = found <= loss
+        odds[better], loss[better] = trial[better], found[better]
+        damping *= np.where(better, 0.1, 100.0)
+        np.maximum(damping, _DAMPING, out=damping)
+    return logistic(odds)
+
+
+def _losses(cells: Cells, outcomes: Floats, odds: Floats) -> Floats:
+    """Return the logistic loss of each row."""
+    return np.asarray(np.logaddexp(0.0, odds) @ cells.weight - (outcomes * odds).sum(axis=1))
+
+
+def _solved(curvature: Floats, slope: Floats, damping: Floats) -> Floats:
+    """Return Newton steps, damped by shares of the curvatures' traces."""
+    matrix = curvature.reshape(len(slope), slope.shape[1], -1)
+    added = damping * np.trace(matrix, axis1=1, axis2=2) + np.finfo(float).tiny
+    matrix = matrix + added[:, None, None] * np.eye(slope.shape[1])
+    return np.asarray(np.linalg.solve(matrix, slope[..., None])[..., 0])
 
 
 METRIC = FormulaMetric(

@@ -25,6 +25,7 @@ from calibrant.metrics.formula_metric import (
     Interval,
     MetricValue,
     bin_scores,
+    scored_cells,
 )
 
 Floats = NDArray[np.float64]
@@ -75,15 +76,8 @@ def scope_of(view: View) -> str:
     return "positive" if of_top else view.scope
 
 
-def acted_on(view: View) -> Cells:
-    """Return the cells of the scope, merged where scores are equal."""
-    view.reject_histograms()
-    scope = scope_of(view)
-    return view.once(("scored", scope), lambda: view.cells_of(scope).together())
-
-
 def read(view: View) -> MetricValue | None:
-    cells = acted_on(view)
+    cells = scored_cells(view, scope_of(view))
     if not len(cells):
         return None
     threshold = THRESHOLD.of(view.pane_query)

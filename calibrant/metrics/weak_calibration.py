@@ -11,20 +11,17 @@ Source: Cox (Biometrika 1958); Van Calster et al. (BMC Medicine 2019), as TRIPOD
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.calibrators.cell_fits import log_odds
+from calibrant.calibrators.recalibration import Recalibration, recalibrate, terms
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
-from calibrant.estimators.logistic_recalibration import (
-    Recalibration,
-    log_odds,
-    recalibrate,
-    terms,
-)
 from calibrant.inference.bin_noise import kish
 from calibrant.inference.replication import tables_for
 from calibrant.metrics.formula_metric import (
@@ -50,8 +47,10 @@ def _p_value(difference: float, deviation: float) -> float | None:
     return float(2.0 * scipy.special.ndtr(-abs(difference) / deviation))
 
 
-def _fit(cells: Cells, n_terms: int) -> Recalibration:
-    return recalibrate(cells.mean, cells.weight, cells.correct, n_terms)
+def _fit(view: View, n_terms: int) -> Recalibration:
+    """Return the fit of the view, which value and interval share."""
+    key = ("recalibrated", view.scope, n_terms)
+    return view.once(key, lambda: recalibrate(scored_cells(view), n_terms))
 
 
 def _calibrated_deviation(cells: Cells, n_terms: int) -> float:
@@ -67,7 +66,7 @@ def _calibrated_deviation(cells: Cells, n_terms: int) -> float:
 
 
 def _of_cells(n_terms: int) -> Callable[[View, Cells, Floats], Floats]:
-    return each_division(lambda view, cells: float(_fit(cells, n_terms).coefficients[-1]))
+    return each_division(lambda view, cells: float(recalibrate(cells, n_terms).coefficients[-1]))
 
 
 def _error_bound(cells: Cells, intercept: float, n_terms: int) -> float | None:
@@ -75,7 +74,8 @@ def _error_bound(cells: Cells, intercept: float, n_terms: int) -> float | None:
     if n_terms == 2:
         return None
     ends = (
-        recalibrate(each, cells.weight, cells.correct, 1) for each in (cells.lower, cells.upper)
+        recalibrate(replace(cells, confidence=each * cells.weight), 1)
+        for each in (cells.lower, cells.upper)
     )
     return max(abs(float(end.coefficients[0]) - intercept) for end in ends)
 
@@ -85,7 +85,7 @@ def _reader(n_terms: int, target: float) -> Callable[[View], MetricValue | None]
         cells = scored_cells(view)
         if not len(cells):
             return None
-        fit = _fit(cells, n_terms)
+        fit = _fit(view, n_terms)
         difference = float(fit.coefficients[-1])
         extra: dict[str, object] = {
             "scope": view.scope,
@@ -137,7 +137,7 @@ def expected_outcomes(view: View) -> float:
 def _interval_of(n_terms: int) -> Callable[[View, MetricValue, int], Interval]:
     def interval(view: View, reading: MetricValue, seed: int) -> Interval:
         score, weight, observed, _ = _observed(view)
-        fit = _fit(scored_cells(view), n_terms)
+        fit = _fit(view, n_terms)
         residual = observed - weight * fit.rates(score)
         gradients = residual @ terms(log_odds(score), n_terms).T
         error = float(np.sqrt(fit.covariance(gradients)[-1, -1]))

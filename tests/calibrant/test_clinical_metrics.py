@@ -6,9 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 import calibrant as cal
+from calibrant.calibrators.cell_fits import log_odds
 from calibrant.metrics.aurc import area, best
 from calibrant.metrics.ici import spline_terms, weighted_quantiles
 
@@ -115,13 +117,48 @@ def test_index_is_the_distance_from_the_curve_of_scikit_learn() -> None:
     assert found.above_null
 
 
-def test_calibrated_models_are_seldom_above_the_reference_of_the_index() -> None:
+@pytest.mark.parametrize("seed", [3, 5, 7])
+def test_index_of_certain_scores_is_that_of_the_best_curve(seed: int) -> None:
+    """Log odds of a confident model are large, and so are those of its curve."""
+    rng = np.random.default_rng(seed)
+    n = 800
+    scores = rng.dirichlet(np.full(3, 0.1), n).max(axis=1)
+    outcomes = (rng.random(n) < scores).astype(int)
+    odds = log_odds(scores)
+    knots = weighted_quantiles(odds, np.ones(n), np.array([0.05, 0.35, 0.65, 0.95]))
+    design = np.linalg.qr(spline_terms(odds, knots).T)[0] * np.sqrt(n)
+
+    def loss(at: np.ndarray) -> float:
+        return float((np.logaddexp(0.0, design @ at) - outcomes * (design @ at)).mean())
+
+    def slope(at: np.ndarray) -> np.ndarray:
+        return np.asarray(design.T @ (1.0 / (1.0 + np.exp(-design @ at)) - outcomes) / n)
+
+    best = minimize(loss, np.zeros(4), jac=slope, method="BFGS", options={"gtol": 1e-9})
+    curve = 1.0 / (1.0 + np.exp(-design @ best.x))
+    found = cal.ici(scores, outcomes)
+    assert found.value == pytest.approx(float(np.abs(curve - scores).mean()), rel=1e-4)
+
+
+def test_outcomes_that_scores_separate_have_the_limit_or_no_curve() -> None:
+    assert cal.ici([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1]).value == pytest.approx(0.15)
+    assert cal.ici([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1]).value == 0.0
+    rng = np.random.default_rng(1)
+    scores = rng.dirichlet(np.full(3, 0.05), 800).max(axis=1)
+    found = cal.ici(scores, (rng.random(800) < scores).astype(int))
+    assert (found.value, found.reason) == (None, "separable")
+
+
+@pytest.mark.parametrize("certain", [False, True])
+def test_calibrated_models_are_seldom_above_the_reference_of_the_index(certain: bool) -> None:
     rng = np.random.default_rng(5)
     above = 0
-    for _ in range(150):
-        scores = rng.beta(0.7, 2.2, 400)
+    for _ in range(100):
+        scores = (
+            rng.dirichlet(np.full(3, 0.1), 400).max(axis=1) if certain else rng.beta(0.7, 2.2, 400)
+        )
         above += bool(cal.ici(scores, (rng.random(400) < scores).astype(int)).above_null)
-    assert above <= 0.07 * 150 + 2 * np.sqrt(150 * 0.07 * 0.93)
+    assert above <= 0.07 * 100 + 2 * np.sqrt(100 * 0.07 * 0.93)
 
 
 @pytest.mark.parametrize("threshold", [0.1, 0.2, 0.37, 0.5])
