@@ -1,4 +1,4 @@
-"""`make bench-bulk`: CPU time per row of the recipes of docs/tables.md, above the fill of rows that are in memory already.
+"""`make bench-bulk`: CPU time per row of the recipes of docs/adapters.md, above the fill of rows that are in memory already.
 
 The table has ten classes as float32, one label, a unit per eight rows, and event times of a day. CPU time is that of the process
 and of all processes that it started, such as Spark's; their start is measured apart, with a small job. Every result is compared

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.capacity`: the tables of docs/capacity.md, derived from measured sizes and costs.
+"""`python -m benchmarks.capacity`: the tables of docs/state.md, derived from measured sizes and costs.
 
 A model with ten classes, one label per prediction, float32 scores, hourly panes that are merged into days after 14 days, and 30 days of
 retention; no ids. Slices are keys of five values, among which the rows divide evenly.
@@ -29,7 +29,7 @@ SAMPLE_ROW, SAMPLE_BYTES = 4 * N_CLASSES + 36, 1 << 20
 VERSION_BYTES = 60
 # Of a day in files, the store has the name of its file, and the versions; `tests/workers/cold_days` compares.
 COLD_DAY_BYTES = 700
-# CPU in seconds, of two shared cores under load; docs/capacity.md says how each was measured.
+# CPU in seconds, of two shared cores under load; docs/state.md says how each was measured.
 ROW_S, MERGE_ROW_S, STORE_ROW_S = 11e-6, 5e-6, 0.45e-6
 BATCH_S, MERGE_BATCH_S, STORE_BATCH_S = 8e-3, 4e-3, 0.9e-3
 COMMANDS_A_BATCH = 75.0
@@ -218,7 +218,7 @@ def size(n_bytes: float) -> str:
 
 
 def table() -> Iterator[str]:
-    """Yield the lines of the table in docs/capacity.md."""
+    """Yield the lines of the table in docs/state.md."""
     yield "| models | slices | predictions/s | store, 30 d | keys | cores | batches/s | store CPU | reached first |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for need in NEEDS:
@@ -229,7 +229,7 @@ def table() -> Iterator[str]:
 
 
 def cold_table() -> Iterator[str]:
-    """Yield the lines of the table with old days in files in docs/capacity.md."""
+    """Yield the lines of the table with old days in files in docs/state.md."""
     yield "| models | slices | predictions/s | store, no files | merged after 14 days | files | merged after 1 day | files |"
     yield "|---|---|---|---|---|---|---|---|"
     for need in NEEDS:

@@ -1,4 +1,4 @@
-"""`make bench-fleet`: a fleet of models with slices in the real service, compared with what docs/capacity.md predicts.
+"""`make bench-fleet`: a fleet of models with slices in the real service, compared with what docs/state.md predicts.
 
 Each model gets batches for some hours of event time, with four slice keys of five values. Batches name no ids. CPU time is that
 of the service with its workers, and of the store; the client is another process. The store is a server of its own with an

@@ -1,4 +1,4 @@
-"""`docs/capacity.md`: its table is the derived one, and the sizes that it is derived from are those of real panes."""
+"""`docs/state.md`: its table is the derived one, and the sizes that it is derived from are those of real panes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.capacity import Load, Need
 from calibrant import Batch, Pane
 from calibrant_server.workers.segments.rows import Rows
 
-PAGE = (Path(__file__).parents[1] / "docs" / "capacity.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "state.md").read_text()
 
 
 def rows(n: int) -> dict[str, np.ndarray]:

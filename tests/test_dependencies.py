@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "dependencies.md").read_text()
+PAGE = (ROOT / "docs" / "assurance.md").read_text()
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 
@@ -25,7 +25,7 @@ DEVELOPMENT = set().union(*(names(group) for group in PROJECT["dependency-groups
 
 
 def rows(heading: str) -> list[list[str]]:
-    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    section = PAGE.split(f"### {heading}\n")[1].split("\n### ")[0]
     found = re.findall(r"^\| ([a-z].*) \|$", section, re.MULTILINE)
     return [row.split(" | ") for row in found]
 

@@ -1,4 +1,4 @@
-"""`make bench-fleet-day`: one batch per model and minute through a day of simulated time; compares with docs/capacity.md.
+"""`make bench-fleet-day`: one batch per model and minute through a day of simulated time; compares with docs/state.md.
 
 It may be interrupted and continues where it ended. `--models 157 --partitions 1` is the share of one of 64 partitions in a
 fleet of 10,000 models, `--models 10000 --partitions 64` the complete fleet. Service, workers and store are processes of their

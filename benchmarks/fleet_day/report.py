@@ -1,4 +1,4 @@
-"""The tables of a simulated day: hours as measured, and the day of a fleet compared with docs/capacity.md."""
+"""The tables of a simulated day: hours as measured, and the day of a fleet compared with docs/state.md."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _predicted(load: Load, n_slices: int) -> dict[str, float]:
 
 
 def _shares(measured: dict[str, float]) -> dict[str, float]:
-    """Return how much of the deployment of docs/capacity.md one day uses."""
+    """Return how much of the deployment of docs/state.md one day uses."""
     return {
         f"cores, of {CORES}": measured["CPU of service and workers, cores"] / CORES,
         f"store CPU, of {100 * STORE_CPU:.0f} % of its thread": measured[

@@ -2,7 +2,7 @@
 
 pyarrow decodes and validates them, once `service/http/arrow_sizes.py` has bounded their sizes; then the buffers are read by
 `calibrant.input.arrow`. nanoarrow, with a fiftieth of its size, ends the process on some forged streams
-(`docs/dependencies.md` has the figures).
+(`docs/assurance.md` has the figures).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def n_listed(n_hours: int, n_days: int = 0) -> int:
 
 def test_the_documentation_has_the_numbers_of_subgroups() -> None:
     found = (n_listed(24), n_listed(7 * 24), n_listed(14 * 24, 16), n_listed(40 * 24))
-    text = " ".join((ROOT / "docs" / "reports.md").read_text("utf-8").split())
+    text = " ".join((ROOT / "docs" / "pages.md").read_text("utf-8").split())
     assert found == (27, 10, 4, 1)
     assert (
         "of a day, 27 are listed; of 7 days, 10; of 30 days, 4; of 40 days that are not merged, 1"

@@ -1,4 +1,4 @@
-"""Recipes of `docs/tables.md` on real files with the real engines, compared with `fill_by` of the complete table."""
+"""Recipes of `docs/adapters.md` on real files with the real engines, compared with `fill_by` of the complete table."""
 
 from __future__ import annotations
 
