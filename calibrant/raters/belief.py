@@ -22,7 +22,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.raters.disagreement_tables import (
     DisagreementTable,
     disagreement_table,
-    summed_table,
+    table_of_cells,
     table_of_rows,
 )
 from calibrant.raters.label_losses_by_row import reject_single_ratings
@@ -111,8 +111,7 @@ def calibrated_table(
 ) -> tuple[DisagreementTable, float]:
     """Return the query's bins of the calibrated prediction, factor (1 - sum p^2), and the error to expect of its error.
 
-    From raw rows it is exact. Stored cells are in the bin of their mean; the error is the largest change if those that
-    an edge cuts lay in the lower or in the upper bin.
+    From raw rows it is exact. Stored cells are in the bin of their mean; see `table_of_cells` for the error.
 
     Raises
     ------
@@ -144,11 +143,6 @@ def calibrated_table(
     weight, predicted = scaled[MOMENTS.index("weight")], scaled[MOMENTS.index("predicted")]
     lower, upper = DISAGREEMENT_GRID.lower * factor, DISAGREEMENT_GRID.upper * factor
     mean = np.divide(predicted, weight, out=(lower + upper) / 2.0, where=weight > 0)
-
-    def placed(at: Floats) -> DisagreementTable:
-        return summed_table(np.clip(at, 0.0, 1.0), count, scaled, bins, edges)
-
-    table = placed(np.clip(mean, lower, upper))
     inward = np.minimum(1e-9, (upper - lower) / 2.0)
-    others = (placed(lower + inward), placed(upper - inward))
-    return table, max(abs(each.error() - table.error()) for each in others)
+    at = (np.clip(mean, lower, upper), lower + inward, upper - inward)
+    return table_of_cells(at, count, scaled, bins, edges)

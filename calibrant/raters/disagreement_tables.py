@@ -178,18 +178,73 @@ def moments_of(
     )
 
 
-def summed_table(
-    score: Floats, count: Floats, columns: Floats, bins: int, edges: Edges
-) -> DisagreementTable:
-    """Return the table of cells at their scores.
+def table_of_cells(
+    scores: tuple[Floats, Floats, Floats],
+    count: Floats,
+    columns: Floats,
+    bins: int,
+    edges: Edges,
+) -> tuple[DisagreementTable, float]:
+    """Return the table of cells at their mean scores, and the error to expect of its calibration error.
+
+    Each cell that an edge cuts changes the calibration loss if all of it lies in the other bin, or half of it, with observations that
+    differ from its other half as by chance. The error takes twice the root of the sum of the squared largest changes of the cells.
 
     Parameters
     ----------
-    score, count : float64 (cells,)
+    scores : mean, lowest and highest score of each cell, float64 (cells,) each
+    count : float64 (cells,), predictions
     columns : float64 (moments, cells), in the order of `MOMENTS`
-    bins, edges : equal-width bins of `score`
+    bins, edges : equal-width bins of the score
     """
-    return _table(equal_width_bin(score, bins, edges), count, columns, bins)
+    place, lower, upper = (equal_width_bin(each, bins, edges) for each in scores)
+    table = _table(place, count, columns, bins)
+    other = np.where(lower == place, upper, lower)
+    # The score of a single prediction is its cell's mean.
+    cut = np.flatnonzero((other != place) & (count > 1.0))
+    loss = table.calibration()
+    changes = [
+        _largest_change(table, columns[:, cell], int(count[cell]), place[cell], other[cell])
+        for cell in cut
+    ]
+    reach = 2.0 * math.hypot(*changes)
+    ends = (math.sqrt(max(loss + side * reach, 0.0)) for side in (-1.0, 1.0))
+    return table, max(abs(end - table.error()) for end in ends)
+
+
+def _largest_change(
+    table: DisagreementTable, column: Floats, count: int, place: int, other: int
+) -> float:
+    """Return the largest change of the calibration loss if all of a cell, or half of it, is in another bin."""
+    cell = dict(zip(MOMENTS, column.tolist(), strict=True))
+    moments = (
+        cell["weight_squared"],
+        cell["disagreement_weight_squared"],
+        cell["disagreement_squared_weight_squared"],
+    )
+    mean = cell["disagreement"] / cell["weight"] if cell["weight"] else 0.0
+    squares, first, second = moments
+    chance = math.sqrt(max(second - 2.0 * mean * first + mean**2 * squares, 0.0)) / 2.0
+    moves = ((1.0, 0.0), (0.5, chance), (0.5, -chance))
+    losses = (_moved(table, cell, count, place, other, *move).calibration() for move in moves)
+    return max(abs(loss - table.calibration()) for loss in losses)
+
+
+def _moved(
+    table: DisagreementTable,
+    cell: Mapping[str, float],
+    count: int,
+    place: int,
+    other: int,
+    part: float,
+    residual: float,
+) -> DisagreementTable:
+    """Return the table with part of a cell in another bin."""
+    step = np.zeros(len(table.count))
+    step[place], step[other] = -1.0, 1.0
+    sums = {name: table.sums[name] + part * cell[name] * step for name in MOMENTS}
+    sums["disagreement"] = sums["disagreement"] + residual * step
+    return DisagreementTable(table.count + (round(part * count) * step).astype(np.int64), sums)
 
 
 def _table(
