@@ -1,10 +1,11 @@
-"""The formulas of docs/maps.md, run in the language that they are written in, against `apply`."""
+"""The formulas of docs/examples, run in the language that they are written in, against `apply`."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import runpy
 import shutil
 import sqlite3
 import subprocess
@@ -24,8 +25,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from tests.waiting import PATIENCE_S
 
-PAGE = (Path(__file__).parents[2] / "docs" / "maps.md").read_text()
-HEADS = {"python": "#", "javascript": "//", "sql": "--"}
+FORMULAS = Path(__file__).parents[2] / "docs" / "examples"
 ONE_SCORE = [
     slug for slug, method in MAPS.items() if "full" not in method.scopes or slug == "temperature"
 ]
@@ -33,11 +33,11 @@ ROWS = [slug for slug, method in MAPS.items() if "full" in method.scopes]
 CASES = [(slug, "positive") for slug in ONE_SCORE] + [(slug, "full") for slug in ROWS]
 
 
-def blocks(language: str) -> dict[tuple[str, str], str]:
-    """Every block of a language by method and scope; those that name no scope are of one score."""
+def statements() -> dict[tuple[str, str], str]:
+    """Every SQL statement by method and scope; those that name no scope are of one score."""
     found = {}
-    pattern = rf"```{language}\n{HEADS[language]} ([^\n:]*)[^\n]*\n(.*?)```"
-    for head, code in re.findall(pattern, PAGE, re.S):
+    text = (FORMULAS / "map_formulas.sql").read_text()
+    for head, code in re.findall(r"^-- ([a-z_, ]*)(?::.*)?\n((?:(?!--).+\n)+)", text, re.MULTILINE):
         names = [word.strip() for word in head.split(",")]
         scope = names.pop() if names[-1] in ("full", "positive") else "positive"
         found |= {(name, scope): code for name in names}
@@ -71,25 +71,28 @@ def fitted(method: str, scope: str, **options: Any) -> tuple[dict[str, Any], Bat
     return json.loads(json.dumps(answer, allow_nan=False)), there
 
 
-def by_python(code: str, parameters: dict[str, Any], inputs: list[Any]) -> list[Any]:
-    space: dict[str, Any] = {}
-    exec(code, space)
-    return [space["recalibrate"](parameters, each) for each in inputs]
+def by_python(document: dict[str, Any], inputs: list[Any]) -> list[Any]:
+    formulas = runpy.run_path(str(FORMULAS / "map_formulas.py"))
+    return [formulas["recalibrate"](document, each) for each in inputs]
 
 
-def by_javascript(code: str, parameters: dict[str, Any], inputs: list[Any]) -> list[Any]:
+def by_javascript(document: dict[str, Any], inputs: list[Any]) -> list[Any]:
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node here")
-    script = f"{code}\nconsole.log(JSON.stringify({json.dumps(inputs)}.map((v) => recalibrate({json.dumps(parameters)}, v))));"
+    formulas = (FORMULAS / "map_formulas.js").read_text()
+    script = f"{formulas}\nconsole.log(JSON.stringify({json.dumps(inputs)}.map((v) => recalibrate({json.dumps(document)}, v))));"
     done = subprocess.run(
         [node, "-"], input=script, capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     return json.loads(done.stdout)
 
 
-def by_sql(code: str, parameters: dict[str, Any], inputs: list[Any]) -> list[Any]:
+def by_sql(document: dict[str, Any], inputs: list[Any]) -> list[Any]:
     """In SQLite, which calls GREATEST and LEAST by other names; what leaves float64's range is an error, as in PostgreSQL."""
+    parameters = document["parameters"]
+    scope = "full" if document["scope"] == "full" else "positive"
+    code = statements()[document["method"], scope]
     with closing(sqlite3.connect(":memory:")) as store:
         try:
             store.execute("SELECT LN(POWER(EXP(1), 2))")
@@ -154,9 +157,11 @@ def tables(store: sqlite3.Connection, parameters: dict[str, Any]) -> None:
 RUN = {"python": by_python, "javascript": by_javascript, "sql": by_sql}
 
 
-@pytest.mark.parametrize("language", RUN)
-def test_every_map_is_written_in_every_language(language: str) -> None:
-    assert set(blocks(language)) == set(CASES)
+def test_every_map_is_written_in_every_language() -> None:
+    assert set(statements()) == set(CASES)
+    formulas = runpy.run_path(str(FORMULAS / "map_formulas.py"))
+    listed = {(slug, "full") for slug in formulas["OF_ROWS"]}
+    assert listed | {(slug, "positive") for slug in formulas["OF_SCORES"]} == set(CASES)
 
 
 @pytest.mark.parametrize("language", RUN)
@@ -165,17 +170,14 @@ def test_the_written_formula_gives_what_apply_gives(language: str, method: str, 
     for options in ({}, {"centred": True}) if method == "isotonic" else ({},):
         answer, there = fitted(method, scope, **options)
         inputs = there.probabilities if scope == "full" else there.probabilities[:, 1]
-        found = RUN[language](
-            blocks(language)[method, scope], answer["parameters"], inputs.tolist()
-        )
+        found = RUN[language](answer, inputs.tolist())
         assert np.abs(np.array(found) - apply(answer, there)).max() < 1e-12
 
 
 @pytest.mark.parametrize("method", [slug for slug in ROWS if slug != "temperature"])
 def test_of_a_binary_model_the_second_number_of_the_row_is_meant(method: str) -> None:
     answer, there = fitted(method, "positive")
-    formula = blocks("python")[method, "full"]
-    found = by_python(formula, answer["parameters"], there.probabilities.tolist())
+    found = by_python({**answer, "scope": "full"}, there.probabilities.tolist())
     assert np.abs(np.array(found)[:, 1] - apply(answer, there)).max() < 1e-12
 
 
@@ -214,5 +216,5 @@ def test_a_steep_map_leaves_no_range(
     batch = Batch.from_columns(columns).batch
     fitted = {"method": method, "scope": scope, "class": None, "parameters": steep}
     inputs = batch.probabilities if scope == "full" else batch.probabilities[:, 1]
-    found = RUN[language](blocks(language)[method, scope], steep, inputs.tolist())
+    found = RUN[language](fitted, inputs.tolist())
     assert np.abs(np.array(found) - apply(fitted, batch)).max() < 1e-12
