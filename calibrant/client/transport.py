@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import httpx
@@ -34,7 +36,22 @@ class Address:
         headers = {"Accept": "application/json"}
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
-        return {"base_url": self.url, "headers": headers, "timeout": self.timeout_s}
+        return {
+            "base_url": self.url,
+            "headers": headers,
+            "timeout": self.timeout_s,
+            "verify": _certificates(),
+        }
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Return the trusted certificates, read once per process.
+
+    Reading them takes locks of OpenSSL. If a thread of the log read them while the process forks, the child would wait for such
+    a lock forever. A `Client` reads them first, in the thread of its caller; its logs and forked children share them.
+    """
+    return httpx.create_ssl_context()
 
 
 class Transport:

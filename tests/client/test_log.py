@@ -12,10 +12,12 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
+import calibrant as cal
 from calibrant.client.errors import ServiceError, ServiceUnreachable
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import MIN_BYTES
@@ -370,6 +372,15 @@ def test_a_forked_child_sends_only_its_own_rows():
         command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)]
         subprocess.run(command, check=True, timeout=PATIENCE_S)
         assert sorted(service.accepted_ids) == ["child", "parent"]
+
+
+def test_threads_and_children_of_a_client_read_no_certificates():
+    """A fork while a thread reads them left the child waiting for a lock of OpenSSL."""
+    client = cal.Client("http://127.0.0.1:1")
+    with mock.patch("httpx.create_ssl_context", side_effect=AssertionError):
+        client.connect().close()
+        client.after_fork()
+    client.close()
 
 
 def test_an_unreachable_service_is_waited_for():
