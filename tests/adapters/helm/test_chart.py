@@ -29,7 +29,7 @@ MINIMAL = {
     "keys": {"existingSecret": "keys"},
     "ingress": {"host": "calibrant.example"},
 }
-# As docs/operations.md installs it for a trial.
+# As the README of the chart installs it for a trial.
 TRIAL = {"valkey": {"enabled": True}, "keys": {"create": True}, "ingress": {"enabled": False}}
 KEDA = {
     "workers": {"autoscaling": {"enabled": True, "prometheusAddress": "http://prometheus:9090"}}
