@@ -23,7 +23,7 @@ from redis.exceptions import OutOfMemoryError, RedisError
 
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.file_owner import FileOwner
+from calibrant_server.workers.store.file_owner import problem
 from calibrant_server.workers.store.partition_state import PartitionState, names_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
@@ -86,8 +86,14 @@ def read_health(store: Store, host: str) -> Health:
         unsealed_models=sum(each.unsealed_models for each in states),
         stalled_partitions=sum(each.is_stalled(lease_s) for each in states),
         store_full=_is_full(store),
-        files=FileOwner(store.client, store.keys).problem(),
+        files=_files_problem(store),
     )
+
+
+def _files_problem(store: Store) -> str | None:
+    files = store.keys.files
+    known = store.client.get(store.keys.files_owner)
+    return problem(None if files is None else files.place, known)
 
 
 def live_workers(store: Store) -> list[str]:

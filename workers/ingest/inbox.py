@@ -45,8 +45,8 @@ from calibrant_server.workers.store.access_keys import AccessKeys
 from calibrant_server.workers.store.audit_log import AuditLog
 from calibrant_server.workers.store.baseline_record import BaselineRecord
 from calibrant_server.workers.store.batch_records import BatchReceipt, BatchRecord
-from calibrant_server.workers.store.cold_files import cold_files
 from calibrant_server.workers.store.connection import connect_async, join, run_async
+from calibrant_server.workers.store.day_file import day_files
 from calibrant_server.workers.store.event_halves import EventHalves
 from calibrant_server.workers.store.file_owner import FileHealth
 from calibrant_server.workers.store.frozen_maps import MapVersions
@@ -110,7 +110,7 @@ class Inbox:
         self._ingest_deadline_s = ingest_deadline_s
         self.client = client or connect_async(settings)
         self._state = StoreState()
-        self.keys = Keys(settings.namespace, settings.partitions, cold_files(settings))
+        self.keys = Keys(settings.namespace, settings.partitions, day_files(settings))
         self.durability: str = settings.durability
         self.maps = MapVersions(self.client, self.keys)
         self.reports = ReportArchive(self.client, self.keys)

@@ -87,7 +87,7 @@ class PanePlaces:
         except PackingError as error:
             raise UnreadablePane(self.place(key), error) from error
         except FilesUnavailable as error:
-            if self._keys.files is not None and not self._keys.files.is_lasting:
+            if self._keys.files is not None and not self._keys.files.place.is_lasting:
                 raise
             raise UnreadablePane(self.place(key), error) from error
 

@@ -6,28 +6,60 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.sample_cache import SampleKey
-from calibrant_server.workers.store.cold_days import ColdDay, of_files
-from calibrant_server.workers.store.day_file import PANE, SEALED, DayItem
+from calibrant_server.workers.store.cold_days import ColdDay, of_file
+from calibrant_server.workers.store.day_file import PANE, SEALED, DayItem, Fields
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import is_baseline
-from calibrant_server.workers.store.watermarks import day_of
-
-_ITEMS_A_READ = 32
+from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, day_of
 
 Name = tuple[str, str]
 
 
 @dataclass(frozen=True)
+class OldDay:
+    """A day of a model in time, with its panes, its files and the watermarks of the model."""
+
+    config: ModelConfig
+    marks: dict[bytes, bytes]
+    day_s: int
+    panes: list[DayItem]
+    cold: ColdDay | None
+
+    @property
+    def end_s(self) -> int:
+        """When the last pane of the day ends."""
+        pane_s = self.config.pane_s
+        lengths = (self._of(each.slice).length(each.start_s, pane_s) for each in self.panes)
+        ends = (each.start_s + length for each, length in zip(self.panes, lengths, strict=True))
+        return max(self.day_s + DAY_S, *ends)
+
+    def is_past(self, age_s: float, now_s: float) -> bool:
+        """Whether the last pane ended this long ago, and is not past its retention."""
+        return self._of("").kept_from < self.end_s <= now_s - age_s
+
+    def is_settled(self, merges: bool) -> bool:
+        """Whether the day is sealed, if the model seals cohorts, and merged, if hours are merged into days."""
+        if self.config.label_horizon_s is not None and self.end_s > self._of("").sealed_to:
+            return False
+        if not merges or DAY_S % self.config.pane_s or self.config.pane_s == DAY_S:
+            return True
+        return all(each.start_s < self._of(each.slice).daily_to for each in self.panes)
+
+    def _of(self, slice_: str) -> Watermarks:
+        return Watermarks.of(slice_, self.marks)
+
+
+@dataclass(frozen=True)
 class DayState:
-    """What must be the same before and after a file is written.
+    """What must be the same before and after files are written.
 
     Attributes
     ----------
     panes : versions by pane
-    samples : last change by sample
+    samples : last change of the samples that the store has
     has_rows : whether rows of the day are not sums yet
     text : the files of the day, as stored
     """
@@ -42,6 +74,12 @@ class DayState:
         """The files of the day, if it has any."""
         return ColdDay.read(self.text)
 
+    @property
+    def in_store(self) -> list[DayItem]:
+        """What the store has of the day."""
+        cold = self.cold
+        return [each for each in (*self.panes, *self.samples) if not cold or each in cold.back]
+
 
 class DayReader:
     """Reader of the state and the content of days of one partition."""
@@ -50,7 +88,17 @@ class DayReader:
         self._node = node
         self._keys = keys
 
-    def starts(self, name: Name) -> dict[int, list[DayItem]]:
+    def days(self, config: ModelConfig) -> list[OldDay]:
+        """Return the days of a model, from the first to the last."""
+        name = (config.key, config.generation)
+        marks = self._node.hgetall(self._keys.marks(*name))
+        stored = self._node.hgetall(self._keys.cold_days(*name))
+        return [
+            OldDay(config, marks, day_s, panes, ColdDay.read(stored.get(str(day_s).encode())))
+            for day_s, panes in sorted(self._panes(name).items())
+        ]
+
+    def _panes(self, name: Name) -> dict[int, list[DayItem]]:
         """Return the panes of a model by day, but baselines."""
         members = self._node.smembers(self._keys.slices(*name))
         slices = [each for each in sorted(m.decode() for m in members) if not is_baseline(each)]
@@ -68,7 +116,7 @@ class DayReader:
 
     def state(self, name: Name, day_s: int) -> DayState:
         """Return the state of a day at one moment."""
-        panes = self.starts(name).get(day_s, [])
+        panes = self._panes(name).get(day_s, [])
         samples = [SampleKey(*name, day_s, sealed) for sealed in (False, True)]
         starts = sorted({each.start_s for each in panes})
         reads = ReadTogether()
@@ -89,21 +137,16 @@ class DayReader:
             text,
         )
 
-    def fields(
-        self, name: Name, items: list[DayItem], cold: ColdDay | None
-    ) -> Iterator[tuple[DayItem, dict[bytes, bytes]]]:
-        """Yield the content of items, of the store or of files; raise PackingError if a file is damaged."""
-        for at in range(0, len(items), _ITEMS_A_READ):
-            run = items[at : at + _ITEMS_A_READ]
-            with self._node.pipeline(transaction=False) as pipe:
-                for item in run:
-                    pipe.hgetall(self.key(name, item))
-                stored = pipe.execute()
-            found = of_files(self._keys.files, [(cold, item) for item in run])
-            for item, fields, in_file in zip(run, stored, found, strict=True):
-                if isinstance(in_file, PackingError):
-                    raise in_file
-                yield item, fields if in_file is None else in_file
+    def fields(self, name: Name, state: DayState) -> Iterator[tuple[DayItem, Fields]]:
+        """Yield the content of a day, of the store or of files; raise PackingError if a file is damaged."""
+        cold, files = state.cold, self._keys.files
+        in_files: set[DayItem] = set()
+        if cold is not None and files is not None:
+            in_files.update(*(files.items(each) for each in cold.files))
+        samples = {each for each in in_files if each.kind != PANE}
+        for item in sorted({*state.panes, *state.samples, *samples}):
+            found = of_file(files, cold, item)
+            yield item, self._node.hgetall(self.key(name, item)) if found is None else found
 
     def key(self, name: Name, item: DayItem) -> str:
         """Return the hash of the store that has an item, unless a file has it."""

@@ -88,7 +88,10 @@ class Housekeeping:
             # By the token: a model whose work was rejected half way has commits, but no number.
             has_changed = self._fencing.cursor.token != before
             self._walk = self.old_records(due)
-            self._cold.examine(due)
+            self._examined = [
+                (config, min(next_s, self._cold.examine(config)))
+                for config, next_s in self._examined
+            ]
         if self._walk_on(progress):
             self._walk = None
             for config, next_s in self._examined:

@@ -25,9 +25,8 @@ from calibrant_server.workers.queries.window_state import (
     WindowSnapshot,
 )
 from calibrant_server.workers.store.cold_days import ColdDay, of_files
-from calibrant_server.workers.store.cold_files import Fields
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.day_file import PANE, DayItem
+from calibrant_server.workers.store.day_file import PANE, DayItem, Fields
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import plain_slice
@@ -128,7 +127,7 @@ class PaneReader:
             )
             for (start, version), text in zip(versions.items(), days, strict=True)
         ]
-        return of_files(self._store.keys.files, wanted, place.parts)
+        return of_files(self._store.keys.files, wanted)
 
     def decode(
         self,
@@ -148,6 +147,8 @@ class PaneReader:
             raise found
         if found is not None:
             parts = divided(found)[0]
+            if place.parts is not None:
+                parts = {name: parts[name] for name in place.parts if name in parts}
         elif place.parts is None:
             parts = divided(reply)[0]
         else:

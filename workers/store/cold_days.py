@@ -14,10 +14,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.store.cold_files import NOT_SET, ColdFiles, Fields, FileRead
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.day_file import EVENT, PANE, SEALED, DayFile, DayItem
-from calibrant_server.workers.store.file_store import FilesUnavailable
+from calibrant_server.workers.store.day_file import (
+    EVENT,
+    PANE,
+    SEALED,
+    DayFile,
+    DayFiles,
+    DayItem,
+    Fields,
+)
+from calibrant_server.workers.store.file_store import NOT_SET, FilesUnavailable
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import day_of
@@ -31,7 +38,7 @@ class ColdDay:
 
     Attributes
     ----------
-    files : each item is in one of them at most, or in none
+    files : of one move; each item is in one of them at most, or in none
     back : items that are in the store, whatever the files have
     changed_ms : when one of them last changed
     erased : whether a prediction was deleted since, so that the files must go soon
@@ -76,9 +83,7 @@ def sample_item(day_s: int, sealed: bool) -> DayItem:
 
 
 def of_files(
-    files: ColdFiles | None,
-    wanted: Sequence[tuple[ColdDay | None, DayItem]],
-    parts: Sequence[str] | None = None,
+    files: DayFiles | None, wanted: Sequence[tuple[ColdDay | None, DayItem]]
 ) -> list[Fields | PackingError | None]:
     """Return the fields of items that files have; None for those that the store has; damage as a result.
 
@@ -89,7 +94,7 @@ def of_files(
     """
     found: list[Fields | PackingError | None] = [None] * len(wanted)
     reads = {
-        at: FileRead(day.files, item, parts)
+        at: (day.files, item)
         for at, (day, item) in enumerate(wanted)
         if day is not None and day.may_have(item)
     }
@@ -97,16 +102,15 @@ def of_files(
         return found
     if files is None:
         raise FilesUnavailable(NOT_SET)
-    for at, result in zip(reads, files.read_all(list(reads.values())), strict=True):
+    results = files.place.readers.map(lambda read: files.read(*read), reads.values())
+    for at, result in zip(reads, results, strict=True):
         found[at] = result
     return found
 
 
-def of_file(
-    files: ColdFiles | None, day: ColdDay | None, item: DayItem, parts: Sequence[str] | None = None
-) -> Fields | None:
+def of_file(files: DayFiles | None, day: ColdDay | None, item: DayItem) -> Fields | None:
     """Return the fields of an item that a file has; None if the store has it; raise PackingError if the file is damaged."""
-    [found] = of_files(files, [(day, item)], parts)
+    [found] = of_files(files, [(day, item)])
     if isinstance(found, PackingError):
         raise found
     return found
@@ -176,6 +180,6 @@ class ColdDays:
 
 def give_up(commit: Commit, keys: PartitionKeys, files: Iterable[DayFile], at_ms: int) -> None:
     """Note in a commit that files are to be removed from a time on; 0: as soon as possible."""
-    names = {file.name: str(at_ms) for file in files}
-    if names:
-        commit.set_fields(keys.spare_files, names)
+    folders = {file.folder: str(at_ms) for file in files}
+    if folders:
+        commit.set_fields(keys.spare_files, folders)

@@ -27,7 +27,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.addresses import StoreAddress, parse_address
 from calibrant_server.workers.store.cluster import AsyncClusterClient, ClusterClient, Node
-from calibrant_server.workers.store.cold_files import cold_files
+from calibrant_server.workers.store.day_file import day_files
 from calibrant_server.workers.store.file_owner import require_setting
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.properties import (
@@ -238,7 +238,7 @@ class Store:
 
     def __init__(self, settings: EngineSettings, script_texts: Mapping[str, str] | None = None):
         self.settings = settings
-        self.keys = Keys(settings.namespace, settings.partitions, cold_files(settings))
+        self.keys = Keys(settings.namespace, settings.partitions, day_files(settings))
         self.client = connect(settings)
         self.state = StoreState()
         self.deliveries_changed = threading.Event()

@@ -1,21 +1,37 @@
-"""Stores of files outside Redis: a directory, or an object store that fsspec reaches.
+"""Files of old days outside Redis: put, get and delete in a directory, or in an object store that fsspec reaches.
 
-Names are relative, with `/`. A file is written once under a name of its own and never changed. A write is durable when it returns.
+Names are relative, with `/`. A file is written once, under a name of its own, and never changed. A marker among the files has the
+identity of the store that they belong to: it distinguishes a place that is not mounted from one that lost its files.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from glob import escape
 from pathlib import Path
-from secrets import token_hex
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
+log = logging.getLogger(__name__)
+
+NOT_SET = "the store has days in files, and CALIBRANT_COLD_URL is not set for this process"
+MARKER = "calibrant-days.json"
 # An object store that does not respond: requests wait for it, so briefly.
 _CONNECT_S, _READ_S = 3, 20
-_S3 = ("s3", "s3a")
-_DRAFT = ".draft"
+# Reads of one query at the same time, and writes and removals of one process.
+_READERS, _WRITERS = 8, 2
+# After a failure, no request is sent for this long.
+_REST_S = 1.0
+# A store of files that failed for this long is not waited for.
+LASTING_S = 15.0
+
+T = TypeVar("T")
 
 
 class FilesUnavailable(RuntimeError):
@@ -24,80 +40,39 @@ class FilesUnavailable(RuntimeError):
     retry_after_s = 5
 
 
-class FileStore(Protocol):
-    """What is needed of a store of files. A file that does not exist raises FileNotFoundError."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file durably."""
-
-    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of a file from `start` to before `end`."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file; one that does not exist counts as removed."""
-
-    def names(self) -> list[str]:
-        """Return the names of all files."""
-
-
 class Directory:
     """Files in a directory of this machine, or of a file system that all machines mount."""
 
-    def __init__(self, root: Path):
-        self._root = root
+    def __init__(self, url: str):
+        self._root = Path(url.removeprefix("file://"))
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write under another name, then rename: a reader finds the complete file or none."""
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file durably; until this returns, nobody knows its name."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A name of its own: with one for all, a writer would rename what another has just begun to write.
-        draft = path.with_name(f".{path.name}.{token_hex(4)}{_DRAFT}")
-        try:
-            with draft.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.rename(path)
-        except FileNotFoundError:
-            # Another writer of the same file was first, and removed this draft.
-            if path.read_bytes() != data:
-                raise
-        _remove_drafts(path)
+        with path.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         for folder in (path.parent, *path.parent.parents):
             _sync(folder)
             if folder == self._root:
                 break
 
-    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of a file from `start` to before `end`."""
         with (self._root / name).open("rb") as file:
             file.seek(start)
             return file.read() if end is None else file.read(end - start)
 
-    def remove(self, name: str) -> None:
-        """Remove a file, or what a kill left of it, and its folders if they are empty then."""
-        path = self._root / name
-        path.unlink(missing_ok=True)
-        _remove_drafts(path)
-        for folder in path.parents:
-            if folder == self._root:
-                return
-            try:
-                folder.rmdir()
-            except OSError:
-                return
-
-    def names(self) -> list[str]:
-        return sorted(
-            path.relative_to(self._root).as_posix()
-            for path in self._root.rglob("*")
-            if path.is_file()
-        )
-
-
-def _remove_drafts(path: Path) -> None:
-    """Remove what killed writers of a file left."""
-    for draft in path.parent.glob(f".{escape(path.name)}.*{_DRAFT}"):
-        draft.unlink(missing_ok=True)
+    def delete(self, folder: str) -> None:
+        """Remove a folder with its files, and the folders that are empty then."""
+        path = self._root / folder
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
+        for parent in path.relative_to(self._root).parents[:-1]:
+            with suppress(OSError):
+                (self._root / parent).rmdir()
 
 
 def _sync(folder: Path) -> None:
@@ -121,46 +96,126 @@ class ObjectStore:
 
             files, root = url_to_fs(self._url, **_options(self._url))
             if hasattr(files, "retries"):
-                files.retries = (
-                    1  # of s3fs, in addition to those of its client; the engine repeats by itself
-                )
+                files.retries = 1  # of s3fs, beside those of its client; the engine repeats
             self._opened = (os.getpid(), files, root.rstrip("/"))
         return self._opened[1:]
 
-    def write(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes) -> None:
         files, root = self._open()
         files.pipe_file(f"{root}/{name}", data)
 
-    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         files, root = self._open()
         found: bytes = files.cat_file(f"{root}/{name}", start=start or None, end=end)
         return found
 
-    def remove(self, name: str) -> None:
+    def delete(self, folder: str) -> None:
         files, root = self._open()
         with suppress(FileNotFoundError):
-            files.rm_file(f"{root}/{name}")
-
-    def names(self) -> list[str]:
-        files, root = self._open()
-        return sorted(found.removeprefix(f"{root}/") for found in files.find(root))
+            files.rm(f"{root}/{folder}", recursive=True)
 
 
 def _options(url: str) -> dict[str, Any]:
     options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
-    if url.partition("://")[0] in _S3:
+    if url.startswith(("s3://", "s3a://")):
         times = {"connect_timeout": _CONNECT_S, "read_timeout": _READ_S}
         options["config_kwargs"] = {**times, "retries": {"max_attempts": 2}}
     return options
 
 
-def file_store(url: str) -> FileStore:
-    """Return the store of a URL or path.
+class FileStore:
+    """A place of files; several threads may share one object.
 
-    >>> type(file_store("/var/lib/calibrant/days")).__name__, type(file_store("s3://bucket/days")).__name__
-    ('Directory', 'ObjectStore')
+    Whatever the place raises, but that a file is missing, is a state of it. After a failure, requests fail at once for a moment:
+    queries do not queue for a place that does not respond.
     """
-    scheme, found, path = url.partition("://")
-    if not found:
-        return Directory(Path(url))
-    return Directory(Path(path)) if scheme == "file" else ObjectStore(url)
+
+    def __init__(self, url: str):
+        is_local = "://" not in url or url.startswith("file://")
+        self._place = Directory(url) if is_local else ObjectStore(url)
+        self._lock = threading.Lock()
+        self._pools: dict[str, tuple[int, ThreadPoolExecutor]] = {}
+        self._failed_at = self._failing_since = -1.0
+        self._why = ""
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the store of files has failed for a while."""
+        since = self._failing_since
+        return since >= 0 and time.monotonic() - since > LASTING_S
+
+    def in_background(self, work: Callable[[], T]) -> Future[T]:
+        """Write or remove files without waiting for it."""
+        return self._pool("days-write", _WRITERS).submit(work)
+
+    @property
+    def readers(self) -> ThreadPoolExecutor:
+        """Threads for reads at the same time."""
+        return self._pool("days-read", _READERS)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file durably, read it back and compare."""
+        try:
+            self._call(lambda: self._place.put(name, data))
+            written = self._call(lambda: self._place.get(name))
+        except FileNotFoundError as error:  # of a bucket, or a folder that is gone
+            raise FilesUnavailable(f"there is no place for files: {error}"[:300]) from error
+        if written != data:
+            raise FilesUnavailable(f"the file {name} was read back with other bytes")
+
+    def get(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes of a file from `start` to before `end`; raise FileNotFoundError where the place has others."""
+        try:
+            return self._call(lambda: self._place.get(name, start, end))
+        except FileNotFoundError:
+            if self.owner() is None:
+                raise FilesUnavailable("the place of the files is empty or not mounted") from None
+            raise
+
+    def delete(self, folder: str) -> None:
+        """Remove a folder with its files, if it exists."""
+        if self.owner() is None:  # nothing would be found, and nothing removed
+            raise FilesUnavailable("the place of the files is empty or not mounted")
+        self._call(lambda: self._place.delete(folder))
+
+    def owner(self) -> str | None:
+        """Return the identity of the store that these files belong to; None if the place is empty."""
+        try:
+            return str(json.loads(self._call(lambda: self._place.get(MARKER)))["store"])
+        except FileNotFoundError:
+            return None
+
+    def claim(self, store: str) -> None:
+        """Mark the place as that of a store."""
+        text = json.dumps({"store": store, "about": "sealed days of Calibrant; see docs/state.md"})
+        self.put(MARKER, text.encode())
+
+    def _call(self, work: Callable[[], T]) -> T:
+        if time.monotonic() - self._failed_at < _REST_S and self._failed_at >= 0:
+            raise FilesUnavailable(self._why)
+        try:
+            found = work()
+        except (FileNotFoundError, MemoryError):
+            self._failed_at = self._failing_since = -1.0
+            raise
+        except Exception as error:  # each store of files has errors of its own
+            self._note_failure(f"{type(error).__name__}: {error}")
+            raise FilesUnavailable(self._why) from error
+        self._failed_at = self._failing_since = -1.0
+        return found
+
+    def _note_failure(self, error: str) -> None:
+        self._why = f"the store of files does not respond: {error}"[:300]
+        self._failed_at = time.monotonic()
+        if self._failing_since < 0:
+            self._failing_since = self._failed_at
+            log.warning("cold_files_unavailable error=%s", self._why)
+
+    def _pool(self, name: str, n_threads: int) -> ThreadPoolExecutor:
+        """Return threads of this process: those of one that it was forked from do not exist here."""
+        with self._lock:
+            pid, pool = self._pools.get(name, (0, None))
+            if pool is None or pid != os.getpid():
+                pool = ThreadPoolExecutor(n_threads, name)
+                self._pools[name] = (os.getpid(), pool)
+            return pool

@@ -24,7 +24,7 @@ T:y:G|clock|day       hash    the stored sample of a day, `event` or `sealed`: n
 T:yl:G                set     clock|day of the stored samples                           commit
 T:cd:G                hash    cold days: start of the day -> JSON: its files, and what of it the store has (`cold_days`)  commit
 T:cb                  set     G of models with cold days of which something came back to the store  commit
-T:cf                  hash    files that no day names -> ms at which they are removed; 0: now  commit
+T:cf                  hash    folders of files that no day names -> ms at which they are removed; 0: now  commit
 T:v:G|slice           hash    pane start -> version; `*` -> version of the last change  commit
 T:l:G                 set     slices that have panes                                    commit
 T:r:G|shard           hash    prediction id -> retained record (`calibrant_server.workers.join.record_format`)        commit
@@ -85,7 +85,7 @@ import numpy as np
 from calibrant.kernel.digests import digests_of
 
 if TYPE_CHECKING:
-    from calibrant_server.workers.store.cold_files import ColdFiles
+    from calibrant_server.workers.store.day_file import DayFiles
 
 SCHEMA = 4
 SOURCE_FIELD = "src:"
@@ -155,7 +155,7 @@ class PartitionKeys:
 
     namespace: str
     partition: int
-    files: ColdFiles | None = field(default=None, compare=False)
+    files: DayFiles | None = field(default=None, compare=False)
 
     @cached_property
     def tag(self) -> str:
@@ -318,7 +318,7 @@ class Keys:
 
     namespace: str
     partitions: int
-    files: ColdFiles | None = field(default=None, compare=False)
+    files: DayFiles | None = field(default=None, compare=False)
 
     def partition_of(self, model: str) -> int:
         """Return the partition of a model."""

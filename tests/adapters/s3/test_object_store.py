@@ -26,11 +26,11 @@ from calibrant_server.workers.lifecycle import cold_moves
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store import cold_files
+from calibrant_server.workers.store import day_file, file_store
 from calibrant_server.workers.store.cold_days import ColdDay
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
-from calibrant_server.workers.store.file_store import FilesUnavailable
+from calibrant_server.workers.store.file_store import MARKER, FilesUnavailable
 from calibrant_server.workers.store.windows import Window
 from tests.ports import reserved_port
 from tests.workers.driving import MODEL, Bench
@@ -101,7 +101,7 @@ def server(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def bench(tmp_path: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cold_moves, "REST_S", 0)
-    cold_files._opened.clear()  # of the server of another test
+    day_file._opened.clear()  # of the server of another test
     with EmbeddedServer(tmp_path / "store") as url:
         settings = EngineSettings(
             redis_url=url, data_dir=tmp_path, namespace="s3", partitions=1, compact_after_s=3600, housekeeping_s=0.0,
@@ -144,14 +144,14 @@ def move(loop) -> None:
     moves = loop._housekeeping._cold
     moves._paused_to = 0.0
     for _ in range(2):
-        moves.examine([MODEL])
+        moves.examine(MODEL)
         moves._sweep_at = 0.0
         if moves.finish_all():
             loop._cache.forget()
 
 
 def content(bench: Bench):
-    cold_files._opened.clear()
+    day_file._opened.clear()
     panes = WindowPanes(Store(bench.settings), Numerics())
     found = {}
     for slice_ in SLICES:
@@ -172,7 +172,7 @@ def named(bench: Bench, loop) -> list[str]:
 
 
 def objects(server: ObjectServer) -> list[str]:
-    return sorted(name for name in server.files().find("days") if name.endswith(".parquet"))
+    return sorted(name for name in server.files().find("days") if not name.endswith(MARKER))
 
 
 def hot(bench: Bench) -> list[bytes]:
@@ -208,7 +208,6 @@ def test_days_move_come_back_and_go(bench, server) -> None:
 def test_a_worker_killed_on_the_way_leaves_nothing_behind(bench, server, monkeypatch) -> None:
     """Killed before each request to the object store, in a process of its own."""
     monkeypatch.setattr(cold_moves, "SPARE_S", 0)
-    monkeypatch.setattr(cold_moves, "MAX_MOVES", 1)
     filled(bench)
     before = content(bench)
     n_killed = 0
@@ -217,9 +216,9 @@ def test_a_worker_killed_on_the_way_leaves_nothing_behind(bench, server, monkeyp
         if not child:
             try:
                 calls = iter(range(10_000))
-                for name in ("write", "read"):
-                    dying(cold_files, name, calls, number)
-                cold_files._opened.clear()
+                for name in ("put", "get"):
+                    dying(name, calls, number)
+                day_file._opened.clear()
                 move(bench.loop())
             finally:
                 os._exit(0)
@@ -231,7 +230,7 @@ def test_a_worker_killed_on_the_way_leaves_nothing_behind(bench, server, monkeyp
     assert hot(bench) == [] and content(bench) == before and objects(server) == named(bench, loop)
 
 
-def dying(module, name, calls, number) -> None:
+def dying(name, calls, number) -> None:
     from calibrant_server.workers.store.file_store import ObjectStore
 
     do = getattr(ObjectStore, name)
@@ -264,7 +263,7 @@ def test_a_server_that_is_away_or_lost_an_object(bench, server, monkeypatch) -> 
     server.files().pipe_file(first, data)
     assert content(bench) == before
     # A bucket that is gone, and a server that is: nothing is decided.
-    monkeypatch.setattr(cold_files, "LASTING_S", -1.0)
+    monkeypatch.setattr(file_store, "LASTING_S", -1.0)
     server.kill()
     with pytest.raises(FilesUnavailable):
         content(bench)

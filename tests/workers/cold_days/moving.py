@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.cold_days import ColdDay
-from calibrant_server.workers.store.cold_files import MARKER
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.day_file import DayItem, unpacked_fields
+from calibrant_server.workers.store.file_store import MARKER
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL
@@ -79,7 +81,7 @@ def filled(bench, *models):
 def move(loop, model=HORIZON):
     """Move whatever is to be moved, and remove what is to be removed."""
     moves = loop._housekeeping._cold
-    moves.examine([model])
+    moves.examine(model)
     moves._sweep_at = 0.0
     if moves.finish_all():
         loop._cache.forget()
@@ -109,6 +111,16 @@ def files(root):
     return sorted(
         path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file() and path.name != MARKER
     )  # fmt: skip
+
+
+def items_of_file(path):
+    """What a file has, by item: it begins with its own description."""
+    data = path.read_bytes()
+    places, start = json.JSONDecoder().raw_decode(data.decode("latin-1"))
+    return {
+        DayItem(*item): unpacked_fields(data[start + first : start + end])
+        for *item, first, end, _ in places
+    }
 
 
 def named(bench, *models):

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Batch, Pane
@@ -19,10 +18,10 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import stored_rows
 from calibrant_server.workers.lifecycle import cold_moves
 from calibrant_server.workers.queries.window_panes import WindowPanes
-from calibrant_server.workers.store.cold_files import MARKER
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import EVENT, SEALED
 from calibrant_server.workers.store.day_file import PANE as PANES_OF_FILE
+from calibrant_server.workers.store.file_store import MARKER
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.slice_names import sealed_slice
 from tests.workers.cold_days.moving import (
@@ -38,6 +37,7 @@ from tests.workers.cold_days.moving import (
     files,
     filled,
     hot,
+    items_of_file,
     move,
     named,
 )
@@ -141,9 +141,9 @@ def ids_in_files(root):
     """Hashes of the ids whose rows files have."""
     found = set()
     for name in files(root):
-        for row in pq.read_table(root / name).to_pylist():
-            if row["kind"] in (EVENT, SEALED):
-                rows = stored_rows({n.encode(): value for n, value in row["fields"]})
+        for item, fields in items_of_file(root / name).items():
+            if item.kind in (EVENT, SEALED):
+                rows = stored_rows(fields)
                 found |= set() if rows is None else set(rows.hashes.tolist())
     return found
 

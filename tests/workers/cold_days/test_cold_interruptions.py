@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -57,9 +56,8 @@ def killed_at(number, work, log):
         setattr(owner, name, wrapped)
 
     try:
-        for name in ("write", "read", "remove"):
+        for name in ("put", "get", "delete"):
             stepwise(Directory, name)
-        stepwise(Path, "rename")
         stepwise(FencingToken, "send")
         work()
     finally:
@@ -79,7 +77,7 @@ def seen(bench):
 def test_a_kill_at_any_step_loses_nothing_and_leaves_nothing(
     bench, loop, root, tmp_path, monkeypatch
 ):
-    """Before each write, rename, read, removal and commit: of a first move, of one after a change, and of the removal of old files."""
+    """Before each write, read, removal and commit: of a first move, of one after a change, and of the removal of old files."""
     log = tmp_path / "kills"
     marks = loop.keys.marks(HORIZON.key, HORIZON.generation)
     bench.client.hset(marks, "sealed_to", FIRST + DAY_S)  # the second day stays
@@ -111,40 +109,37 @@ def test_a_kill_at_any_step_loses_nothing_and_leaves_nothing(
     assert files(root) == named(bench) and len(files(root)) == 1
     assert bench.client.hgetall(loop.keys.spare_files) == {}
     kills = Counter(log.read_text().split())
-    assert kills.keys() == {"write", "read", "remove", "rename", "send"} and kills["send"] >= 6, (
-        kills
-    )
+    assert kills.keys() == {"put", "get", "delete", "send"} and kills["send"] >= 6, kills
 
 
 def test_a_day_that_changes_on_its_way_stays(bench, loop, root):
     """Between the reading of the day and the commit, a label arrives."""
-    write = Directory.write
+    put = Directory.put
     arrived, merged = threading.Event(), threading.Event()
 
     def waiting(self, name, data):
-        write(self, name, data)
-        if name.endswith(".parquet") and "2026-01-01" in name:
+        put(self, name, data)
+        if "2026-01-01" in name:
             arrived.set()
             assert merged.wait(60)
 
     before = content(bench)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Directory, "write", waiting)
+        patch.setattr(Directory, "put", waiting)
         moves = loop._housekeeping._cold
-        moves.examine([HORIZON])
+        moves.examine(HORIZON)
         moves.step()
         assert arrived.wait(60)
         bench.deliver(sent(HORIZON, "late", LABELS, pack_labels([LabelRow("q0.0", {1: 1}, [])])))
         drained(bench, loop)
         merged.set()
-        for each in moves._moves:
-            each.future.result()
-        moves._finish()
+        moves._running[0].result()
+        moves.finish_all()
     assert list(cold_days(bench)) == [FIRST + DAY_S]
     after = content(bench)
     assert after[""][0] != before[""][0] and after[""][1] == before[""][1]
-    for name, at in bench.client.hgetall(loop.keys.spare_files).items():
-        assert name.decode() in files(root) and int(at) > 0
+    [(folder, at)] = bench.client.hgetall(loop.keys.spare_files).items()
+    assert f"{folder.decode()}/0" in files(root) and int(at) > 0
     loop._cache.forget()
     move(loop)
     assert hot(bench) == [] and content(bench) == after
@@ -153,20 +148,18 @@ def test_a_day_that_changes_on_its_way_stays(bench, loop, root):
 def test_a_worker_that_was_overtaken_names_no_file(bench, loop, root, monkeypatch):
     """Its file is removed as a spare one by the next worker before it sends its commit."""
     monkeypatch.setattr(cold_moves, "SPARE_S", -1)
-    monkeypatch.setattr(cold_moves, "MAX_MOVES", 1)
     before = content(bench)
     moves = loop._housekeeping._cold
-    moves.examine([HORIZON])
+    moves.examine(HORIZON)
     moves.step()
-    moves._moves[0].future.result()
+    moves._running[0].result()
     sweeping = bench.loop(model=HORIZON)._housekeeping._cold
     sweeping._sweep_at = 0.0
     sweeping.step()
-    sweeping._removal[1].result()
+    sweeping._running[0].result()
     # The file is gone, and its name is still in the store.
-    assert files(root) == [] and moves._moves[0].name.encode() in bench.client.hgetall(
-        loop.keys.spare_files
-    )
+    assert files(root) == []
+    assert len(bench.client.hgetall(loop.keys.spare_files)) == 1
     with pytest.raises(StaleTokenError):
         moves.finish_all()
     loop._fencing.reload()

@@ -11,7 +11,7 @@ from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import LABELS
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.lifecycle import cold_moves, day_state
+from calibrant_server.workers.lifecycle import cold_moves
 from calibrant_server.workers.lifecycle.pane_table import stored_panes
 from calibrant_server.workers.lifecycle.transfer import export_lines
 from calibrant_server.workers.queries.window_panes import WindowPanes
@@ -101,7 +101,6 @@ def test_a_model_without_days_of_hours_is_moved_with_its_rows(bench, root):
 
 def test_a_large_day_takes_several_files(bench, loop, root, monkeypatch):
     monkeypatch.setattr(cold_moves, "FILE_BYTES", 30_000)
-    monkeypatch.setattr(day_state, "_ITEMS_A_READ", 1)
     before = content(bench)
     move(loop)
     assert hot(bench) == [] and content(bench) == before

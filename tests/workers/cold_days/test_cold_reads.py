@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pyarrow.parquet as pq
 import pytest
 
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.queries.window_panes import WindowPanes
-from calibrant_server.workers.store import cold_files
+from calibrant_server.workers.store import day_file
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.day_file import EVENT, SEALED
-from calibrant_server.workers.store.day_file import PANE as PANES_OF_FILE
+from calibrant_server.workers.store.day_file import EVENT, PANE, SEALED, DayItem
 from calibrant_server.workers.store.file_store import Directory
+from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.windows import Window
 from tests.workers.cold_days.moving import (
     DAY_S,
@@ -22,6 +21,7 @@ from tests.workers.cold_days.moving import (
     SITE_B,
     cold_days,
     content,
+    items_of_file,
     move,
     named,
 )
@@ -29,49 +29,41 @@ from tests.workers.cold_days.moving import (
 pytestmark = pytest.mark.one_server
 
 
-def test_a_file_is_a_table_with_versions(bench, loop, root):
-    move(loop)
+def test_a_file_has_the_hashes_of_the_store(bench, loop, root):
     keys = bench.store.keys.of(HORIZON)
-    table = pq.read_table(root / named(bench)[0])
-    rows = {(row["kind"], row["slice"]): row for row in table.to_pylist()}
-    assert rows.keys() == {(PANES_OF_FILE, slice_) for slice_ in (*EVERY, *SITE_B)} | {
-        (EVENT, ""),
-        (SEALED, ""),
+    names = {
+        slice_: keys.pane(PaneKey(HORIZON.key, HORIZON.generation, slice_, FIRST))
+        for slice_ in (*EVERY, *SITE_B)
     }
-    for slice_ in EVERY:
-        version = bench.client.hget(keys.versions(HORIZON.key, HORIZON.generation, slice_), FIRST)
-        row = rows[PANES_OF_FILE, slice_]
-        assert row["version"] == version
-        assert (row["to"] - row["from"]).total_seconds() == DAY_S
-    pane = content(bench)[""][0][3]
-    assert {n.removeprefix("part_"): v for n, v in rows[PANES_OF_FILE, ""].items() if n.startswith("part_") and v} == {
-        name: data for name, data in pane.items() if name != "sample"
-    }  # fmt: skip
+    before = {slice_: bench.client.hgetall(name) for slice_, name in names.items()}
+    move(loop)
+    found = items_of_file(root / named(bench)[0])
+    samples = {DayItem(EVENT, "", FIRST), DayItem(SEALED, "", FIRST)}
+    panes = {DayItem(PANE, slice_, FIRST): fields for slice_, fields in before.items()}
+    assert found.keys() == panes.keys() | samples and all(panes.values())
+    assert {item: found[item] for item in panes} == panes
 
 
 def test_a_query_reads_what_it_needs_and_reads_it_once(bench, loop, root, monkeypatch):
-    """Of a file of six slices, one accumulator of one slice is a small part."""
-    monkeypatch.setattr("calibrant_server.workers.store.day_file.GROUP_BYTES", 1)
-    monkeypatch.setattr("calibrant_server.workers.store.day_file._GAP_BYTES", 0)
+    """Of a file of six slices, the head and one slice."""
     move(loop)
     ranges = []
-    read = Directory.read
+    get = Directory.get
 
     def noted(self, name, start=0, end=None):
-        found = read(self, name, start, end)
+        found = get(self, name, start, end)
         ranges.append((start, len(found)))
         return found
 
-    monkeypatch.setattr(Directory, "read", noted)
-    cold_files._opened.clear()
+    monkeypatch.setattr(Directory, "get", noted)
+    day_file._opened.clear()
     panes = WindowPanes(Store(bench.settings), Numerics())
     day = Window(FIRST, FIRST + DAY_S)
     panes.merged(HORIZON, "site:A", day, ("counts",))
     size = (root / named(bench)[0]).stat().st_size
-    footer = cold_days(bench)[FIRST].files[0].footer_bytes
-    assert len(ranges) == 2 and ranges[0][1] == footer
-    assert ranges[1][1] < size / 20
-    # Neither the footer nor the column is read again by another reader of this process.
+    assert len(ranges) == 2 and ranges[0] == (0, cold_days(bench)[FIRST].files[0].head_bytes)
+    assert ranges[1][1] < size / 4
+    # Neither the head nor the slice is read again by another reader of this process.
     WindowPanes(Store(bench.settings), Numerics()).merged(HORIZON, "site:A", day, ("counts",))
     assert len(ranges) == 2
 

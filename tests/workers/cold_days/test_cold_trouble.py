@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import threading
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from calibrant.input.labels import LabelRow
@@ -17,10 +15,10 @@ from calibrant_server.workers.queries.ask import UNAVAILABLE, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
-from calibrant_server.workers.store import cold_files
-from calibrant_server.workers.store.cold_files import MARKER, FileRead
+from calibrant_server.workers.store import day_file, file_store
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.file_store import Directory, FilesUnavailable
+from calibrant_server.workers.store.day_file import PANE, DayItem
+from calibrant_server.workers.store.file_store import MARKER, Directory, FilesUnavailable
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.windows import Window
 from tests.workers.cold_days.moving import (
@@ -45,25 +43,22 @@ def damaged(path, at):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("how", ["pane", "footer", "short", "missing"])
+@pytest.mark.parametrize("how", ["pane", "head", "short", "missing"])
 def test_a_damaged_file_is_named_and_entries_for_it_are_parked(bench, loop, root, how):
     move(loop)
     path = root / named(bench)[0]
-    size = path.stat().st_size
+    file = cold_days(bench)[FIRST].files[0]
+    first, *_ = bench.store.keys.files.items(file)[DayItem(PANE, "", FIRST)]
     intact = path.read_bytes()
     if how == "pane":
-        # The largest column of all rows.
-        metadata = pq.ParquetFile(path).metadata
-        chunks = [metadata.row_group(0).column(i) for i in range(metadata.num_columns)]
-        chunk = max(chunks, key=lambda each: each.total_compressed_size)
-        damaged(path, chunk.data_page_offset + chunk.total_compressed_size // 2)
-    elif how == "footer":
-        damaged(path, size - 100)
+        damaged(path, file.head_bytes + first)
+    elif how == "head":
+        damaged(path, 20)
     elif how == "short":
-        path.write_bytes(intact[: size // 2])
+        path.write_bytes(intact[: file.head_bytes + first + 1])
     else:
         path.unlink()
-    cold_files._opened.clear()
+    day_file._opened.clear()
     panes = WindowPanes(Store(bench.settings), Numerics())
     with pytest.raises(PanesDamaged) as error:
         panes.merged(HORIZON, "", EVER, None)
@@ -84,41 +79,41 @@ def test_a_damaged_file_is_named_and_entries_for_it_are_parked(bench, loop, root
     drained(bench, loop)
     assert bench.merged("fine", HORIZON).status == "merged"
     assert bench.client.xlen(loop.keys.parked) == 1
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(intact)
-    cold_files._opened.clear()
+    day_file._opened.clear()
     assert WindowPanes(Store(bench.settings), Numerics()).merged(HORIZON, "", EVER, None)
 
 
 def test_a_lack_of_memory_is_no_damage(bench, loop, monkeypatch):
-    """Arrow's error of an allocation is one of its own errors too: it says nothing about the file."""
+    """It says nothing about the file."""
     move(loop)
-    cold_files._opened.clear()
+    day_file._opened.clear()
     files, file = Store(bench.settings).keys.files, cold_days(bench)[FIRST].files[0]
-    item = files.items(file)[0]
+    item = next(iter(files.items(file)))
 
     def lacks_memory(*_, **__):
-        raise pa.ArrowMemoryError("malloc of size 64 failed")
+        raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(pq.ParquetFile, "read_row_group", lacks_memory)
+        patched.setattr(Directory, "get", lacks_memory)
         with pytest.raises(MemoryError):
-            files.read(FileRead([file], item))
-    assert files.read(FileRead([file], item))
+            files.read([file], item)
+    assert files.read([file], item)
 
 
 @pytest.fixture
 def away(monkeypatch):
     """Switch of the store of files."""
-    monkeypatch.setattr(cold_files, "_REST_S", 0.0)
-    real, is_away = Directory.read, threading.Event()
+    monkeypatch.setattr(file_store, "_REST_S", 0.0)
+    real, is_away = Directory.get, threading.Event()
 
-    def read(self, *args):
+    def get(self, *args):
         if is_away.is_set():
             raise OSError("no route to host")
         return real(self, *args)
 
-    monkeypatch.setattr(Directory, "read", read)
+    monkeypatch.setattr(Directory, "get", get)
     return is_away
 
 
@@ -136,7 +131,7 @@ def test_files_that_are_away_decide_nothing(bench, loop, root, away, monkeypatch
     assert found.status == UNAVAILABLE and b"no route to host" in found.body
     # An entry waits as long as it may be a moment, and the entries after it do, too.
     bench.deliver(sent(HORIZON, "late", LABELS, pack_labels([LabelRow("q0.0", {1: 1}, [])])))
-    monkeypatch.setattr(cold_files, "LASTING_S", 1e9)
+    monkeypatch.setattr(file_store, "LASTING_S", 1e9)
     with pytest.raises(FilesUnavailable):
         loop.step()
     loop._step_or_reload()
@@ -159,7 +154,7 @@ def test_files_that_are_away_for_long_park_only_entries_that_need_them(
     loop._housekeeping._cold._paused_to = 0.0
     move(loop)
     assert hot(bench) == []
-    monkeypatch.setattr(cold_files, "LASTING_S", -1.0)
+    monkeypatch.setattr(file_store, "LASTING_S", -1.0)
     away.set()
     open_day = {"probabilities": [[0.2, 0.3, 0.5]], "event_times": ["2026-01-09T05:00:00Z"]}
     bench.deliver(
@@ -175,7 +170,7 @@ def test_a_place_that_is_not_mounted_is_no_lost_file(bench, loop, root, tmp_path
     move(loop)
     root.rename(tmp_path / "elsewhere")
     root.mkdir()
-    cold_files._opened.clear()
+    day_file._opened.clear()
     with pytest.raises(FilesUnavailable, match="not mounted"):
         WindowPanes(Store(bench.settings), Numerics()).merged(HORIZON, "", EVER, None)
     bench.deliver(
