@@ -1,8 +1,4 @@
-"""Size of an effect, from a unit-weighted table: intercept, slope and temperature, and the gap of each bin.
-
-Errors assume that a unit's contributions are fully dependent, the conservative case. They are exact if each unit
-contributes once.
-"""
+"""Size of an effect, from a unit-weighted table: intercept, slope and temperature, and the gap of each bin."""
 
 from __future__ import annotations
 
@@ -12,6 +8,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.calibrators.cell_fits import log_odds, logistic
+from calibrant.calibrators.logistic import LogisticLoss
+from calibrant.calibrators.solver import minimise
 from calibrant.core.documents import Row
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.inference.reliability_table import wilson
@@ -19,35 +18,23 @@ from calibrant.inference.reliability_table import wilson
 Floats = NDArray[np.float64]
 # Mean scores closer to 0 or 1 than this are moved to this distance: the log-odds of 1 is infinite.
 NEAREST_TO_CERTAIN = 1e-4
-_STEPS, _MAX_STEP, _CLOSE, _FARTHEST = 100, 1.0, 1e-10, 12.0
+_FARTHEST = 12.0
 
 
 @dataclass(frozen=True)
 class Recalibration:
-    """logit E[label] = intercept + slope · logit(score); calibrated at 0 and 1.
+    """logit E[label] = intercept + slope · logit(score); calibrated at 0 and 1."""
 
-    Attributes
-    ----------
-    intercept, slope : the fit
-    errors : standard errors of the two, 0 for a fixed one
-    log_likelihood : unit-weighted, in nats
-    """
-
-    intercept: float
-    slope: float
-    errors: tuple[float, float]
-    log_likelihood: float
+    intercept: float = 0.0
+    slope: float = 1.0
 
     def __call__(self, score: Floats) -> Floats:
         """Recalibrated scores."""
-        return np.asarray(scipy.special.expit(self.intercept + self.slope * log_odds(score)))
+        return logistic(self.intercept + self.slope * log_odds(score, NEAREST_TO_CERTAIN))
 
-
-def log_odds(score: Floats) -> Floats:
-    """Return log-odds of scores; scores within 1e-4 of 0 and 1 are moved to that distance."""
-    return np.asarray(
-        scipy.special.logit(np.clip(score, NEAREST_TO_CERTAIN, 1.0 - NEAREST_TO_CERTAIN))
-    )
+    def log_likelihood(self, table: UnitTable) -> float:
+        """Unit-weighted, in nats."""
+        return _log_likelihood(table, self(table.mean_confidence))
 
 
 def recalibration(
@@ -69,45 +56,28 @@ def recalibration(
     Cox (1958); calibration intercept and slope of Van Calster et al. (BMC Medicine 2019).
     """
     filled = table.weight > 0
-    x = log_odds(table.mean_confidence[filled])
-    weight, correct = table.weight[filled], table.correct[filled]
-    design = np.stack([np.ones(len(x)), x])[[intercept, slope]]
-    value = np.zeros(len(design))
-    information = np.zeros((len(design), len(design)))
-    for _ in range(_STEPS):
-        rate = scipy.special.expit(x + value @ design)
-        information = (design * (weight * rate * (1.0 - rate))) @ design.T
-        if len(x) < len(design) or np.linalg.cond(information) > 1e12:
-            return None
-        step = np.linalg.solve(information, design @ (correct - weight * rate))
-        value = value + step * min(1.0, _MAX_STEP / np.abs(step).max(initial=_CLOSE))
-        if np.abs(value).max(initial=0.0) > _FARTHEST:
-            return None
-        if np.abs(step).max(initial=0.0) < _CLOSE:
-            break
-    eta = x + value @ design
-    likelihood = float((correct * eta - weight * np.logaddexp(0.0, eta)).sum())
-    fitted, errors = np.zeros(2), np.zeros(2)
-    fitted[[intercept, slope]] = value
-    errors[[intercept, slope]] = np.sqrt(np.diag(np.linalg.inv(information)))
-    return Recalibration(
-        float(fitted[0]), 1.0 + float(fitted[1]), (float(errors[0]), float(errors[1])), likelihood
-    )
+    x = log_odds(table.mean_confidence[filled], NEAREST_TO_CERTAIN)
+    design = np.stack([np.ones(len(x)), x], axis=1)[:, [intercept, slope]]
+    if not len(x) or np.linalg.matrix_rank(design) < design.shape[1]:
+        return None
+    loss = LogisticLoss(design, table.correct[filled], table.weight[filled], x)
+    found = minimise(loss, np.zeros(design.shape[1]))
+    if not found.converged or np.abs(found.parameters).max() > _FARTHEST:
+        return None
+    fitted = np.zeros(2)
+    fitted[[intercept, slope]] = found.parameters
+    return Recalibration(float(fitted[0]), 1.0 + float(fitted[1]))
 
 
 def saturated_log_likelihood(table: UnitTable) -> float:
     """Return the log-likelihood of a separate rate for each bin, in nats."""
-    filled = table.weight > 0
-    weight, correct = (
-        table.weight[filled],
-        np.clip(table.correct[filled], 0.0, table.weight[filled]),
-    )
-    rate = correct / weight
-    return float(
-        (
-            scipy.special.xlogy(correct, rate) + scipy.special.xlogy(weight - correct, 1.0 - rate)
-        ).sum()
-    )
+    return _log_likelihood(table, np.clip(table.mean_confidence + table.gap, 0.0, 1.0))
+
+
+def _log_likelihood(table: UnitTable, rate: Floats) -> float:
+    correct = np.clip(table.correct, 0.0, table.weight)
+    ratings = scipy.special.xlogy(correct, rate) + scipy.special.xlogy(table.weight - correct, 1.0 - rate)  # fmt: skip
+    return float(ratings.sum())
 
 
 def bin_rows(table: UnitTable, ci: float = 0.95) -> list[Row]:

@@ -22,6 +22,7 @@ from calibrant.drift.unit_tables import UnitTable, merged
 MIN_UNITS = 50
 UNITS_PER_PARAMETER = 20
 MISFIT_P = 0.01
+AS_SENT = Recalibration()
 # How much more likely later labels are under the predictions as sent than under the change, before the change counts as over.
 OVER = float(np.log(20.0))
 ACTIONS = {
@@ -90,7 +91,8 @@ def recommended_action(
     after = UnitTable.empty(since_change.n_bins) if later is None else later
     table = merged([since_change, after])
     tried = list(updates if updates is not None else cox_updates(since_change, after, tolerance))
-    chosen = next((each for each in tried if each.holds), _flexible(table))
+    flexible = ModelUpdate("flexible", int((table.weight > 0).sum()), None, 1.0, 1.0)
+    chosen = next((each for each in tried if each.holds), flexible)
     needed = max(MIN_UNITS, UNITS_PER_PARAMETER * chosen.n_parameters)
     evidence: Extra = {
         "update": chosen.action,
@@ -101,7 +103,8 @@ def recommended_action(
         "tried": [asdict(each) for each in tried],
     }
     if table.n_units < needed:
-        return recommendation("collect_more", _too_few(table.n_units, needed), evidence)
+        few = f"Wait for labels: an update needs {needed:,} labelled units, and there are {table.n_units:,.0f}."
+        return recommendation("collect_more", few, evidence)
     if _is_over(since_change, after):
         return recommendation("none", PASSED, evidence)
     reason = " ".join([ACTIONS[chosen.action], *_which_way(chosen.parameters or {})])
@@ -151,30 +154,27 @@ def cox_updates(
 ) -> list[ModelUpdate]:
     """Return updates of the log-odds of one score, from simple to rich, fitted to all cohorts; none if none can be fitted."""
     table = merged([since_change, later])
-    both = _fit("slope_intercept", table)
+    both = recalibration(table)
     if both is None:
         return []
+    fits = {
+        "intercept": recalibration(table, slope=False),
+        "temperature": recalibration(table, intercept=False),
+    }
     best, n_bins = saturated_log_likelihood(table), int((table.weight > 0).sum())
-    single = {action: _fit(action, table) for action in ("intercept", "temperature")}
-    fits = sorted(
-        ((a, f) for a, f in single.items() if f), key=lambda each: -each[1].log_likelihood
-    )
-    found = [
-        ModelUpdate(
-            action,
-            1,
-            _parameters(fit),
-            min(
-                _p(both.log_likelihood - fit.log_likelihood, 1),
-                _p(best - fit.log_likelihood, n_bins - 1),
-            ),
-            misfit(later, fit, tolerance),
-        )
-        for action, fit in fits
-    ]
-    p_binned = _p(best - both.log_likelihood, n_bins - 2)
-    p_later = misfit(later, both, tolerance)
-    return [*found, ModelUpdate("slope_intercept", 2, _parameters(both), p_binned, p_later)]
+    gain = {name: both.log_likelihood(table) - fit.log_likelihood(table) for name, fit in fits.items() if fit}  # fmt: skip
+    remaining = best - both.log_likelihood(table)
+
+    def update(name: str, n: int, fit: Recalibration, p_value: float) -> ModelUpdate:
+        return ModelUpdate(name, n, asdict(fit), p_value, misfit(later, fit, tolerance))
+
+    found = []
+    for name, fit in fits.items():
+        if fit is not None:
+            p = min(_p(gain[name], 1), _p(gain[name] + remaining, n_bins - 1))
+            found.append(update(name, 1, fit, p))
+    found.sort(key=lambda each: gain[each.action])
+    return [*found, update("slope_intercept", 2, both, _p(remaining, n_bins - 2))]
 
 
 def softmax_update(
@@ -189,13 +189,12 @@ def softmax_update(
         have no slope of 1 / T, so that a temperature of several classes cannot be fitted to a table
     tolerance : allowed gap of a bin
     """
-    as_mapped = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)
     return ModelUpdate(
         "temperature",
         1,
         {"temperature": temperature},
-        misfit(table, as_mapped, n_fitted=1),
-        misfit(later, as_mapped, tolerance),
+        misfit(table, AS_SENT, n_fitted=1),
+        misfit(later, AS_SENT, tolerance),
     )
 
 
@@ -229,24 +228,9 @@ def _is_over(since_change: UnitTable, later: UnitTable) -> bool:
     changed = recalibration(since_change)
     if changed is None or not later.n_units:
         return False
-    as_sent = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)
-    if misfit(later, as_sent) < MISFIT_P:
+    if misfit(later, AS_SENT) < MISFIT_P:
         return False
-    return _log_likelihood(later, as_sent) - _log_likelihood(later, changed) >= OVER
-
-
-def _log_likelihood(table: UnitTable, fit: Recalibration) -> float:
-    filled = table.weight > 0
-    rate = fit(table.mean_confidence[filled])
-    weight, correct = table.weight[filled], table.correct[filled]
-    parts = scipy.special.xlogy(correct, rate) + scipy.special.xlogy(weight - correct, 1.0 - rate)
-    return float(parts.sum())
-
-
-def _too_few(n_units: float, needed: int) -> str:
-    return (
-        f"Wait for labels: an update needs {needed:,} labelled units, and there are {n_units:,.0f}."
-    )
+    return AS_SENT.log_likelihood(later) - changed.log_likelihood(later) >= OVER
 
 
 def _which_way(parameters: dict[str, float]) -> list[str]:
@@ -272,20 +256,6 @@ def _which_way(parameters: dict[str, float]) -> list[str]:
     return found
 
 
-def _flexible(table: UnitTable) -> ModelUpdate:
-    """Return the free curve: one parameter per filled bin."""
-    return ModelUpdate("flexible", int((table.weight > 0).sum()), None, 1.0, 1.0)
-
-
-def _fit(action: str, table: UnitTable) -> Recalibration | None:
-    """Fit an update: intercept, temperature, or both."""
-    return recalibration(table, intercept=action != "temperature", slope=action != "intercept")
-
-
 def _p(gain: float, freedom: int) -> float:
     """Return the p-value of a gain in log-likelihood for a number of additional parameters."""
     return float(scipy.special.chdtrc(freedom, 2.0 * max(gain, 0.0))) if freedom > 0 else 1.0
-
-
-def _parameters(fit: Recalibration) -> dict[str, float]:
-    return {"intercept": fit.intercept, "slope": fit.slope}

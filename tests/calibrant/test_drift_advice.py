@@ -31,7 +31,7 @@ class SimulatedChange:
 
 
 SLOPE = SimulatedChange(slope=0.75)
-PLAIN = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)
+PLAIN = Recalibration()
 
 
 def expected_table(change=SLOPE, n=10_000.0):

@@ -60,7 +60,7 @@ def pane_of(rng, n=200, slope=1.0, labelled=True):
 def advance(commit, config, start_s, panes, held, token):
     """Advance all detectors by a day in the commit that seals it; returns the alarms that were raised."""
     writing = AlarmCommit(commit, config, held, token, 1e9)
-    tables = tables_of(writing.settings, start_s, panes, held.active_map)
+    tables = tables_of(writing.settings, panes, held.active_map)
     contents = CohortContents.of(panes.get(""), [start_s])
     complete = PartialCohort(start_s, start_s + DAY_S, tables, contents=contents)
     return advance_cohort(writing, start_s, evidence_of(held, writing.settings, complete))
@@ -388,7 +388,7 @@ def test_a_rater_of_few_cases_clears_no_user(others, title):
 def test_packed_detectors_and_looks_read_back():
     rng = np.random.default_rng(13)
     settings = AlarmSettings()
-    cohort = tables_of(settings, DAY_S, {"": pane_of(rng)})["score|"]
+    cohort = tables_of(settings, {"": pane_of(rng)})["score|"]
     result = CohortResult(DAY_S, 0.25, 1 / 3650, cohort.table, cohort.coverage)
     detector = advanced(Detector.begin(settings), [result], settings, 1 / 3650)
     detector = replace(detector, change=OpenChange(DAY_S, 0, 0, 0, 0, 1, 1e-9))

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import expit, logit
 
 from calibrant.input.labels import LabelRow
+from calibrant_server.workers.alarm.attribution import rater_or_model
 from calibrant_server.workers.alarm.cohort_history import (
     MAX_COHORTS,
     MAX_COHORTS_OF_SLICE,
@@ -110,3 +111,20 @@ def test_the_labels_of_one_rater_can_be_what_counts(bench):
     simulated.predict(START_S + DAY_S, confidences=[0.2], labels=[0])
     simulated.seal(1)
     assert simulated.detector().why_passed == "one_rater"
+
+
+@pytest.mark.parametrize(
+    ("alarmed", "leaning", "quiet", "title"),
+    [
+        (0, 2, 1, "none"),
+        (1, 0, 2, "rater shift"),
+        (1, 1, 1, "model drift"),
+        (1, 1, 2, "undecided"),
+        (1, 0, 0, "undecided"),
+    ],
+)
+def test_raters_that_lean_the_same_way_speak_for_the_model(
+    alarmed: int, leaning: int, quiet: int, title: str
+) -> None:
+    others = {f"r{i}": i < leaning for i in range(leaning + quiet)}
+    assert rater_or_model([f"a{i}" for i in range(alarmed)], others).title == title

@@ -16,7 +16,10 @@ def test_the_units_of_earlier_cohorts_are_exported_and_imported(bench):
     one, other = (replace(MODEL, model=name) for name in ("one", "other"))
     first, second = np.arange(3, dtype="<u8"), np.arange(7, 9, dtype="<u8")
     keys = bench.store.keys.of(one)
-    bench.client.hset(units_key(keys, one), mapping={86_400: second.tobytes(), 0: first.tobytes()})
+    bench.client.hset(
+        units_key(keys, one.key, one.generation),
+        mapping={86_400: second.tobytes(), 0: first.tobytes()},
+    )
 
     async def lines():
         return [each async for each in alarm_lines(bench.inbox.client, keys, one)]

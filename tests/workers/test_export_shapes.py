@@ -24,7 +24,7 @@ SUMMARY = {
         "n_detectors": 1,
         "n_alarms": 0,
     },
-    **{"cohort": None, "scope": "score", "bins": [[1.0], [0.5], [1.0]]},
+    **{"cohort": None, "p": {"score|": 0.5}, "scope": "score", "bins": [[1.0], [0.5], [1.0]]},
 }
 REPORT = {
     **{"model": "m", "created_at": "a", "created_by": "b", "note": None, "window": {}},
@@ -41,7 +41,6 @@ GOOD = {
     "map": {"field": "1", "text": "{}"},
     "detector": {"name": "d", "of": "t/m", "packed": "AA=="},
     "looks": {"detector": "d", "looks": {}},
-    "rater_looks": {"looks": {}},
     "gathered": {"packed": "AA=="},
     "episode": {"holds": {"id": "a", "tenant": "t", "model": "m", "generation": "g"}},
     "alarm_summary": {"holds": SUMMARY},
@@ -102,6 +101,11 @@ def test_a_type_that_no_export_has_is_rejected(kind):
 def test_sums_that_no_meter_can_show_are_rejected(bins):
     with pytest.raises(EntryError, match="bins of an alarm_summary"):
         shaped({"type": "alarm_summary", "holds": {**SUMMARY, "bins": bins}})
+
+
+def test_p_values_that_no_meter_can_show_are_rejected():
+    with pytest.raises(EntryError, match="p of an alarm_summary"):
+        shaped({"type": "alarm_summary", "holds": {**SUMMARY, "p": {"score|": "low"}}})
 
 
 def test_every_kind_of_line_has_its_shape():

@@ -11,18 +11,23 @@ from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.active_map import ActiveMap, read_active_map
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohort_rows import CohortRows, read_rows
 from calibrant_server.workers.alarm.cohort_tables import tables_of
 from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
 from calibrant_server.workers.alarm.reference import Reference, read_reference
 from calibrant_server.workers.alarm.seen_units import SeenUnits, read_units
+from calibrant_server.workers.ingest.pane_ids import ids_in
+from calibrant_server.workers.ingest.record_store import RecordStore
+from calibrant_server.workers.join.identified_rows import IdentifiedRows
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import RATED
 
 log = logging.getLogger(__name__)
+# Larger cohorts are read from their panes. This many rows take 10 s and half a gigabyte.
+MAX_ROWS = 200_000
+_A_READ = 20_000
 
 
 class AlarmState:
@@ -54,9 +59,13 @@ class AlarmState:
         marks = self._keys.marks(self.config.key, self.config.generation)
         return self._node.hget(marks, RATED) is not None
 
-    def rows(self, contents: CohortContents) -> CohortRows:
-        """Return the retained records of a cohort."""
-        return read_rows(self._node, self._keys, self.config, contents)
+    def rows(self, contents: CohortContents) -> tuple[IdentifiedRows, bool]:
+        """Return the rows of a cohort that have an id, from their retained records, and whether they are all; none of a larger cohort."""
+        names = ids_in(self._node, self._keys, self.config, contents.starts) if contents.n <= MAX_ROWS else []  # fmt: skip
+        store, found = RecordStore(self._node, self._keys), dict[str, bytes]()
+        for first in range(0, len(names), _A_READ):
+            found |= store.packed(self.config, names[first : first + _A_READ])
+        return IdentifiedRows.read(found), bool(names) and len(names) >= contents.n
 
     @cached_property
     def partial_cohort(self) -> PartialCohort | None:
@@ -78,7 +87,7 @@ class AlarmState:
         if found is None:
             return Reference()
         pane, window = found
-        cohorts = tables_of(AlarmSettings.of(self.config), 0, {ALL_ROWS: pane}, self.active_map)
+        cohorts = tables_of(AlarmSettings.of(self.config), {ALL_ROWS: pane}, self.active_map)
         return Reference({name: each.table for name, each in cohorts.items()}, window)
 
     def note(self, name: str, cohort_result: CohortResult) -> None:

@@ -7,42 +7,36 @@ store that imports it.
 from __future__ import annotations
 
 import json
+import zlib
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
+from math import exp
+from struct import Struct
 from typing import Any
 
+from calibrant.core.packing import unpack
+from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
+from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import PartialCohort
+from calibrant_server.workers.alarm.detectors import MAX_BYTES, Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
-from calibrant_server.workers.alarm.former_alarm import (
-    current_detector,
-    current_result,
-    current_summary,
-)
 from calibrant_server.workers.alarm.seen_units import MAX_UNITS, UNIT_BYTES, units_key
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys, model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 
-DETECTOR, COHORT_RESULTS, RATERS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP, UNITS = (
-    *(
-        "detector",
-        "looks",
-        "rater_looks",
-        "gathered",
-        "episode",
-        "alarm_summary",
-        "alarm_change",
-        "alarm_map",
-        "alarm_units",
-    ),
-)
-KINDS = frozenset(
-    {DETECTOR, COHORT_RESULTS, RATERS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP, UNITS}
-)
+DETECTOR, COHORT_RESULTS, PARTIAL_COHORT = "detector", "looks", "gathered"
+EPISODE, SUMMARY, CHANGE = "episode", "alarm_summary", "alarm_change"
+MAP, UNITS = "alarm_map", "alarm_units"
+KINDS = frozenset({DETECTOR, COHORT_RESULTS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP, UNITS})
+Fields = dict[bytes, bytes]
+# Exports of versions with another statistic than the rule of change.
+FORMER, _FORMER_HEAD = 1, Struct("<Bdddd")
+_COUNTERS = ("begun", "last", "episode", "map_version", "n_passed", "why_passed", "units", "n_left_out")  # fmt: skip
 
 
 async def alarm_lines(
@@ -50,35 +44,23 @@ async def alarm_lines(
 ) -> AsyncIterator[dict[str, Any]]:
     """Return all lines of a model's alarm."""
     name = (config.key, config.generation)
-    detectors = await client.hgetall(keys.detectors(*name))
+    detectors: Fields = await client.hgetall(keys.detectors(*name))
+    if LAST_CHANGE.encode() in detectors:
+        yield {"type": CHANGE, "version": detectors.pop(LAST_CHANGE.encode()).decode()}
+    if ACTIVE_MAP.encode() in detectors:
+        yield {"type": MAP, "holds": json.loads(detectors.pop(ACTIVE_MAP.encode()))}
     for field, packed in sorted(detectors.items()):
-        if field == LAST_CHANGE.encode():
-            yield {"type": CHANGE, "version": packed.decode()}
-            continue
-        if field == ACTIVE_MAP.encode():
-            yield {"type": MAP, "holds": json.loads(packed)}
-            continue
         detector = field.decode()
-        yield {
-            "type": DETECTOR,
-            "name": detector,
-            "of": config.key,
-            "packed": b64encode(packed).decode(),
-        }
-        cohort_results = await client.hgetall(keys.cohort_results(*name, detector))
-        if cohort_results:
-            in_order = {
-                at.decode(): b64encode(cohort_results[at]).decode()
-                for at in sorted(cohort_results, key=int)
-            }
-            yield {"type": COHORT_RESULTS, "detector": detector, "looks": in_order}
-    units = await client.hgetall(units_key(keys, config))
+        yield {"type": DETECTOR, "name": detector, "of": config.key, "packed": _text(packed)}
+        results = await client.hgetall(keys.cohort_results(*name, detector))
+        if results:
+            yield {"type": COHORT_RESULTS, "detector": detector, "looks": _by_cohort(results)}
+    units = await client.hgetall(units_key(keys, *name))
     if units:
-        in_order = {at.decode(): b64encode(units[at]).decode() for at in sorted(units, key=int)}
-        yield {"type": UNITS, "by_cohort": in_order}
+        yield {"type": UNITS, "by_cohort": _by_cohort(units)}
     partial_cohort = await client.hget(keys.partial_cohorts, "|".join(name))
     if partial_cohort is not None:
-        yield {"type": PARTIAL_COHORT, "packed": b64encode(partial_cohort).decode()}
+        yield {"type": PARTIAL_COHORT, "packed": _text(partial_cohort)}
     for text in await episodes_of(client, keys, config):
         yield {"type": EPISODE, "holds": json.loads(text)}
     summary = await client.hget(keys.summaries, config.key)
@@ -88,22 +70,41 @@ async def alarm_lines(
 
 async def episodes_of(client: Any, keys: PartitionKeys, config: ModelConfig) -> list[bytes]:
     """Return the episodes of a generation by id."""
-    found = await client.hgetall(keys.episodes)
-    return [
-        text
-        for field, text in sorted(found.items())
-        if field != LAST_NUMBER.encode() and json.loads(text)["generation"] == config.generation
-        and (json.loads(text)["tenant"], json.loads(text)["model"]) == (config.tenant, config.model)
-    ]  # fmt: skip
+    found: Fields = await client.hgetall(keys.episodes)
+    found.pop(LAST_NUMBER.encode(), None)
+    own = config.tenant, config.model, config.generation
+    stored = ((text, json.loads(text)) for _, text in sorted(found.items()))
+    return [text for text, each in stored if (each["tenant"], each["model"], each["generation"]) == own]  # fmt: skip
 
 
-def _units(by_cohort: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the hashes of units by cohort, as stored; each takes eight bytes."""
-    found = {str(int(at)): b64decode(packed, validate=True) for at, packed in by_cohort.items()}
-    n_bytes = [len(packed) for packed in found.values()]
-    if any(each % UNIT_BYTES for each in n_bytes) or sum(n_bytes) > MAX_UNITS * UNIT_BYTES:
-        raise ValueError(f"units of cohorts are at most {MAX_UNITS} hashes of {UNIT_BYTES} bytes")
-    return found
+def _text(packed: bytes) -> str:
+    return b64encode(packed).decode()
+
+
+def _by_cohort(found: Fields) -> dict[str, str]:
+    return {start.decode(): _text(found[start]) for start in sorted(found, key=int)}
+
+
+def _packed_by_cohort(stored: Mapping[str, str]) -> dict[str, bytes]:
+    return {str(int(start)): b64decode(text, validate=True) for start, text in stored.items()}
+
+
+def _detector_of(data: bytes, config: ModelConfig) -> Detector:
+    """Read a detector; of the former statistic its counters only, because the tables are evaluated again at the next cohort."""
+    arrays, about = unpack(data, largest=MAX_BYTES)
+    if about.get("alarm") != FORMER:
+        return Detector.unpack(data)
+    counters = {name: about[name] for name in _COUNTERS if name in about}
+    return Detector(AlarmSettings.of(config).made_of, **counters, total=UnitTable(*arrays["total"]))
+
+
+def _result_of(cohort: int, data: bytes) -> CohortResult:
+    """Read a cohort result; of the former statistic its tables and its level."""
+    if not data or data[0] != FORMER:
+        return CohortResult.unpack(cohort, data)
+    *_, log_threshold, _ = _FORMER_HEAD.unpack_from(data)
+    head = CohortResult.head_of(1.0, exp(-log_threshold))
+    return CohortResult.unpack(cohort, head + zlib.compress(zlib.decompress(data[_FORMER_HEAD.size :]), 1))  # fmt: skip
 
 
 class AlarmLines:
@@ -113,62 +114,76 @@ class AlarmLines:
         self._node, self._keys, self._config = node, keys, config
         self._name = (config.key, config.generation)
         self._number: int | None = None
+        self._fields: dict[str, Callable[[Any], tuple[str, Mapping[str, bytes | str]]]] = {
+            CHANGE: self._change,
+            DETECTOR: self._detector,
+            COHORT_RESULTS: self._cohort_results,
+            MAP: self._map,
+            UNITS: self._units,
+            PARTIAL_COHORT: self._partial_cohort,
+            EPISODE: self._episode,
+            SUMMARY: self._summary,
+        }
 
     def put(self, line: Mapping[str, Any], commit: Commit) -> None:
         """Write one line; raise PackingError if it is not a line of an alarm."""
-        kind, keys = line["type"], self._keys
-        if kind == CHANGE:
-            commit.set_fields(
-                keys.detectors(*self._name), {LAST_CHANGE: str(line["version"]).encode()}
-            )
-        elif kind == DETECTOR:
-            packed = b64decode(line["packed"], validate=True)
-            detector = current_detector(packed, AlarmSettings.of(self._config))
-            if detector.episode is not None:
-                detector = replace(detector, episode=self._id(detector.episode, line["of"]))
-            commit.set_fields(keys.detectors(*self._name), {str(line["name"]): detector.pack()})
-        elif kind == COHORT_RESULTS:
-            cohort_results = {
-                str(int(at)): current_result(int(at), b64decode(packed, validate=True)).pack()
-                for at, packed in line["looks"].items()
-            }
-            commit.set_fields(
-                keys.cohort_results(*self._name, str(line["detector"])), cohort_results
-            )
-        elif kind == MAP:
-            holds = line["holds"]
-            active_map = ActiveMap(
-                None if holds["version"] is None else str(holds["version"]), holds["fitted_to_s"]
-            )
-            commit.set_fields(keys.detectors(*self._name), {ACTIVE_MAP: active_map.to_json()})
-        elif kind == UNITS:
-            commit.set_fields(units_key(keys, self._config), _units(line["by_cohort"]))
-        elif kind == PARTIAL_COHORT:
-            packed = b64decode(line["packed"], validate=True)
-            PartialCohort.unpack(packed)
-            commit.set_fields(keys.partial_cohorts, {"|".join(self._name): packed})
-        elif kind == EPISODE:
-            self._episode(line["holds"], commit)
-        elif kind == SUMMARY:
-            commit.set_fields(
-                keys.summaries,
-                {self._config.key: json.dumps(current_summary(line["holds"])).encode()},
-            )
+        commit.set_fields(*self._fields[line["type"]](line))
 
-    def _episode(self, holds: Mapping[str, Any], commit: Commit) -> None:
+    def _change(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+        return self._keys.detectors(*self._name), {LAST_CHANGE: line["version"].encode()}
+
+    def _detector(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+        detector = _detector_of(b64decode(line["packed"], validate=True), self._config)
+        if detector.episode is not None:
+            detector = replace(detector, episode=self._id(detector.episode, line["of"]))
+        return self._keys.detectors(*self._name), {str(line["name"]): detector.pack()}
+
+    def _cohort_results(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+        packed = _packed_by_cohort(line["looks"])
+        results = {start: _result_of(int(start), each).pack() for start, each in packed.items()}
+        return self._keys.cohort_results(*self._name, str(line["detector"])), results
+
+    def _map(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+        version, until_s = line["holds"]["version"], line["holds"]["fitted_to_s"]
+        active_map = ActiveMap(None if version is None else str(version), until_s)
+        return self._keys.detectors(*self._name), {ACTIVE_MAP: active_map.to_json()}
+
+    def _units(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+        found = _packed_by_cohort(line["by_cohort"])
+        n_bytes = [len(packed) for packed in found.values()]
+        if any(each % UNIT_BYTES for each in n_bytes) or sum(n_bytes) > MAX_UNITS * UNIT_BYTES:
+            raise ValueError(
+                f"units of cohorts are at most {MAX_UNITS} hashes of {UNIT_BYTES} bytes"
+            )
+        return units_key(self._keys, *self._name), found
+
+    def _partial_cohort(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+        packed = b64decode(line["packed"], validate=True)
+        PartialCohort.unpack(packed)
+        return self._keys.partial_cohorts, {"|".join(self._name): packed}
+
+    def _summary(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+        summary = {"p": {}, **line["holds"]}
+        return self._keys.summaries, {self._config.key: json.dumps(summary).encode()}
+
+    def _episode(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes | str]]:
         """Return an episode under the next number; the partition counts changes."""
+        holds = line["holds"]
         if self._number is None:
             self._number = int(self._node.hget(self._keys.episodes, LAST_NUMBER) or 0)
         self._number += 1
         episode = replace(
-            Episode.from_json(json.dumps(dict(holds))),
+            Episode.from_json(json.dumps(holds)),
             id=self._id(holds["id"], model_key(holds["tenant"], holds["model"])),
             tenant=self._config.tenant,
             model=self._config.model,
             number=self._number,
         )
-        fields = {episode.id: episode.to_json(), LAST_NUMBER: str(self._number).encode()}
-        commit.set_fields(self._keys.episodes, fields)
+        fields: dict[str, bytes | str] = {
+            episode.id: episode.to_json(),
+            LAST_NUMBER: str(self._number).encode(),
+        }
+        return self._keys.episodes, fields
 
     def _id(self, alarm_id: str, of: str) -> str:
         """Return the local id of an imported episode: partition and model name are part of the id."""

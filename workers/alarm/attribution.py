@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from calibrant.core.actions import Advice
 from calibrant.drift.calibration import MIN_UNITS
 from calibrant.drift.evaluation import leans_towards
-from calibrant.drift.rater_shift import MODEL_DRIFT, RATER_SHIFT, Attribution, rater_or_model
 from calibrant.drift.recommendation import of_raters
 from calibrant_server.workers.alarm.cohorts import rater_in
 from calibrant_server.workers.alarm.detectors import Detector
 
+RATER_SHIFT, MODEL_DRIFT, UNDECIDED, NONE = "rater shift", "model drift", "undecided", "none"
 _COMPARABLE = 0.25
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What changed: `title` is "none", "rater shift", "model drift" or "undecided".
+
+    Attributes
+    ----------
+    raters : in alarm
+    leaning : without alarm, with labels that tend in the same direction
+    others : without either
+    """
+
+    title: str
+    raters: list[str]
+    leaning: list[str]
+    others: list[str]
 
 
 def who_alarms(detectors: Mapping[str, Detector]) -> Attribution | None:
@@ -36,6 +54,38 @@ def who_alarms(detectors: Mapping[str, Detector]) -> Attribution | None:
 def _leans(detector: Detector, alarmed: Mapping[str, Detector]) -> bool:
     changes = [each.change for each in alarmed.values() if each.change is not None]
     return any(leans_towards(detector.leaning, one.direction, one.sign) for one in changes)
+
+
+def rater_or_model(alarmed: Sequence[str], others: Mapping[str, bool]) -> Attribution:
+    """Attribute an alarm to the model or to raters.
+
+    When a model drifts, some rater's detector is the first to raise an alarm. The others must therefore not only raise no
+    alarm: their labels must not tend in the same direction either.
+
+    Parameters
+    ----------
+    alarmed : raters in alarm
+    others : for each other rater with enough data, whether their labels tend in the direction of the alarms
+
+    Examples
+    --------
+    >>> rater_or_model(["ann"], {"bob": False}).title, rater_or_model(["ann"], {"bob": True}).title
+    ('rater shift', 'model drift')
+    """
+    leaning = sorted(name for name, leans in others.items() if leans)
+    quiet = sorted(name for name, leans in others.items() if not leans)
+    title = _title(len(alarmed), len(leaning), len(quiet))
+    return Attribution(title, sorted(alarmed), leaning, quiet)
+
+
+def _title(n_alarmed: int, n_leaning: int, n_quiet: int) -> str:
+    if not n_alarmed:
+        return NONE
+    if n_alarmed + n_leaning + n_quiet < 2:
+        return UNDECIDED
+    if n_alarmed + n_leaning > n_quiet:
+        return MODEL_DRIFT
+    return UNDECIDED if n_leaning else RATER_SHIFT
 
 
 def title_of(name: str, who: Attribution | None) -> str:

@@ -43,7 +43,7 @@ def take_sealed(
     if partial_cohort is not None and partial_cohort.start_s != bucket:
         _advance(writing, partial_cohort)
         partial_cohort = None
-    found = tables_of(settings, bucket, panes, alarm_state.active_map)
+    found = tables_of(settings, panes, alarm_state.active_map)
     contents = CohortContents.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
     made_of = f"{settings.made_of}|{alarm_state.active_map.version if settings.is_mapped else None}"
     begun = partial_cohort or PartialCohort(bucket, bucket + length_s, {}, made_of)

@@ -1,21 +1,28 @@
-"""The evidence of a complete cohort for each detector, from its panes or, where they contain more, from its rows."""
+"""The evidence of a complete cohort for each detector, from its panes or, where they contain more, from its rows.
+
+Rows are the retained records of all panes of the cohort, with ratings, raters, units and complete probabilities. They are read
+in the commit that advances the detectors. If each prediction has an id, they replace the panes' tables. Otherwise only
+the tables of single raters come from them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from calibrant.core.batch import Batch, Ratings
+from calibrant.core.documents import FittedMap
 from calibrant.core.routing import ALL_ROWS
+from calibrant.drift.row_tables import row_table
+from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_rows import (
-    batch_of,
-    rater_cohorts,
-    row_cohorts,
-)
 from calibrant_server.workers.alarm.cohorts import (
+    RATER,
     CohortContents,
     DetectorCohort,
     PartialCohort,
@@ -23,6 +30,7 @@ from calibrant_server.workers.alarm.cohorts import (
 )
 from calibrant_server.workers.alarm.detectors import watched_raters
 from calibrant_server.workers.alarm.seen_units import FirstContacts
+from calibrant_server.workers.join.identified_rows import IdentifiedRows
 
 MAP_LOST, ONE_RATER, COMPLETE_ROWS, SHARED_UNITS = (
     "map_lost",
@@ -59,49 +67,89 @@ class CohortEvidence:
 
 
 def evidence_of(
-    alarm_state: AlarmState, settings: AlarmSettings, partial_cohort: PartialCohort
+    state: AlarmState, settings: AlarmSettings, sealed: PartialCohort
 ) -> CohortEvidence:
     """Return the complete evidence of a cohort for its detectors."""
-    active_map, cohorts = alarm_state.active_map, dict(partial_cohort.cohorts)
-    rows, units = None, None
-    if _takes_rows(alarm_state, settings, partial_cohort):
-        rows = alarm_state.rows(partial_cohort.contents)
-        batch = batch_of(rows, alarm_state.config.task)
+    cohorts, contents, units = sealed.cohorts, sealed.contents, None
+    if _takes_rows(state, settings, sealed):
+        rows, are_all = state.rows(contents)
+        batch = rows.batch(state.config.task)
         if batch is not None:
-            if rows.are_all and partial_cohort.contents.has_units:
-                rows, batch, units = alarm_state.seen_units.without(
-                    rows, batch, partial_cohort.start_s
-                )
-            if (
-                rows.are_all and not partial_cohort.contents.has_histograms
-            ) or settings.rater is not None:
-                cohorts = row_cohorts(rows, batch, settings, active_map, partial_cohort.start_s)
-            own = watched_raters(alarm_state.detectors, rows.rows.raters, settings)
-            cohorts |= rater_cohorts(rows, batch, own, settings, active_map, partial_cohort.start_s)
-    contents = partial_cohort.contents
-    missing = [] if not contents.n and not contents.has_histograms else [
-        name for scope in settings.scopes if (name := detector_name(scope, ALL_ROWS)) not in cohorts
-    ]  # fmt: skip
-    return CohortEvidence(
-        cohorts, dict.fromkeys(missing, _why(settings, active_map, contents)), units
-    )
+            batch = replace(batch, weights=None, cases=None)  # each row counts once
+            if are_all and contents.has_units:
+                rows, batch, units = state.seen_units.without(rows, batch, sealed.start_s)
+            is_complete = are_all and not contents.has_histograms
+            found = _RowCohorts(rows, batch, settings, state.active_map)
+            if is_complete or settings.rater is not None:
+                cohorts = found.of_slices()
+            cohorts = {**cohorts, **found.of_raters(watched_raters(state.detectors, rows.raters, settings))}  # fmt: skip
+    wanted = [detector_name(scope, ALL_ROWS) for scope in settings.scopes]
+    has_data = contents.n or contents.has_histograms
+    missing = [name for name in wanted if name not in cohorts] if has_data else []
+    why = _why(settings, state.active_map, contents)
+    return CohortEvidence(cohorts, dict.fromkeys(missing, why), units)
 
 
-def _takes_rows(
-    alarm_state: AlarmState, settings: AlarmSettings, partial_cohort: PartialCohort
-) -> bool:
-    contents = partial_cohort.contents
+def _takes_rows(state: AlarmState, settings: AlarmSettings, sealed: PartialCohort) -> bool:
+    contents, names = sealed.contents, (detector_name(scope, ALL_ROWS) for scope in settings.scopes)
     return bool(
         settings.rater is not None
-        or any(
-            detector_name(scope, ALL_ROWS) not in partial_cohort.cohorts
-            for scope in settings.scopes
-        )
-        or (settings.is_mapped and alarm_state.active_map.version is not None)
+        or any(name not in sealed.cohorts for name in names)
+        or (settings.is_mapped and state.active_map.version is not None)
         or contents.has_units
         or contents.has_ratings
-        or alarm_state.is_rated
+        or state.is_rated
     )
+
+
+@dataclass(frozen=True)
+class _RowCohorts:
+    """Cohorts of detectors from rows; none if the active map cannot be read."""
+
+    rows: IdentifiedRows
+    batch: Batch
+    settings: AlarmSettings
+    active_map: ActiveMap
+
+    def of_slices(self) -> dict[str, DetectorCohort]:
+        """Return the cohort of each detector except the raters' own."""
+        rater, raters = self.settings.rater, self.settings.policy
+        batch = self.batch if rater is None else self._rated_by(rater)
+        found: dict[str, DetectorCohort] = {}
+        for slice_, index in self._slices().items():
+            part = batch if slice_ == ALL_ROWS else batch.take(index)
+            for scope in self.settings.scopes:
+                found |= self._cohort(detector_name(scope, slice_), part, scope, raters)
+        return found
+
+    def of_raters(self, names: list[str]) -> dict[str, DetectorCohort]:
+        """Return the cohort of each named rater's own detector: all rows, labelled by that rater alone."""
+        found: dict[str, DetectorCohort] = {}
+        for rater in names:
+            name, scope = detector_name(f"{RATER}{rater}", ALL_ROWS), self.settings.scopes[0]
+            found |= self._cohort(name, self._rated_by(rater), scope, "mean")
+        return found
+
+    def _cohort(
+        self, name: str, batch: Batch, scope: str, raters: str
+    ) -> dict[str, DetectorCohort]:
+        if self.settings.is_mapped and self.active_map.is_lost:
+            return {}
+        fitted: FittedMap | None = self.active_map.fitted if self.settings.is_mapped else None
+        return {name: DetectorCohort(*row_table(batch, scope, raters, fitted))}
+
+    def _rated_by(self, rater: str) -> Batch:
+        """Return the batch of the rows with one rater's labels only."""
+        classes = self.rows.classes_of(rater)
+        own = np.flatnonzero(classes != WITHDRAWN)
+        return replace(self.batch, ratings=Ratings(own, classes[own], np.ones(len(own), np.int64)))
+
+    def _slices(self) -> Mapping[str, np.ndarray]:
+        places: dict[str, list[int]] = {ALL_ROWS: list(range(len(self.rows)))}
+        for place, pairs in enumerate(self.rows.names.slices_of_rows()):
+            for key, value in pairs:
+                places.setdefault(f"{key}:{value}", []).append(place)
+        return {name: np.array(found, np.int64) for name, found in sorted(places.items())}
 
 
 def _why(settings: AlarmSettings, active_map: ActiveMap, contents: CohortContents) -> str:

@@ -46,11 +46,13 @@ class CohortResult:
     def pack(self) -> bytes:
         """Return the stored form."""
         sums = self.table.columns.astype("<f4").tobytes()
-        return self.head() + zlib.compress(sums + self.coverage.astype("<u4").tobytes(), 1)
+        body = zlib.compress(sums + self.coverage.astype("<u4").tobytes(), 1)
+        return self.head_of(self.p, self.level) + body
 
-    def head(self) -> bytes:
+    @staticmethod
+    def head_of(p: float, level: float) -> bytes:
         """Return what the stored form has before its compressed tables."""
-        return _COHORT_RESULT.pack(COHORT_RESULT_FORMAT, self.p, self.level)
+        return _COHORT_RESULT.pack(COHORT_RESULT_FORMAT, p, level)
 
     @classmethod
     def unpack(cls, cohort: int, data: bytes) -> CohortResult:

@@ -30,7 +30,7 @@ from calibrant_server.workers.alarm.cohorts import DetectorCohort, detector_name
 
 
 def tables_of(
-    settings: AlarmSettings, start_s: int, panes: Mapping[str, Pane], active_map: ActiveMap = NO_MAP
+    settings: AlarmSettings, panes: Mapping[str, Pane], active_map: ActiveMap = NO_MAP
 ) -> dict[str, DetectorCohort]:
     """Return the cohort of each detector from the panes of its slice; omit what a pane does not contain."""
     found: dict[str, DetectorCohort] = {}
@@ -39,14 +39,14 @@ def tables_of(
     fitted = active_map.fitted if settings.is_mapped else None
     for slice_ in sorted(panes):
         for scope in settings.scopes:
-            cohort = _cohort_of(panes[slice_], scope, settings.raters, fitted, start_s)
+            cohort = _cohort_of(panes[slice_], scope, settings.raters, fitted)
             if cohort is not None:
                 found[detector_name(scope, slice_)] = cohort
     return found
 
 
 def _cohort_of(
-    pane: Pane, scope: str, raters: str, fitted: FittedMap | None, start_s: int
+    pane: Pane, scope: str, raters: str, fitted: FittedMap | None
 ) -> DetectorCohort | None:
     """Return the table of a pane's predictions and plain histograms; None if it cannot be computed."""
     parts, n = [], pane.counts["n_predictions"]
@@ -55,9 +55,9 @@ def _cohort_of(
         reported = _table_of(pane, scope, raters, fitted)
         if reported is None:
             return None
-        parts.append(DetectorCohort(start_s, reported, label_counts(pane)))
+        parts.append(DetectorCohort(reported, label_counts(pane)))
     if posted is not None:
-        parts.append(DetectorCohort(start_s, *posted))
+        parts.append(DetectorCohort(*posted))
     return reduce(DetectorCohort.joined, parts) if parts else None
 
 

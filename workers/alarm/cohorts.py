@@ -22,28 +22,19 @@ from calibrant.results.drift import RATER as RATER
 Ints = NDArray[np.int64]
 FORMAT = 1
 _MAX_BYTES = 1 << 21
+_PLAIN = ("n", "has_units", "has_ratings", "has_histograms")
 
 
 @dataclass(frozen=True)
 class DetectorCohort:
-    """A sealed cohort of one detector.
+    """A sealed cohort of one detector: its table, and predictions and labelled predictions by bin, int64 (2, n_bins)."""
 
-    Attributes
-    ----------
-    start_s : seconds since the epoch
-    table : UnitTable
-    coverage : int64 (2, n_bins), predictions and labelled predictions
-    """
-
-    start_s: int
     table: UnitTable
     coverage: Ints
 
     def joined(self, more: DetectorCohort) -> DetectorCohort:
         """With another pane's."""
-        return DetectorCohort(
-            self.start_s, merged([self.table, more.table]), self.coverage + more.coverage
-        )
+        return DetectorCohort(merged([self.table, more.table]), self.coverage + more.coverage)
 
 
 @dataclass(frozen=True)
@@ -132,10 +123,7 @@ class PartialCohort:
             "end": self.end_s,
             "names": list(self.cohorts),
             "made_of": self.made_of,
-            "n": self.contents.n,
-            "has_units": self.contents.has_units,
-            "has_ratings": self.contents.has_ratings,
-            "has_histograms": self.contents.has_histograms,
+            **{name: getattr(self.contents, name) for name in _PLAIN},
         }
         return pack(arrays, about)
 
@@ -146,18 +134,13 @@ class PartialCohort:
         if about.get("gathered") != FORMAT:
             raise PackingError(f"these bytes are not a partial cohort of format {FORMAT}")
         cohorts = {
-            name: DetectorCohort(
-                about["start"],
-                UnitTable(*arrays[f"{i}.table"]),
-                arrays[f"{i}.coverage"],
-            )
+            name: DetectorCohort(UnitTable(*arrays[f"{i}.table"]), arrays[f"{i}.coverage"])
             for i, name in enumerate(about["names"])
         }
+        # The first cohorts of format 1 have only their tables.
+        reported = {name: about[name] for name in _PLAIN if name in about}
         starts = tuple(arrays["starts"].tolist()) if "starts" in arrays else ()
-        reported = (
-            bool(about.get(name)) for name in ("has_units", "has_ratings", "has_histograms")
-        )
-        contents = CohortContents(int(about.get("n", 0)), starts, *reported)
+        contents = CohortContents(starts=starts, **reported)
         return cls(about["start"], about["end"], cohorts, about.get("made_of", ""), contents)
 
 

@@ -11,12 +11,11 @@ from dataclasses import replace
 
 from calibrant.core.actions import Advice, next_request
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.rater_shift import Attribution
 from calibrant.drift.recommendation import at_rows, recommended_action
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
-from calibrant_server.workers.alarm.attribution import advised, title_of, who_alarms
+from calibrant_server.workers.alarm.attribution import Attribution, advised, title_of, who_alarms
 from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence
 from calibrant_server.workers.alarm.cohort_history import CohortResult, since_change
 from calibrant_server.workers.alarm.cohorts import DetectorCohort, detector_name, parts_of
@@ -54,7 +53,7 @@ def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence)
         if not again.is_open(start_s):
             continue
         if name in evidence.cohorts:
-            after[name] = _advanced(writing, name, again, evidence.cohorts[name], names)
+            after[name] = _advanced(writing, name, again, start_s, evidence.cohorts[name], names)
         elif name in evidence.passed:
             after[name] = skipped(again, start_s, evidence.passed[name])
     if not after:
@@ -66,11 +65,16 @@ def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence)
 
 
 def _advanced(
-    writing: AlarmCommit, name: str, detector: Detector, cohort: DetectorCohort, names: list[str]
+    writing: AlarmCommit,
+    name: str,
+    detector: Detector,
+    start_s: int,
+    cohort: DetectorCohort,
+    names: list[str],
 ) -> Detector:
     """Return a detector after one more cohort, whose result is written."""
     settings, level = writing.settings, writing.settings.level(max(1, len(names)))
-    new = CohortResult(cohort.start_s, 1.0, level, cohort.table, cohort.coverage).stored()
+    new = CohortResult(start_s, 1.0, level, cohort.table, cohort.coverage).stored()
     results = [*writing.alarm_state.cohort_results(name), new]
     reference = writing.alarm_state.reference
     found = advanced(
@@ -117,7 +121,7 @@ def _note_units(
     after[name] = replace(
         main, units=FIRST_CONTACTS, n_left_out=main.n_left_out + evidence.units.n_left_out
     )
-    key = units_key(writing.commit.keys, writing.config)
+    key = units_key(writing.commit.keys, writing.config.key, writing.config.generation)
     if len(evidence.units.new):
         writing.commit.set_fields(key, {str(start_s): evidence.units.pack()})
     lost = writing.alarm_state.seen_units.forgotten(len(evidence.units.new))

@@ -6,12 +6,11 @@ from calibrant.core.documents import Result, Row
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.effect import bin_rows, temperature_of
 from calibrant.drift.mapped_scores import OWN_SCORE
-from calibrant.drift.rater_shift import Attribution
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
-from calibrant_server.workers.alarm.attribution import title_of, who_alarms
+from calibrant_server.workers.alarm.attribution import Attribution, title_of, who_alarms
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import detector_name, parts_of, rater_in

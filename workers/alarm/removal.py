@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.episodes import read_episodes
-from calibrant_server.workers.alarm.seen_units import units_key_of
+from calibrant_server.workers.alarm.seen_units import units_key
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import PartitionKeys
 
@@ -42,7 +42,7 @@ def remove_alarm(
     cohort_results = [keys.cohort_results(model, generation, name) for name in names]
     return [
         *cohort_results,
-        units_key_of(keys, model, generation),
+        units_key(keys, model, generation),
         detectors,
-        *(each(model, generation) for each in (keys.delivery_log,)),
+        keys.delivery_log(model, generation),
     ]

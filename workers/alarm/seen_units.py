@@ -7,7 +7,7 @@ returns after that counts as new.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
 from calibrant.core.hashing import U64
-from calibrant_server.workers.alarm.cohort_rows import CohortRows
+from calibrant_server.workers.join.identified_rows import IdentifiedRows
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 
 # 2 MiB of hashes: 200 new units a day for three and a half years.
 MAX_UNITS, UNIT_BYTES = 1 << 18, 8
 FIRST_CONTACTS, UNKNOWN = "first_contacts_only", "units_unknown"
-_NAME = "*units"
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,13 @@ class SeenUnits:
     by_cohort: Mapping[int, U64] = field(default_factory=dict)
 
     def without(
-        self, rows: CohortRows, batch: Batch, start_s: int
-    ) -> tuple[CohortRows, Batch, FirstContacts]:
+        self, rows: IdentifiedRows, batch: Batch, start_s: int
+    ) -> tuple[IdentifiedRows, Batch, FirstContacts]:
         """Return the rows of units that are new in this cohort, and what was left out.
 
         Rows without a named unit are units of their own and stay.
         """
-        named = rows.rows.names.group >= 0
+        named = rows.names.group >= 0
         hashes = np.unique(batch.unit_hash[named])
         before = [units for start, units in self.by_cohort.items() if start < start_s]
         known = np.isin(hashes, np.concatenate(before)) if before else np.zeros(len(hashes), bool)
@@ -46,8 +45,7 @@ class SeenUnits:
         found = FirstContacts(hashes[~known], int(known.sum()))
         if not out.any():
             return rows, batch, found
-        remaining = replace(rows, rows=rows.rows.where(~out))
-        return remaining, batch.take(np.flatnonzero(~out)), found
+        return rows.where(~out), batch.take(np.flatnonzero(~out)), found
 
     def forgotten(self, n_new: int) -> list[int]:
         """Return the cohorts to forget, oldest first, so that so many new units fit."""
@@ -72,19 +70,14 @@ class FirstContacts:
         return self.new[:MAX_UNITS].astype("<u8").tobytes()
 
 
-def units_key(keys: PartitionKeys, config: ModelConfig) -> str:
+def units_key(keys: PartitionKeys, model: str, generation: str) -> str:
     """Return the key of a model's seen units."""
-    return keys.cohort_results(config.key, config.generation, _NAME)
-
-
-def units_key_of(keys: PartitionKeys, model: str, generation: str) -> str:
-    """Like `units_key`, of a deleted model."""
-    return keys.cohort_results(model, generation, _NAME)
+    return keys.cohort_results(model, generation, "*units")
 
 
 def read_units(node: Any, keys: PartitionKeys, config: ModelConfig) -> SeenUnits:
     """Read the seen units of a model."""
-    found = node.hgetall(units_key(keys, config))
+    found = node.hgetall(units_key(keys, config.key, config.generation))
     return SeenUnits(
         {
             int(start): np.frombuffer(packed, "<u8").astype(np.uint64)

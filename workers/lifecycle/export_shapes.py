@@ -7,7 +7,7 @@ could never be merged, and the entries behind it would wait forever.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from calibrant.core.sampled_rows import MAX_HALVINGS
@@ -28,7 +28,6 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "map": {"field": str, "text": str},
     "detector": {"name": str, "of": str, "packed": str},
     "looks": {"detector": str, "looks": dict},
-    "rater_looks": {"looks": dict},
     "gathered": {"packed": str},
     "episode": {"holds": dict},
     "alarm_summary": {"holds": dict},
@@ -95,9 +94,17 @@ def shaped(line: Line) -> Line:
             type(each) is int and 0 <= each <= LAST_SECOND for each in window
         ):
             raise EntryError("the window of a baseline is two whole seconds")
-    if kind == "alarm_summary" and not _are_rows(line["holds"]["bins"]):
-        raise EntryError("bins of an alarm_summary line are none, or three rows of numbers")
+    if kind == "alarm_summary":
+        _check_summary(line["holds"])
     return line
+
+
+def _check_summary(holds: Mapping[str, Any]) -> None:
+    if not _are_rows(holds["bins"]):
+        raise EntryError("bins of an alarm_summary line are none, or three rows of numbers")
+    p = holds.get("p", {})  # missing in exports of versions with another statistic
+    if not isinstance(p, dict) or not _are_numbers(p.values()):
+        raise EntryError("p of an alarm_summary line has numbers")
 
 
 def _check_sample(line: Mapping[str, Any]) -> None:
@@ -111,12 +118,12 @@ def _check_sample(line: Mapping[str, Any]) -> None:
 
 def _are_rows(bins: list[Any]) -> bool:
     """Return whether gauges can show these sums."""
-    rows = [
-        each
-        for each in bins
-        if isinstance(each, list) and all(type(one) in (int, float) for one in each)
-    ]
+    rows = [each for each in bins if isinstance(each, list) and _are_numbers(each)]
     return len(rows) == len(bins) and len(bins) in (0, 3) and len({len(each) for each in rows}) < 2
+
+
+def _are_numbers(values: Iterable[Any]) -> bool:
+    return all(type(each) in (int, float) for each in values)
 
 
 def _check(found: Mapping[str, Any], shape: Mapping[str, Any], kind: str) -> None:

@@ -9,7 +9,6 @@ from calibrant.core.actions import Advice
 from calibrant.core.documents import Result
 from calibrant.drift.calibration import Selection, judge, merged_counts, selection_of
 from calibrant.drift.occupancy_shift import Shift, window_shift
-from calibrant.drift.rater_shift import Attribution
 from calibrant.drift.recommendation import (
     collect_more,
     no_action,
@@ -27,7 +26,7 @@ from calibrant.raters.label_coverage import label_counts
 from calibrant.results.drift import CURRENT_S, EVIDENCE, RECENT, drift
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
-from calibrant_server.workers.alarm.attribution import advised
+from calibrant_server.workers.alarm.attribution import Attribution, advised
 from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.alarm.detectors import Detector, n_requested
 from calibrant_server.workers.alarm.drift_report import (
