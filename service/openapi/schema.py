@@ -6,6 +6,7 @@ models are added to the document as schemas, so that it describes every body.
 
 import json
 import re
+from collections import Counter, defaultdict
 from typing import Any
 
 from fastapi import FastAPI
@@ -38,6 +39,7 @@ CONTACT = {"name": "The Calibrant developers"}
 SERVERS = [{"url": "/", "description": "The server that returned this document."}]
 EXAMPLE = "#/components/examples/{name}"
 
+PARAMETERS = "#/components/parameters/"
 RESPONSES = "#/components/responses/"
 # Names begin with a letter: a client generator may make identifiers of them.
 RESPONSE_NAME = "E{status}"
@@ -188,6 +190,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     operations = [each for path in made["paths"].values() for each in path.values()]
     _describe_parameters(operations)
     components["responses"] = _shared_responses(operations)
+    components["parameters"] = _shared_parameters(operations)
     return made
 
 
@@ -266,4 +269,20 @@ def _shared_responses(operations: list[dict[str, Any]]) -> dict[str, Any]:
                 name = RESPONSE_NAME.format(status=status)
                 shared.setdefault(name, response)
                 operation["responses"][status] = {"$ref": RESPONSES + name}
+    return shared
+
+
+def _shared_parameters(operations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return of each parameter the form that most operations have, if several do; they refer to it."""
+    forms: dict[str, Counter[str]] = defaultdict(Counter)
+    for operation in operations:
+        for parameter in operation.get("parameters", ()):
+            forms[parameter["name"]][json.dumps(parameter)] += 1
+    most = {name: forms[name].most_common(1)[0] for name in forms}
+    shared = {name: json.loads(form) for name, (form, times) in most.items() if times > 1}
+    for operation in operations:
+        parameters = operation.get("parameters", [])
+        for index, each in enumerate(parameters):
+            if shared.get(each["name"]) == each:
+                parameters[index] = {"$ref": PARAMETERS + each["name"]}
     return shared

@@ -87,6 +87,18 @@ def test_error_responses_are_shared(document):
                 assert name in shared, (operation["operationId"], status)
 
 
+def test_parameters_that_operations_describe_equally_are_shared(document):
+    own = [
+        json.dumps(each, sort_keys=True)
+        for operation in operations(document)
+        for each in operation.get("parameters", ())
+        if "$ref" not in each
+    ]
+    shared = document["components"]["parameters"]
+    assert shared["model"]["in"] == "path"
+    assert not {json.dumps(each, sort_keys=True) for each in shared.values()} & set(own)
+
+
 def test_tags_have_the_order_in_which_a_user_meets_them(document):
     assert [each["name"] for each in document["tags"]] == list(TAGS)
     assert list(TAGS)[:4] == ["models", "predictions", "labels", "histograms"]
