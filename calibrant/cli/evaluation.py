@@ -42,6 +42,7 @@ class EvaluationSettings:
     bins, raters, scope, ci : as in `calibrant.evaluate`
     tolerance : largest acceptable calibration error, None if none was set
     days : number of days that the data cover, None if not known
+    thresholds : decision thresholds, whose net benefit is computed with the metrics
     compat : "all", or names of other libraries separated by commas, whose values are computed too; None for none
     """
 
@@ -52,6 +53,7 @@ class EvaluationSettings:
     ci: float = 0.95
     tolerance: float | None = None
     days: float | None = None
+    thresholds: tuple[float, ...] = ()
     compat: str | None = None
 
     def query(self) -> PaneQuery:
@@ -110,7 +112,7 @@ def evaluated(
     CalibrationInputError
         An unknown metric, or a setting out of its range.
     """
-    slugs = keys_of(settings.metrics)
+    slugs = keys_of(settings)
     step("fill")
     view = _view(data.batch, slugs, settings)
     report = _report(view, slugs, step)
@@ -193,16 +195,19 @@ def _compat(batch: Batch, settings: EvaluationSettings) -> Result:
         raise CalibrationInputError.at("/compat", rejection.reason, rejection.detail) from rejection
 
 
-def keys_of(metrics: str | None) -> list[str]:
-    """Return the requested metrics by their canonical keys."""
-    return [each.key for each in requested(DEFAULT_METRICS if metrics is None else metrics)]
+def keys_of(settings: EvaluationSettings, default: tuple[str, ...] = DEFAULT_METRICS) -> list[str]:
+    """Return the requested metrics by their canonical keys, the net benefit at each decision threshold last."""
+    listed = default if settings.metrics is None else settings.metrics
+    at_thresholds = [f"net_benefit(threshold={each:g})" for each in settings.thresholds]
+    found = [*requested(listed), *(requested(at_thresholds) if at_thresholds else [])]
+    return list(dict.fromkeys(each.key for each in found))
 
 
 def n_steps(settings: EvaluationSettings, data: ScoredData, compares: bool) -> int:
     """Return how often `evaluated` calls `step`."""
     subgroups = len({each for each in data.slices or () if each is not None})
     others = subgroups + len(data.readers) + compares + (settings.compat is not None)
-    return len(keys_of(settings.metrics)) + 3 + others
+    return len(keys_of(settings)) + 3 + others
 
 
 def _view(batch: Batch, slugs: Iterable[str], settings: EvaluationSettings) -> View:

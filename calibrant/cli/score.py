@@ -120,6 +120,14 @@ def score(
             help=f"also compute as other libraries do: all, or names separated by commas: {', '.join(PEERS)}"
         ),
     ] = None,
+    threshold: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0.001,
+            max=0.999,
+            help="decision threshold: from this score on, you act. Several: repeat it",
+        ),
+    ] = None,
     title: Annotated[Text, typer.Option(help="title of the report")] = None,
     manifest: Annotated[
         Path | None,
@@ -175,7 +183,9 @@ def score(
         None if classes is None else tuple(classes.split(",")), text_format(na, delimiter, decimal),
         ignored_labels(ignore_label), normalize,
     )  # fmt: skip
-    settings = EvaluationSettings(metrics, bins, policy, scope, ci, tolerance, days, compat)
+    settings = EvaluationSettings(
+        metrics, bins, policy, scope, ci, tolerance, days, tuple(threshold or ()), compat
+    )
     try:
         reject_output(output_file)
         if manifest is not None and compat is not None:

@@ -19,6 +19,7 @@ from calibrant.figures.numbers import (
 )
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.quality_report import ReportContents
+from calibrant.quality_report.decisions import flagged_sentences
 from calibrant.quality_report.verdicts import (
     WORDS,
     assessment,
@@ -47,6 +48,8 @@ def show(contents: ReportContents, console: Console) -> None:
     verdict = main_verdict(contents)
     console.print(Text(verdict.headline, style=f"bold {COLOURS[verdict.state]}"))
     for sentence in verdict.sentences:
+        console.print(Text(sentence))
+    for sentence in flagged_sentences(contents):
         console.print(Text(sentence))
     if contents.tolerance is None:
         console.print(Text("To set a tolerance of 0.05: --tolerance 0.05"))

@@ -2,7 +2,8 @@
 
 With two classes one acts on class 1; with the scope `top_label` of more, on the top class. A threshold of .2 says that one treated case is
 worth four treated non-cases. The net benefit is in true positives per prediction; that of treating nobody is 0, and `treat_all` is that of
-treating everybody. `advantage` is what the model adds to the better of these two.
+treating everybody. `advantage` is what the model adds to the better of these two. Of the predictions that are acted on (a share of `acted_on`),
+`observed` is the share with the outcome, and `predicted` the mean score; both are None if none is acted on.
 
 Source: Vickers, Elkin (Medical Decision Making 2006); Vickers, Van Calster, Steyerberg (BMJ 2016).
 """
@@ -41,14 +42,21 @@ class Decisions:
     Attributes
     ----------
     true, false : with the outcome and without it
+    predicted : the weight with the outcome that the scores predict
     uncertain : weight in cells that the threshold divides
     deviation : standard deviation of the outcomes in these cells
     """
 
     true: float
     false: float
+    predicted: float
     uncertain: float
     deviation: float
+
+    @property
+    def flagged(self) -> float:
+        """Weight of the predictions at or above the threshold."""
+        return self.true + self.false
 
 
 def decisions(cells: Cells, threshold: float) -> Decisions:
@@ -60,9 +68,10 @@ def decisions(cells: Cells, threshold: float) -> Decisions:
     divided = (cells.lower < least) & (cells.upper > threshold) & cells.divisible
     acted = np.where(divided, cells.mean >= threshold, cells.lower >= least)
     true = float(cells.correct[acted].sum())
+    predicted = float(cells.weight[acted] @ cells.mean[acted])
     acting, uncertain = float(cells.weight[acted].sum()), float(cells.weight[divided].sum())
     deviation = float(np.sqrt(cells.label_variance[divided].sum()))
-    return Decisions(true, acting - true, uncertain, deviation)
+    return Decisions(true, acting - true, predicted, uncertain, deviation)
 
 
 def odds(threshold: float) -> float:
@@ -92,7 +101,9 @@ def read(view: View) -> MetricValue | None:
         "threshold": threshold,
         "treat_all": treat_all,
         "advantage": value - max(treat_all, 0.0),
-        "acted_on": (found.true + found.false) / total,
+        "acted_on": found.flagged / total,
+        "observed": found.true / found.flagged if found.flagged else None,
+        "predicted": found.predicted / found.flagged if found.flagged else None,
     }
     if not view.is_raw:
         extra["error_bound"] = max(cost, 1.0) * found.uncertain / total

@@ -21,6 +21,7 @@ from calibrant.figures.numbers import (
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.quality_report.assumptions import POLICIES, assumptions
 from calibrant.quality_report.contents import SUBGROUPS, ReportContents
+from calibrant.quality_report.decisions import flagged_sentences
 from calibrant.quality_report.verdicts import (
     WORDS,
     assessment,
@@ -88,6 +89,7 @@ def page(contents: ReportContents) -> str:
         subgroups=subgroups,
         subgroups_left_out=any(each.what == SUBGROUPS for each in contents.left_out),
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
+        flagged=flagged_sentences(contents),
         readers=_readers(contents.readers),
         comparison=_comparison(contents.comparison),
         figures=drawn,

@@ -258,3 +258,24 @@ def test_each_reader_is_compared_with_the_others_and_with_the_model(
     page = tmp_path / "report.html"
     assert run("score", *arguments, "-o", page).code == 0
     assert "ECE against this reader" in page.read_text()
+
+
+def test_flagged_predictions_at_each_threshold(tmp_path: Path, run: Run) -> None:
+    rng = np.random.default_rng(6)
+    p = rng.beta(1, 4, 500)
+    y = (rng.random(500) < 0.7 * p).astype(int)
+    write_csv(tmp_path / "scores.csv", "p,label", p.tolist(), y.tolist())
+    output, page = tmp_path / "numbers.json", tmp_path / "report.html"
+    arguments = ("score", tmp_path / "scores.csv", "--threshold", "0.2", "--threshold", "0.999")
+    assert run(*arguments, "-o", output).code == 0
+    found = run(*arguments, "-o", page)
+    metrics = json.loads(output.read_text())["metrics"]
+    first, none = (metrics[f"net_benefit(threshold={each})"] for each in ("0.2", "0.999"))
+    acted = p >= 0.2
+    assert first["acted_on"] == pytest.approx(acted.mean())
+    assert first["observed"] == pytest.approx(y[acted].mean())
+    assert first["predicted"] == pytest.approx(p[acted].mean())
+    assert none["observed"] is None
+    sentence = f"Of 100 flagged, {100 * y[acted].mean():.0f} had the outcome; {100 * p[acted].mean():.0f} were predicted"
+    assert sentence in page.read_text() and sentence in " ".join(found.out.split())
+    assert "no prediction was flagged" in page.read_text()

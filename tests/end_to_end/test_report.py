@@ -73,6 +73,21 @@ def test_it_has_the_numbers_of_the_reads(model: Deployment) -> None:
     assert "benign, malignant, other" in text
 
 
+def test_a_decision_threshold_is_a_sentence(model: Deployment) -> None:
+    """The metric `net_benefit` has the numbers; the sentence has them as numbers of 100."""
+    query = WINDOW | {"metrics": "ece,net_benefit(threshold=0.6)"}
+    each = model.client.get(f"{URL}/metrics", params=query | {"include": "details"}).json()[
+        "metrics"
+    ]
+    found = each["net_benefit(threshold=0.6)"]
+    text = model.client.get(f"{URL}/report", params=query).text.replace("\u00a0", " ")
+    assert 0.1 < found["observed"] < found["predicted"] < 0.9
+    assert (
+        f"Threshold 0.6: {100 * found['acted_on']:.0f} % of the predictions were flagged. Of 100 flagged, "
+        f"{100 * found['observed']:.0f} were correct; {100 * found['predicted']:.0f} were predicted."
+    ) in text
+
+
 def test_more_days_of_a_window_without_a_start_are_those_of_its_data(model: Deployment) -> None:
     """The window of all data would start in 1970: thirty more days of so many would change nothing."""
     found = model.client.get(f"{URL}/metrics", params={"metrics": "ece", "tolerance": 0.05}).json()

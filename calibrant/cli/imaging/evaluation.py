@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.cli.evaluation import EvaluationSettings, keys_of
 from calibrant.cli.imaging.case_store import CaseStore, ReducedCase
 from calibrant.cli.imaging.checked_case import CaseArrays, read_case
 from calibrant.cli.imaging.manifest import ManifestCase
@@ -24,10 +25,10 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.input.arrays import read_arrays
-from calibrant.metrics import Metric, chosen, requested
+from calibrant.metrics import Metric, chosen
 
 # Metrics that weighted rows give exactly as the voxels do, with their intervals (tests compare them).
-METRICS = ("accuracy", "ece", "brier", "nll", "dice", "ml1_ece")
+METRICS = ("accuracy", "ece", "brier", "nll", "dice", "ml1_ece", "net_benefit")
 DEFAULT_METRICS = ("ece", "brier", "nll", "accuracy", "dice", "ml1_ece")
 
 
@@ -88,7 +89,7 @@ class ImageResults:
     seconds: float = 0.0
 
 
-def keys_of(metrics: str | None) -> list[str]:
+def image_keys(settings: EvaluationSettings) -> list[str]:
     """Return the requested metrics.
 
     Raises
@@ -96,7 +97,7 @@ def keys_of(metrics: str | None) -> list[str]:
     CalibrationInputError
         A metric that weighted rows do not give exactly.
     """
-    keys = [each.key for each in requested(DEFAULT_METRICS if metrics is None else metrics)]
+    keys = keys_of(settings, DEFAULT_METRICS)
     for key in keys:
         if key.partition("(")[0] not in METRICS:
             detail = f"Received {key!r}; images are scored by {', '.join(METRICS)}."

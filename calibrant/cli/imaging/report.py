@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibrant.cli.evaluation import PERIODS, EvaluationSettings
-from calibrant.cli.imaging.evaluation import ImageResults, ImageSettings, keys_of
+from calibrant.cli.imaging.evaluation import ImageResults, ImageSettings, image_keys
 from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.region import MARGIN_MM, MIN_PROBABILITY
 from calibrant.cli.input_files.scored_data import digest
@@ -34,7 +34,7 @@ def contents_of(
     shown: str,
 ) -> ReportContents:
     """Return the contents of the report; results are those of the regions of interest. `shown` names the manifest."""
-    keys = keys_of(settings.metrics)
+    keys = image_keys(settings)
     metrics = found.region.evaluate(keys, settings)
     readers = Counter(n for _, _, _, n in found.cases)
     n_received = len(found.cases) + len(found.failed)

@@ -11,7 +11,7 @@ from calibrant.cli.imaging.evaluation import (
     ImageSettings,
     default_folder,
     evaluate_cases,
-    keys_of,
+    image_keys,
 )
 from calibrant.cli.imaging.manifest import read_manifest
 from calibrant.cli.imaging.report import contents_of, peak_bytes
@@ -41,7 +41,7 @@ def evaluated(
     CalibrationInputError
         A setting is not allowed.
     """
-    keys_of(settings.metrics)
+    image_keys(settings)
     cases = read_manifest(manifest, pseudonyms, form)
     _reject_ignored_class(manifest, images)
     store = CaseStore(folder or default_folder(manifest), vars(images).copy())
