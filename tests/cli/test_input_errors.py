@@ -45,6 +45,13 @@ def test_errors_name_the_place(
     assert "Traceback" not in found.error
 
 
+def test_a_text_among_scores_is_perhaps_a_column_without_its_role(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "mine.csv").write_text("cat,dog,truth\n.5,.5,cat\n")
+    found = run("score", tmp_path / "mine.csv")
+    assert "column 'truth', row 0 (line 2): Received 'cat'; expected a number." in found.error
+    assert "state what the column is: --label" in found.error
+
+
 def test_unknown_ids_columns_and_formats(tmp_path: Path, run: Run) -> None:
     paths = files(tmp_path, "id,p0,p1\na,.5,.5\nb,.5,.5\n", "id,y\nb,0\nc,1\n")
     assert "row 0 (line 2): Received the id 'a'" in run("score", *paths, "--id", "id").error

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
+# Columns without a role are taken as scores, so a text is often in a column whose role was not stated.
+NUMBER_ADVICE = "Correct the value, or state what the column is: --label, --unit, --id or --slice; --scores names the scores."
+
 
 class InputFileError(ValueError):
     """A file cannot be scored.

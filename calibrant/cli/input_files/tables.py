@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.errors import NUMBER_ADVICE, InputFileError
 from calibrant.input.missing_texts import value_of
 
 Floats = NDArray[np.float64]
@@ -95,7 +95,7 @@ class ColumnTable:
             try:
                 size = np.asarray(value, np.float64).size
             except (TypeError, ValueError):
-                detail = f"Received {value!r:.60}; expected a number. Correct the value."
+                detail = f"Received {value!r:.60}; expected a number. {NUMBER_ADVICE}"
                 return InputFileError(self.path, detail, "number", name, row)
             if size != expected:
                 detail = f"Received {size} values; expected {expected} as in row 0."

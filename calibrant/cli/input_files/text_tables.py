@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.cli.input_files.compressed import ending_of, opened_text
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.errors import NUMBER_ADVICE, InputFileError
 from calibrant.cli.input_files.tables import Floats
 from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.input.missing_texts import value_of
@@ -111,7 +111,7 @@ class TextTable:
             return "With --decimal , a number has no point."
         if DECIMAL_COMMA.fullmatch(cell.strip()):
             return "For decimal commas, pass --decimal , and --delimiter."
-        return "Correct the value."
+        return NUMBER_ADVICE
 
     def texts(self, name: str, declared: Collection[str] = ()) -> list[str | None]:
         """Return a column as texts; see `FileTable`."""
