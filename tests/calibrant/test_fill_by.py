@@ -14,8 +14,7 @@ from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.core.panes_by_key import Key, PanesByKey, SplitUnitsWarning, fill_by
 from calibrant.core.routing import ROWS_TOGETHER, split_batch
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestEntry
-from calibrant_server.workers.ingest.reduce import Numerics, Reduction, reduce_entry
-from calibrant_server.workers.segments.rows import Rows
+from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreReads, reduce_entry
 from tests.calibrant.panes import assert_same, pane_of
 from tests.workers.driving import MODEL
 
@@ -65,12 +64,12 @@ def by_engine(columns: dict[str, Any]) -> dict[tuple[datetime, str], Pane]:
         payload=payload,
         id="1-0",
     )
-    into, numerics = Reduction(), Numerics()
+    into, numerics = Reduction(StoreReads(None, lambda config: (), 100)), Numerics()
     reduce_entry(entry, MODEL, numerics, into)
     into.close(numerics)
     found = {}
     for key, new in into.rows.items():
-        rows = Rows.together(new.rows)
+        rows = new.rows
         for slice_ in rows.n_by_slice:
             pane = found[datetime.fromtimestamp(key.start_s, UTC), slice_] = Pane(MODEL.spec())
             rows.fill_into(pane, slice_, lambda: Pane(MODEL.spec()))

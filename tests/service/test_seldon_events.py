@@ -83,7 +83,7 @@ async def test_feedback_becomes_labels_of_the_request(client, inbox, declared, t
     predictions, labels = inbox.deliveries
     assert labels.kind == "labels" and labels.batch_id != predictions.batch_id
     rows = unpack_labels(labels.payload)
-    assert [(row.id, row.unnamed) for row in rows] == [("r1:0", {0: 1}), ("r1:1", {1: 1})]
+    assert rows == [["r1:0", [[0, 1]], []], ["r1:1", [[1, 1]], []]]
 
 
 async def test_a_reward_alone_is_no_label(client, inbox, declared):

@@ -201,23 +201,6 @@ def test_every_outcome_has_a_name_of_the_record():
     assert row_outcomes.RowOutcomes.of(np.zeros(1, np.int64), False).errors[0]["rule"] == "deleted"
 
 
-def test_an_entry_is_left_out_by_joining_the_group_without_it():
-    store, stream = MemoryRecords(), Stream(5)
-    first, second = stream.batch(), [["i0", [[1, 1]], [["r", 2, None]]]]
-    join, expected = store.join(), store.join()
-    apply(join, 0, "predictions", first, stream.now_ms, 1)
-    mark = join.mark()
-    apply(join, 1, "labels", second, stream.now_ms, 2)
-    apply(join, 2, "deletion", "i0", stream.now_ms, 3)
-    assert len(join.outcomes()) == 3
-    join.back(mark)
-    apply(expected, 0, "predictions", first, stream.now_ms, 1)
-    assert join.outcomes() == expected.outcomes()
-    assert [model.written for model in join.joined()] == [
-        model.written for model in expected.joined()
-    ]
-
-
 @pytest.mark.parametrize(
     "damage", [lambda d: d[:5], lambda d: b"\x21" + d[1:], lambda d: d[:-20], lambda d: b""]
 )

@@ -140,15 +140,6 @@ class JoinMachine(RuleBasedStateMachine):
             name, rater, class_index, revision = data.draw(st.sampled_from(said))
             self._label([name, [], [(rater, class_index, revision)]])
 
-    @rule(name=IDS, class_index=CLASSES)
-    def fail_half_way(self, name, class_index):
-        """An entry that fails after it has changed facts is undone."""
-        mark = self.join.mark()
-        rows = [[name, [[class_index, 1]], [["r", class_index, 9]]]]
-        self.join.labels("fails", CONFIG, rows, self.now_ms, 1 << 40)
-        self.join.deletion("fails too", CONFIG, name, self.now_ms)
-        self.join.back(mark)
-
     @rule(name=IDS)
     def delete(self, name):
         """For good, also before it came."""

@@ -84,9 +84,8 @@ def test_only_doubtful_rows_are_filled(monkeypatch):
     assert not filled
     doubtful = NewRows(MODEL, [batch_of(), DOUBTFUL["another sum"]])
     doubtful.close(Numerics())
-    doubtful.close(Numerics())
     assert sum(each.n for each in filled) == 8
-    assert doubtful.numbered(7)[0].part.tolist() == [7] * 4 + [8] * 4
+    assert doubtful.rows.numbered_from(7).part.tolist() == [7] * 4 + [8] * 4
 
 
 def test_rows_of_other_tasks_are_not_joined():

@@ -49,6 +49,10 @@ class Attempts:
         limits = (self._one_by_one_to, cursor.danger_id)
         return id_order(entry_id) <= max(map(id_order, limits))
 
+    def separate(self, to_id: str) -> None:
+        """Have the entries up to this one committed alone."""
+        self._one_by_one_to = to_id
+
     def spent(self, cursor: Cursor) -> tuple[str, str] | None:
         """Return the id of an entry that is to be parked ("" for the next one), and why; None without one."""
         if cursor.ends_alone >= MAX_ENDS_ALONE:
@@ -66,7 +70,7 @@ class Attempts:
             return _pause_s(self._n_transient, MAX_TRANSIENT_PAUSE_S)
         if len(entry_ids) != 1 or not self.is_alone(entry_ids[0], cursor):
             # Another entry may be the cause, or the reading of further ones.
-            self._one_by_one_to = entry_ids[-1] if entry_ids else self._one_by_one_to
+            self.separate(entry_ids[-1] if entry_ids else self._one_by_one_to)
             return FIRST_PAUSE_S
         if entry_ids[0] != self._failing:
             self._failing, self._n_alone = entry_ids[0], 0

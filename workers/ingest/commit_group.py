@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -22,7 +23,6 @@ from calibrant_server.workers.ingest.entries import (
     fields_bytes,
     reserved_records,
 )
-from calibrant_server.workers.ingest.label_join import Mark
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.record_store import write_records
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreReads, reduce_entry
@@ -30,7 +30,7 @@ from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.batch_records import BatchRecord, RowError
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
 
@@ -59,7 +59,6 @@ class Item:
     n: int = 0
     errors: list[RowError] = field(default_factory=list)
     claims: list[tuple[str, str]] = field(default_factory=list)
-    touched: set[PaneKey] = field(default_factory=set)
     rows: RowOutcomes | None = None
     other: dict[str, int] = field(default_factory=dict)
 
@@ -156,19 +155,22 @@ class Item:
         return record.ended(records.MERGED, errors=record.errors + self.errors, **changes)
 
 
+class GroupFailedError(RuntimeError):
+    """An entry of a group cannot be filled or added: the entries are committed one by one."""
+
+
 class CommitGroup:
     """Items in the order of the stream, and the reduction of those that are filled."""
 
     def __init__(
         self,
         numerics: Numerics,
-        progress: Callable[[], None] = lambda: None,
-        reads: StoreReads | None = None,
+        progress: Callable[[], None],
+        reads: StoreReads,
     ):
         self._numerics = numerics
         self._progress = progress
         self._seen: set[tuple[str, str, str]] = set()
-        self._careful = False
         self.items: list[Item] = []
         self.reduction = Reduction(reads)
 
@@ -186,7 +188,7 @@ class CommitGroup:
         return self.items[-1].id
 
     def add(self, item: Item) -> None:
-        """Decide the status of an item, and fill it if it counts."""
+        """Decide the status of an item, and fill it if it counts; raise GroupFailedError."""
         self.items.append(item)
         entry = item.entry
         if entry is None:
@@ -199,60 +201,43 @@ class CommitGroup:
         if item.config is None or item.config.generation != entry.generation:
             item.reject("model_deleted", "the model was deleted after the batch was accepted")
             return
-        self._fill(item)
-
-    def _fill(self, item: Item) -> None:
-        assert item.entry is not None and item.config is not None
         self._progress()
-        # All entries share deltas at first. One that fails leaves them half filled; then each gets its own.
-        whole = self.reduction
-        target = whole
-        mark: Mark = {}
-        if self._careful:
-            target, mark = Reduction(whole.reads), whole.reads.join.mark()
+        with self._judged():
+            item.n = reduce_entry(entry, item.config, self._numerics, self.reduction)
+        item.other = self.reduction.other.get(item.id, {})
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        """Set the outcome of the only item by an error, and leave out what it adds; of several, raise GroupFailedError."""
         try:
-            item.n = reduce_entry(item.entry, item.config, self._numerics, target)
-            if self._careful:
-                target.close(self._numerics)
-                whole.reads.join.check(mark)
+            yield
         except NO_VERDICT:
             raise
         except Exception as error:
-            item.judge(error)
-            if self._careful:
-                whole.reads.join.back(mark)
+            if len(self.items) > 1:
+                raise GroupFailedError(f"{type(error).__name__}: {error}") from error
+            [item] = self.items
+            if not item.is_merged:
+                raise
+            if isinstance(error, UnreadablePane):
+                item.park(str(error))
             else:
-                self.refill()
-            return
-        item.other = target.other.get(item.id, {})
-        if self._careful:
-            item.touched = target.touched
-            whole.absorb(target)
+                item.judge(error)
+            self._leave_out()
 
-    def refill(self) -> None:
-        """Repeat the reduction with the items that still count, each with its own deltas."""
-        self._careful = True
+    def _leave_out(self) -> None:
+        """Add nothing: the only item does not count."""
         self.reduction = Reduction(self.reduction.reads.again())
-        for item in self.items:
-            item.claims = []
-            if item.is_merged:
-                self._fill(item)
 
     def apply(self, cache: PaneCache) -> None:
-        """Add the reduction to the cached panes; dead-letter items that cannot be added, and continue."""
-        try:
+        """Add the reduction to the cached panes; raise GroupFailedError."""
+        n_merged = self.n_merged
+        with self._judged():
             self.reduction.close(self._numerics)
             self._join()
-        except NO_VERDICT:
-            raise
-        except Exception as error:
-            log.info("group_refilled error=%s", error)
-            self.refill()
-            self._join()
-        while not self._try_apply(cache):
+            self._add_to(cache)
+        if self.n_merged < n_merged:
             cache.forget()
-            self.refill()
-            self._join()
 
     def _join(self) -> None:
         """Join the facts of all items that count, and note the outcomes of their rows."""
@@ -260,58 +245,36 @@ class CommitGroup:
         outcomes = {} if join is None else join.outcomes()
         for item in self.items:
             rows = outcomes.get(item.id)
-            item.rows = (
-                None if rows is None or item.entry is None else rows.placed(item.entry.places)
-            )
+            if rows is not None and item.entry is not None:
+                item.rows = rows.placed(item.entry.places)
 
-    def _touched_by(self, item: Item) -> set[PaneKey]:
-        join = self.reduction.reads.opened_join
-        return item.touched if join is None else item.touched | join.touched_by(item.id)
-
-    def _try_apply(self, cache: PaneCache) -> bool:
+    def _add_to(self, cache: PaneCache) -> None:
         known = [item.config for item in self.items if item.config]
         configs = {(config.key, config.generation): config for config in known}
         changes = self.reduction.changes(self._numerics)
         claimed = {claim.pane for _, claim in self.reduction.claims}
-        try:
-            cache.fetch(
-                {*self.reduction.deltas, *claimed}, {*self.reduction.rows, *changes}, configs
-            )
-            for key in {**self.reduction.rows, **changes}:
-                cache.add_rows(key, configs, self.reduction.rows.get(key), changes.get(key))
-            for lifted in self.reduction.lifted:
-                cache.lift(lifted)
-            for key, (names, config) in self.reduction.erased().items():
-                cache.erase(key, config, names)
-        except UnreadablePane as error:
-            self._park_touching(error, cache)
-            return False
+        cache.fetch({*self.reduction.deltas, *claimed}, {*self.reduction.rows, *changes}, configs)
+        for key in {**self.reduction.rows, **changes}:
+            cache.add_rows(key, configs, self.reduction.rows.get(key), changes.get(key))
+        for lifted in self.reduction.lifted:
+            cache.lift(lifted)
+        for key, (names, config) in self.reduction.erased().items():
+            cache.erase(key, config, names)
         for key, delta in self.reduction.deltas.items():
             cache.merge(key, delta)
+        self._claim(cache)
+
+    def _claim(self, cache: PaneCache) -> None:
+        """Replace running totals; reject an item whose totals conflict."""
         by_id = {item.id: item for item in self.items}
         for entry_id, claim in self.reduction.claims:
-            item = by_id[entry_id]
-            try:
-                item.claims.append((claim.update.at or "", cache.claim(claim)))
-            except NO_VERDICT:
-                raise
-            except Exception as error:
-                item.judge(error)
-                return False
-        # One at a time: rejecting an earlier item may remove a conflict of a later one.
-        return not any(_reject_conflicting(item) for item in self.items)
-
-    def _park_touching(self, error: UnreadablePane, cache: PaneCache) -> None:
-        if not self._careful:
-            self.refill()
-        merged = [item for item in self.items if item.is_merged]
-        affected = [
-            item for item in merged if error.key in set(map(cache.place, self._touched_by(item)))
-        ]
-        if not affected:
-            raise error
-        for item in affected:
-            item.park(str(error))
+            outcome = cache.claim(claim)
+            by_id[entry_id].claims.append((claim.update.at or "", outcome))
+        for item in filter(_is_in_conflict, self.items):
+            if len(self.items) > 1:
+                raise GroupFailedError("a running total conflicts")
+            item.status, item.errors = records.REJECTED, item.conflicting()[:MAX_ROW_ERRORS]
+            self._leave_out()
 
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
         """Write batch records and dead letters into a commit, and release the reservations."""
@@ -367,12 +330,9 @@ def release_reserved(item: Item, commit: Commit) -> None:
     commit.release(reserved)
 
 
-def _reject_conflicting(item: Item) -> bool:
-    """Reject an item with conflicting totals, unless it is partial and some of its updates are valid."""
+def _is_in_conflict(item: Item) -> bool:
+    """Whether an item is to be rejected for conflicting totals: it is not partial, or none of its updates is valid."""
     conflicts = item.conflicting()
     if not conflicts or not item.is_merged or item.entry is None:
         return False
-    if item.entry.partial and len(conflicts) < item.n:
-        return False
-    item.status, item.errors = records.REJECTED, conflicts[:MAX_ROW_ERRORS]
-    return True
+    return not item.entry.partial or len(conflicts) >= item.n

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.routing import ALL_ROWS, MICROSECONDS
+from calibrant.core.routing import MICROSECONDS
 from calibrant_server.workers.ingest.record_rows import labelled_rows, rows_of_predictions
 from calibrant_server.workers.join.facts import EntryFacts, Facts
 from calibrant_server.workers.join.join import EMPTY, join
@@ -18,7 +18,6 @@ from calibrant_server.workers.join.predictions import Predictions
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.segments.ragged import Ints
 from calibrant_server.workers.segments.rows import Rows
-from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 
@@ -48,17 +47,6 @@ class ChangedRows:
     start_s: int
     lost: Rows | None
     gained: Rows | None
-
-    def touched(self) -> set[PaneKey]:
-        """Return the panes that change."""
-        names = {
-            name
-            for rows in (self.lost, self.gained)
-            if rows is not None
-            for name in rows.n_by_slice
-        }
-        key, generation = self.config.key, self.config.generation
-        return {PaneKey(key, generation, name, self.start_s) for name in names}
 
     def check(self, fill_if_doubtful: Callable[[Rows, ModelConfig], None]) -> None:
         """Find an error in the new rows before they are stored."""
@@ -237,19 +225,6 @@ class JoinedModel:
             if least is None or start >= least:
                 found.setdefault(start, []).append(self.ids[i])
         return found
-
-    def panes_of(self, entry: str) -> set[PaneKey]:
-        """Return the panes of the predictions whose records change and are named by an entry."""
-        named = {name for each in self.entries if each.entry == entry for name in each.ids}
-        own = [i for i in self.changed.tolist() if self.ids[i] in named and self.place[i] >= 0]
-        predictions = self.after.predictions.take(self.place[np.array(own, np.int64)])
-        starts = self._starts(predictions.event_us).tolist()
-        key, generation = self.config.key, self.config.generation
-        return {
-            PaneKey(key, generation, name, start)
-            for start, pairs in zip(starts, predictions.names.slices_of_rows(), strict=True)
-            for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in pairs))
-        }
 
 
 @dataclass(frozen=True, eq=False)

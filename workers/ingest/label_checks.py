@@ -14,15 +14,14 @@ from typing import Any
 from calibrant.input.labels import MAX_NAMED, MAX_REVISION, WITHDRAWN
 from calibrant.input.names import NAME_RULE, are_names, name_of
 from calibrant_server.workers.ingest.entries import InvalidValueError, Places
-from calibrant_server.workers.ingest.payloads import SentLabels
 from calibrant_server.workers.join.record_format import MAX_RATINGS_OF_CLASS
 
 
-def check_labels(sent: SentLabels, n_classes: int, places: Places | None = None) -> None:
+def check_labels(rows: Sequence[Any], n_classes: int, places: Places | None = None) -> None:
     """Raise InvalidValueError for the first row with a value out of range; `places` are the numbers of the rows as sent."""
-    if not _are_valid(sent.packed_rows, n_classes):
+    if not _are_valid(rows, n_classes):
         checks = _RowChecks(n_classes, places)
-        for row, (name, unnamed, ratings) in enumerate(sent.packed_rows):
+        for row, (name, unnamed, ratings) in enumerate(rows):
             checks.row(row, name, unnamed, ratings)
 
 

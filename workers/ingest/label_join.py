@@ -6,7 +6,7 @@ from the panes and all of its new rows are added. A unit's rows share one weight
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +23,6 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 
 Name = tuple[str, str]
-Mark = Mapping[Name, int]
 
 
 class RecordReader(Protocol):
@@ -37,19 +36,6 @@ class RecordReader(Protocol):
 
     def marks(self, config: ModelConfig) -> Watermarks:
         """Return how far the model's panes are dropped and sealed."""
-
-
-class NoRecords:
-    """Reader without records: for a trial of an entry where the store must not be reached."""
-
-    def packed(self, config: ModelConfig, names: list[str]) -> dict[str, bytes]:
-        return {}
-
-    def unit_members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
-        return {}
-
-    def marks(self, config: ModelConfig) -> Watermarks:
-        return Watermarks()
 
 
 class ModelFacts:
@@ -74,12 +60,6 @@ class ModelFacts:
         self.entries.append(facts)
         self._joined = None
 
-    def back(self, n_entries: int) -> None:
-        """Leave only the first entries."""
-        if len(self.entries) > n_entries:
-            self.entries = self.entries[:n_entries]
-            self._joined = None
-
     def stored(self, names: Sequence[str]) -> list[bytes | None]:
         """Return the stored bytes of records, None of ids without one."""
         missing = [name for name in names if name not in self._stored]
@@ -97,11 +77,6 @@ class ModelFacts:
         if self._joined is None:
             self._joined = JoinedModel(self, self.entries)
         return self._joined
-
-    def check(self, n_entries: int) -> None:
-        """Join the entries after the first ones alone, to find an error in them or in the records that they change."""
-        if len(self.entries) > n_entries:
-            JoinedModel(self, self.entries[n_entries:])
 
     def new_rows(self, batch: Batch, received_ms: int) -> list[bool]:
         """Return which rows of a batch that carries ids would count: no prediction of the id came before, nor its deletion."""
@@ -156,32 +131,11 @@ class LabelJoin:
         """Return which rows of a batch that carries ids would count."""
         return self._of(config).new_rows(batch, received_ms)
 
-    def mark(self) -> Mark:
-        """Return a mark of the entries so far, for `back` if the next one fails."""
-        return {name: len(model.entries) for name, model in self.models.items()}
-
-    def back(self, mark: Mark) -> None:
-        """Leave out all entries since the mark."""
-        for name, model in self.models.items():
-            model.back(mark.get(name, 0))
-
-    def check(self, mark: Mark) -> None:
-        """Find an error in the entries since the mark."""
-        for name, model in self.models.items():
-            model.check(mark.get(name, 0))
-
     def outcomes(self) -> dict[str, RowOutcomes]:
         """Return the outcomes of the rows of each entry."""
         found: dict[str, RowOutcomes] = {}
         for model in self._filled():
             found |= outcomes_of(model.joined())
-        return found
-
-    def touched_by(self, entry: str) -> set[PaneKey]:
-        """Return the panes of the predictions whose records an entry changes."""
-        found: set[PaneKey] = set()
-        for model in self._filled():
-            found |= model.joined().panes_of(entry)
         return found
 
     def changes(self) -> dict[PaneKey, ChangedRows]:

@@ -192,9 +192,9 @@ class PaneCache:
             self._fold(key, config, tail, added)
 
     def _rows_of(self, part: int, new: NewRows | None, change: ChangedRows | None) -> Rows:
-        added = [] if new is None else new.numbered(part)
+        added = [] if new is None or new.rows is None else [new.rows.numbered_from(part)]
         if change is not None:
-            first = int(added[-1].part.max()) + 1 if added else part
+            first = int(added[0].part.max()) + 1 if added else part
             added += change.rows(first)
         return self._numerics.rows.together(added)
 

@@ -18,7 +18,7 @@ from itertools import takewhile
 from redis.exceptions import RedisError
 
 from calibrant_server.workers.ingest.attempts import Attempts, FailedAloneError, Parking
-from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
+from calibrant_server.workers.ingest.commit_group import CommitGroup, GroupFailedError, Item
 from calibrant_server.workers.ingest.dead_letters import read_head
 from calibrant_server.workers.ingest.entries import ALONE
 from calibrant_server.workers.ingest.entry_reader import EntryReader
@@ -250,10 +250,20 @@ class PartitionLoop:
         self._at_work = [items[0].id]
         if self._is_alone(items[0]):
             self._commit_alone(items[0])
+            self._reader.count = 1
         else:
-            self._commit(self._gather(items, dry))
+            self._commit_together(items, dry)
         self._attempts.succeeded()
         return True
+
+    def _commit_together(self, items: list[Item], dry: bool) -> None:
+        """Commit the next entries together; if that fails, they are committed one by one."""
+        try:
+            self._commit(self._gather(items, dry))
+        except GroupFailedError as error:
+            log.info("entries_one_by_one to=%s error=%s", self._at_work[-1], error)
+            self._cache.forget()
+            self._attempts.separate(self._at_work[-1])
 
     def _wait_for_others(self) -> None:
         """Wait a moment after a commit that left no entries in the stream."""

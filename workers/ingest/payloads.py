@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,59 +32,19 @@ def _rows_as_json(rows: Sequence[LabelRow]) -> bytes:
     return orjson.dumps([[row.id, sorted(row.unnamed.items()), row.ratings] for row in rows])[1:-1]
 
 
-class SentLabels:
-    """The rows of a payload of kind `labels`.
-
-    Attributes
-    ----------
-    packed_rows : id, unnamed ratings and named ratings of each row, as lists
-    """
-
-    def __init__(self, rows: list[Any]) -> None:
-        self.packed_rows = rows
-
-    @classmethod
-    def unpack(cls, payload: bytes) -> SentLabels:
-        """Unpack a payload; raise EntryError if it is damaged."""
-        try:
-            found = orjson.loads(payload)
-            if found["format"] != _FORMAT:
-                raise EntryError(f"received labels in another format; expected format {_FORMAT}")
-            rows = found["rows"]
-            for _, unnamed, ratings in rows:
-                if type(unnamed) is not list or type(ratings) is not list:
-                    raise EntryError("the labels cannot be read: a row is not an id with two lists")
-            return cls(rows)
-        except (KeyError, TypeError, ValueError) as error:
-            raise _unreadable(error) from error
-
-    def __len__(self) -> int:
-        return len(self.packed_rows)
-
-    def rows(self, places: Iterable[int]) -> list[LabelRow]:
-        """Return some rows; raise EntryError if one is damaged."""
-        try:
-            return [_label_row(*self.packed_rows[i]) for i in places]
-        except (TypeError, ValueError) as error:
-            raise _unreadable(error) from error
-
-
-def unpack_labels(payload: bytes) -> list[LabelRow]:
-    """Unpack a payload of kind `labels`; raise EntryError if it is damaged."""
-    sent = SentLabels.unpack(payload)
-    return sent.rows(range(len(sent)))
-
-
-def _label_row(name: Any, unnamed: list[Any], ratings: list[Any]) -> LabelRow:
-    return LabelRow(
-        str(name),
-        {int(k): int(n) for k, n in unnamed},
-        [(str(r), int(k), v) for r, k, v in ratings],
-    )
-
-
-def _unreadable(error: Exception) -> EntryError:
-    return EntryError(f"the labels cannot be read: {error}")
+def unpack_labels(payload: bytes) -> list[Any]:
+    """Return the rows of a payload of kind `labels`, as lists: id, unnamed and named ratings; raise EntryError if it is damaged."""
+    try:
+        found = orjson.loads(payload)
+        if found["format"] != _FORMAT:
+            raise EntryError(f"received labels in another format; expected format {_FORMAT}")
+        rows: list[Any] = found["rows"]
+        for _, unnamed, ratings in rows:
+            if type(unnamed) is not list or type(ratings) is not list:
+                raise EntryError("the labels cannot be read: a row is not an id with two lists")
+    except (KeyError, TypeError, ValueError) as error:
+        raise EntryError(f"the labels cannot be read: {error}") from error
+    return rows
 
 
 @dataclass(frozen=True)

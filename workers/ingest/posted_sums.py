@@ -73,7 +73,6 @@ def reduce_histograms(
             if update.is_cumulative:
                 name = _total_name(histogram, update, sent)
                 into.claims.append((entry.id, Claim(key, name, update)))
-                into.touched.add(key)
             else:
                 into.delta(key, config, numerics).fill_histogram(histogram)
     return len(updates)
@@ -94,7 +93,6 @@ def reduce_pane(
             for place in places:
                 key = config.pane_key(place)
                 into.claims.append((entry.id, Claim(key, name, update, is_pane=True)))
-                into.touched.add(key)
             continue
         if numerics.keeps_samples and pane.keeps("sample") and not pane.sample.is_empty:
             into.lifted.append(LiftedSample.of(pane, [config.pane_key(place) for place in places]))

@@ -32,15 +32,15 @@ from calibrant_server.workers.ingest.entries import (
 )
 from calibrant_server.workers.ingest.joined_model import ChangedRows
 from calibrant_server.workers.ingest.label_checks import check_labels, check_removal
-from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, RecordReader
-from calibrant_server.workers.ingest.payloads import SentLabels
+from calibrant_server.workers.ingest.label_join import LabelJoin, RecordReader
+from calibrant_server.workers.ingest.payloads import unpack_labels
 from calibrant_server.workers.ingest.posted_sums import (
     Claim,
     LiftedSample,
     reduce_histograms,
     reduce_pane,
 )
-from calibrant_server.workers.ingest.slices import NO_LIMIT, ReadSlices, SliceNames, no_slices
+from calibrant_server.workers.ingest.slices import ReadSlices, SliceNames
 from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes
 from calibrant_server.workers.ingest.valid_rows import are_valid_rows
 from calibrant_server.workers.segments.rows import Rows
@@ -119,9 +119,9 @@ class StoreReads:
 
     def __init__(
         self,
-        records: RecordReader | None = None,
-        slices_of: ReadSlices = no_slices,
-        max_values: int = NO_LIMIT,
+        records: RecordReader,
+        slices_of: ReadSlices,
+        max_values: int,
     ) -> None:
         self._records = records
         self._slices_of = slices_of
@@ -132,7 +132,7 @@ class StoreReads:
     def join(self) -> LabelJoin:
         """The join of labels, opened by the first entry with ids."""
         if self.opened_join is None:
-            self.opened_join = LabelJoin(self._records or NoRecords())
+            self.opened_join = LabelJoin(self._records)
         return self.opened_join
 
     @cached_property
@@ -141,7 +141,7 @@ class StoreReads:
         return SliceNames(self._slices_of, self._max_values)
 
     def again(self) -> StoreReads:
-        """Return the same without what entries have changed, for entries that may have to be undone one by one."""
+        """Return the same without what entries have changed."""
         return StoreReads(self._records, self._slices_of, self._max_values)
 
 
@@ -151,34 +151,19 @@ class NewRows:
 
     Attributes
     ----------
-    batches : in the order of the stream, not checked yet
-    rows : of batches before these, each numbered from 0
+    batches : in the order of the stream
+    rows : of all of them, once they were checked; each batch has its number
     """
 
     config: ModelConfig
     batches: list[Batch] = field(default_factory=list)
-    rows: list[Rows] = field(default_factory=list)
+    rows: Rows | None = None
 
     def close(self, numerics: Numerics) -> None:
         """Join the batches and check their values, so that an error is found before they are stored."""
-        if self.batches:
-            parts = [numerics.rows.of_batch(batch, i) for i, batch in enumerate(self.batches)]
-            joined = numerics.rows.together(parts)
-            numerics.fill_if_doubtful(joined, self.config)
-            self.rows.append(joined)
-            self.batches = []
-
-    def absorb(self, other: NewRows) -> None:
-        """Add other rows of the time slice, closed like these."""
-        self.rows += other.rows
-
-    def numbered(self, part: int) -> list[Rows]:
-        """Return the rows as batches of a tail numbered from `part`."""
-        found = []
-        for rows in self.rows:
-            found.append(rows.numbered_from(part))
-            part += int(rows.part.max(initial=-1)) + 1
-        return found
+        parts = [numerics.rows.of_batch(batch, i) for i, batch in enumerate(self.batches)]
+        self.rows = numerics.rows.together(parts)
+        numerics.fill_if_doubtful(self.rows, self.config)
 
 
 class Reduction:
@@ -190,23 +175,20 @@ class Reduction:
     ----------
     rows : by the pane of all rows of their time slice
     lifted : samples of posted panes
-    touched : panes that change
     """
 
-    def __init__(self, reads: StoreReads | None = None) -> None:
-        self.reads = reads or StoreReads()
+    def __init__(self, reads: StoreReads) -> None:
+        self.reads = reads
         self.other: dict[str, dict[str, int]] = {}
         self.rows: dict[PaneKey, NewRows] = {}
         self.deltas: dict[PaneKey, Pane] = {}
         self.lifted: list[LiftedSample] = []
         self.claims: list[tuple[str, Claim]] = []
-        self.touched: set[PaneKey] = set()
 
     def delta(self, key: PaneKey, config: ModelConfig, numerics: Numerics) -> Pane:
         """Return the delta of a pane, an empty one at first."""
         if key not in self.deltas:
             self.deltas[key] = numerics.empty(numerics.spec(config))
-            self.touched.add(key)
         return self.deltas[key]
 
     def add_batch(self, key: PaneKey, config: ModelConfig, batch: Batch) -> None:
@@ -224,7 +206,6 @@ class Reduction:
         changes = {} if join is None else join.changes()
         for change in changes.values():
             change.check(numerics.fill_if_doubtful)
-            self.touched |= change.touched()
         return changes
 
     def erased(self) -> dict[PaneKey, tuple[list[str], ModelConfig]]:
@@ -232,30 +213,13 @@ class Reduction:
         join = self.reads.opened_join
         return {} if join is None else join.erased()
 
-    def absorb(self, other: Reduction) -> None:
-        """Add another, closed reduction to this one."""
-        for key, new in other.rows.items():
-            if key in self.rows:
-                self.rows[key].absorb(new)
-            else:
-                self.rows[key] = new
-        for key, delta in other.deltas.items():
-            if key in self.deltas:
-                self.deltas[key].merge(delta)
-            else:
-                self.deltas[key] = delta
-        self.claims += other.claims
-        self.lifted += other.lifted
-        self.other |= other.other
-        self.touched |= other.touched
-
 
 def reduce_entry(
     entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction
 ) -> int:
     """Add an entry to a reduction that is not closed yet; return the number of predictions or updates.
 
-    Any exception, here or at the close, leaves `into` half filled: the caller repeats the reduction without the entry.
+    Any exception, here or at the close, leaves `into` half filled: nothing of it is committed.
     """
     return _KINDS[entry.kind](entry, config, numerics, into)
 
@@ -285,7 +249,6 @@ def _add_rows(batch: Batch, received_ms: int, config: ModelConfig, into: Reducti
     batch = _timed(batch, received_ms)
     for place, rows in rows_by_pane(batch, config.pane_s, received_ms * 1000):
         key = config.pane_key(place)
-        into.touched.add(key)
         if place.slice == ALL_ROWS:
             some = batch if rows is None else batch.take(rows)
             into.add_batch(key, config, some)
@@ -299,11 +262,11 @@ def _timed(batch: Batch, received_ms: int) -> Batch:
 
 
 def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
-    sent = SentLabels.unpack(entry.payload)
+    sent = unpack_labels(entry.payload)
     check_labels(sent, config.n_classes, entry.places)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
-    into.reads.join.labels(entry.id, config, sent.packed_rows, entry.received_ms, order)
+    into.reads.join.labels(entry.id, config, sent, entry.received_ms, order)
     return len(sent)
 
 

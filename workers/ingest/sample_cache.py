@@ -29,6 +29,7 @@ from calibrant_server.workers.store.cold_days import ColdDays, sample_item
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.day_file import DayItem
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.pane_starts import pane_starts
 from calibrant_server.workers.store.slice_names import is_live, is_sealed
 from calibrant_server.workers.store.watermarks import day_of
 
@@ -229,13 +230,11 @@ class SampleCache:
 
     def _panes_of(self, key: SampleKey) -> Iterable[PaneKey]:
         model = (key.model, key.generation)
-        for member in sorted(self._node.smembers(self._keys.slices(*model))):
-            slice_ = member.decode()
-            if not (is_sealed(slice_) if key.sealed else is_live(slice_)):
-                continue
-            for start in self._node.hkeys(self._keys.versions(*model, slice_)):
-                if start != LAST_CHANGE.encode() and day_of(int(start)) == key.day_s:
-                    yield PaneKey(*model, slice_, int(start))
+        panes = pane_starts(self._node, self._keys, model, is_sealed if key.sealed else is_live)
+        for slice_, starts in panes.items():
+            for start in starts:
+                if day_of(start) == key.day_s:
+                    yield PaneKey(*model, slice_, start)
 
 
 def write_versions(

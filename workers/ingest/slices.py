@@ -16,13 +16,7 @@ from calibrant.core.batch import Batch
 from calibrant_server.workers.store.model_config import ModelConfig
 
 OTHER = "other"
-NO_LIMIT = 1 << 62
 ReadSlices = Callable[[ModelConfig], Iterable[str]]
-
-
-def no_slices(config: ModelConfig) -> Iterable[str]:
-    """Return no slices: the model has no panes yet."""
-    return ()
 
 
 class SliceNames:
@@ -34,7 +28,7 @@ class SliceNames:
     most : values that an open key may have
     """
 
-    def __init__(self, read: ReadSlices = no_slices, most: int = NO_LIMIT):
+    def __init__(self, read: ReadSlices, most: int):
         self._read = read
         self._most = most
         self._by_model: dict[tuple[str, str], dict[str, set[str]]] = {}

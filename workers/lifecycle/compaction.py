@@ -25,7 +25,7 @@ from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.day_file import PANE, DayItem
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.slice_names import is_baseline
+from calibrant_server.workers.store.pane_starts import pane_starts
 from calibrant_server.workers.store.watermarks import DAY_S, SEALED_TO, Watermarks, daily_to
 
 log = logging.getLogger(__name__)
@@ -65,8 +65,11 @@ class Compaction:
         marks = self._node.hgetall(self._keys.marks(*model))
         if config.label_horizon_s is not None:
             until_s = min(until_s, int(marks.get(SEALED_TO.encode(), 0)))
-        n_days, to_s = 0, self._fold(config, marks, int(until_s // DAY_S) * DAY_S, progress)
-        for slice_, starts in self._starts_by_slice(config).items():
+        panes = pane_starts(self._node, self._keys, model)
+        to_s = int(until_s // DAY_S) * DAY_S
+        to_s = self._fold(config, marks, panes.get(ALL_ROWS, []), to_s, progress)
+        n_days = 0
+        for slice_, starts in panes.items():
             from_s = Watermarks.of(slice_, marks).daily_to
             for day_s, hours in _days(starts, from_s, to_s):
                 progress()
@@ -80,33 +83,16 @@ class Compaction:
         self,
         config: ModelConfig,
         marks: dict[bytes, bytes],
+        starts: list[int],
         to_s: int,
         progress: Callable[[], None],
     ) -> int:
-        """Make sums of the rows before `to_s`; return the end of the last day without rows."""
+        """Make sums of the rows of time slices before `to_s`; return the end of the last day without rows."""
         from_s = Watermarks.of(ALL_ROWS, marks).daily_to
-        starts = [each for each in self._starts(config, ALL_ROWS) if from_s <= each < to_s]
+        starts = [each for each in starts if from_s <= each < to_s]
         damaged_s = self._folding.fold(config, starts, progress)[1]
         self.is_blocked = damaged_s is not None
         return to_s if damaged_s is None else damaged_s - damaged_s % DAY_S
-
-    def _starts(self, config: ModelConfig, slice_: str) -> list[int]:
-        """Return the starts of a slice's panes, oldest first."""
-        return _sorted(self._node.hkeys(self._versions(config, slice_)))
-
-    def _starts_by_slice(self, config: ModelConfig) -> dict[str, list[int]]:
-        """Return the starts of the panes of each slice that ages, read together."""
-        members = self._node.smembers(self._keys.slices(config.key, config.generation))
-        slices = sorted(member.decode() for member in members)
-        slices = [slice_ for slice_ in slices if not is_baseline(slice_)]
-        with self._node.pipeline(transaction=False) as pipe:
-            for slice_ in slices:
-                pipe.hkeys(self._versions(config, slice_))
-            found = pipe.execute()
-        return {slice_: _sorted(names) for slice_, names in zip(slices, found, strict=True)}
-
-    def _versions(self, config: ModelConfig, slice_: str) -> str:
-        return self._keys.versions(config.key, config.generation, slice_)
 
     def _merge(self, config: ModelConfig, slice_: str, day_s: int, starts: list[int]) -> bool:
         """Merge one day's panes into one; return False and do nothing if one of them is unreadable."""
@@ -164,10 +150,6 @@ class Compaction:
         commit.set_fields(versions, {LAST_CHANGE: token})
         commit.set_fields(self._keys.marks(*model), {daily_to(slice_): str(day_s + DAY_S)})
         self._fencing.send(commit, token)
-
-
-def _sorted(names: list[bytes]) -> list[int]:
-    return sorted(int(name) for name in names if name != LAST_CHANGE.encode())
 
 
 def _days(starts: list[int], from_s: int, until_s: int) -> Iterator[tuple[int, list[int]]]:

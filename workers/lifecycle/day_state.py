@@ -11,8 +11,8 @@ from calibrant_server.workers.store.cold_days import ColdDay, of_file
 from calibrant_server.workers.store.day_file import PANE, SEALED, DayItem, Fields
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.pane_starts import pane_starts
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, day_of
 
 Name = tuple[str, str]
@@ -100,18 +100,10 @@ class DayReader:
 
     def _panes(self, name: Name) -> dict[int, list[DayItem]]:
         """Return the panes of a model by day, but baselines."""
-        members = self._node.smembers(self._keys.slices(*name))
-        slices = [each for each in sorted(m.decode() for m in members) if not is_baseline(each)]
-        with self._node.pipeline(transaction=False) as pipe:
-            for slice_ in slices:
-                pipe.hkeys(self._keys.versions(*name, slice_))
-            replies = pipe.execute() if slices else []
         found: dict[int, list[DayItem]] = {}
-        for slice_, starts in zip(slices, replies, strict=True):
+        for slice_, starts in pane_starts(self._node, self._keys, name).items():
             for start in starts:
-                if start != LAST_CHANGE.encode():
-                    item = DayItem(PANE, slice_, int(start))
-                    found.setdefault(day_of(item.start_s), []).append(item)
+                found.setdefault(day_of(start), []).append(DayItem(PANE, slice_, start))
         return found
 
     def state(self, name: Name, day_s: int) -> DayState:

@@ -20,6 +20,7 @@ from calibrant_server.workers.store.cold_days import ColdDay, give_up
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.pane_starts import pane_starts
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks
 
@@ -163,16 +164,10 @@ class PaneRemoval:
 
     def _panes(self, model: str, generation: str) -> Iterator[PaneKey]:
         # The panes of all rows last: the rows of their time slices, which feed the others too, go with them.
-        members = self._node.smembers(self._keys.slices(model, generation))
-        slices = sorted((member.decode() for member in members), reverse=True)
-        with self._node.pipeline(transaction=False) as pipe:
-            for slice_ in slices:
-                pipe.hkeys(self._keys.versions(model, generation, slice_))
-            found = pipe.execute()
-        for slice_, starts in zip(slices, found, strict=True):
-            for start in starts:
-                if start.decode() != LAST_CHANGE:
-                    yield PaneKey(model, generation, slice_, int(start))
+        found = pane_starts(self._node, self._keys, (model, generation), lambda slice_: True)
+        for slice_ in reversed(found):
+            for start in found[slice_]:
+                yield PaneKey(model, generation, slice_, start)
 
     def _remove(self, panes: list[PaneKey]) -> None:
         token = self._fencing.new_token()

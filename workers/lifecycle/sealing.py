@@ -29,6 +29,7 @@ from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.day_file import PANE, DayItem
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.pane_starts import pane_starts
 from calibrant_server.workers.store.slice_names import is_live, sealed_slice
 from calibrant_server.workers.store.watermarks import SEALED_TO, Watermarks, daily_to
 
@@ -68,7 +69,7 @@ class Sealing:
             return 0
         model = (config.key, config.generation)
         marks = self._node.hgetall(self._keys.marks(*model))
-        panes_by_slice = self._panes_by_slice(config)
+        panes_by_slice = pane_starts(self._node, self._keys, model, is_live)
         n_cohorts = 0
         for cohort in self._due(config, marks, panes_by_slice, now_s - config.label_horizon_s):
             progress()
@@ -100,20 +101,6 @@ class Sealing:
             log.error("cohort_not_sealed model=%s error=%s", config.key, why)
             commit.set_fields(name, {field: why[:500]})
         self._fencing.send(commit, self._fencing.new_token())
-
-    def _panes_by_slice(self, config: ModelConfig) -> dict[str, list[int]]:
-        """Return the starts of the panes of each slice that batches fill."""
-        model = (config.key, config.generation)
-        members = (member.decode() for member in self._node.smembers(self._keys.slices(*model)))
-        slices = [slice_ for slice_ in sorted(members) if is_live(slice_)]
-        with self._node.pipeline(transaction=False) as pipe:
-            for slice_ in slices:
-                pipe.hkeys(self._keys.versions(*model, slice_))
-            replies = pipe.execute()
-        return {
-            slice_: sorted(int(name) for name in names if name != LAST_CHANGE.encode())
-            for slice_, names in zip(slices, replies, strict=True)
-        }
 
     def _due(
         self,
