@@ -18,6 +18,7 @@ from typing import Any
 
 # Where each public name is; the functions of the metrics come from `metric_functions`.
 _PLACES = {
+    "Annotations": "input.annotations",
     "AsyncClient": "client",
     "Batch": "core.batch",
     "CalibrationInputError": "core.errors",

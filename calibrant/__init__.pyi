@@ -14,6 +14,7 @@ from calibrant.core.panes_by_key import PanesByKey as PanesByKey
 from calibrant.core.panes_by_key import SplitUnitsWarning as SplitUnitsWarning
 from calibrant.core.panes_by_key import fill_by as fill_by
 from calibrant.core.spec import PaneSpec as PaneSpec
+from calibrant.input.annotations import Annotations as Annotations
 from calibrant.library import compat as compat
 from calibrant.library import evaluate as evaluate
 from calibrant.library import fit_map as fit_map

@@ -161,6 +161,13 @@ def score(
         bool,
         typer.Option("--normalize", help="divide each row of probabilities by its sum"),
     ] = False,
+    long: Annotated[
+        bool,
+        typer.Option(
+            "--long",
+            help="LABELS has one rating per line: the item (--id), the label and the rater (--raters)",
+        ),
+    ] = False,
     salt: Salt = None,
 ) -> None:
     """Evaluate the calibration of predictions in files. No server is needed.
@@ -181,7 +188,7 @@ def score(
     roles = ColumnRoles(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
         None if classes is None else tuple(classes.split(",")), text_format(na, delimiter, decimal),
-        ignored_labels(ignore_label), normalize,
+        ignored_labels(ignore_label), normalize, long,
     )  # fmt: skip
     settings = EvaluationSettings(
         metrics, bins, policy, scope, ci, tolerance, days, tuple(threshold or ()), compat

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.edge_rules import rules_of
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.annotations import Annotations
 from calibrant.input.arrow import plain
 from calibrant.input.arrow_column import Column, Lists
 from calibrant.input.class_labels import ClassLabels
@@ -80,6 +81,10 @@ class InputColumns:
         self.violations = violations
         given = {name: value for name, value in columns.items() if value is not None}
         self.columns = {name: self._plain(name, value) for name, value in given.items()}
+        long = self.columns.get("labels")
+        self.has_named_raters = isinstance(long, Annotations) and long.is_named
+        if isinstance(long, Annotations):
+            self.columns["labels"] = self._by_row(long)
         for name, column in self.columns.items():
             if name not in KNOWN:
                 detail = f"Received field {str(name)[:60]!r}; expected one of {', '.join(KNOWN)}."
@@ -104,6 +109,14 @@ class InputColumns:
             return column.numbers()
         return flat(names_or_times(name, column))
 
+    def _by_row(self, long: Annotations) -> list[Any]:
+        """Return the labels of each row, None where no rater gave one."""
+        if "ids" not in self.columns:
+            detail = "Received annotations without ids of the predictions; expected ids, by which ratings are joined."
+            raise CalibrationInputError.at("/ids", "missing", detail)
+        ids = NameColumns(self.columns, self.violations).texts("ids")
+        return [each or None for each in long.by_row(list(ids))[0]]
+
     def read(self, task: str | None, n_classes: int | None, reading: Reading) -> ParsedColumns:
         """Read all columns. Errors of the complete batch are raised; errors of rows are noted."""
         kind = self._score_column()
@@ -113,7 +126,8 @@ class InputColumns:
         n, k = scores.rows.shape
         self._check_lengths(kind, n)
         labels = ClassLabels(k, _checked_names(reading.class_names, k), reading.ignored)
-        ratings = RatingColumns(self.columns, self.violations, reading.has_named_raters)
+        has_names = reading.has_named_raters or self.has_named_raters
+        ratings = RatingColumns(self.columns, self.violations, has_names)
         taken = ParsedColumns(
             task=task or ("binary" if scores.is_flat else "multiclass"),
             scores=scores.rows,

@@ -153,6 +153,7 @@ def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]
         columns,
         batch_id_of(document),
         options=document.get("options"),
+        annotations=document.get("annotations"),
         origin=origin_of(document) if has_origin(document) else None,
         reading=reading_of(document),
     )

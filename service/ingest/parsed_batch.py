@@ -53,6 +53,8 @@ class ParsedBatch:
     is_flat : whether `confidences` were sent as a flat list of `probabilities`
     reading : how the values are read, as the body states it
     has_named_raters : whether every rating has the name of its rater
+    annotations : long table of ratings, as sent
+    is_joined : whether the labels are those of the annotations, joined by id
     """
 
     columns: Columns
@@ -66,6 +68,8 @@ class ParsedBatch:
     is_flat: bool = False
     reading: BodyReading = PLAIN
     has_named_raters: bool = False
+    annotations: object = None
+    is_joined: bool = False
 
     def places(self, accepted: Iterable[int]) -> Places | None:
         """Return the numbers under which the accepted rows were sent; None if they are their own numbers."""
@@ -97,6 +101,9 @@ class ParsedBatch:
         """Return the violation with the client's own position: the line number if lines were sent."""
         if self.is_flat and violation.pointer.startswith("/confidences"):
             pointer = "/probabilities" + violation.pointer.removeprefix("/confidences")
+            violation = replace(violation, pointer=pointer)
+        if self.is_joined and violation.pointer.startswith("/labels/"):
+            pointer = "/ids" + violation.pointer.removeprefix("/labels")
             violation = replace(violation, pointer=pointer)
         found = ROW_OF.fullmatch(violation.pointer) if self.lines else None
         if not found or found[1] not in IN_A_LINE or int(found[3]) >= len(self.lines):

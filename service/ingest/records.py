@@ -52,6 +52,7 @@ def from_list(
         found,
         batch_id=batch_id_of(document),
         options=document.get("options"),
+        annotations=document.get("annotations"),
         origin=origin_of(document) if has_origin(document) else None,
         reading=reading_of(document),
         under=RECORDS,

@@ -12,7 +12,7 @@ from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow_column import Column
-from calibrant_server.service.http.bodies import ARROW, CSV, NPY, Body, decoded_limit
+from calibrant_server.service.http.bodies import ARROW, CSV, JSON, NPY, Body, decoded_limit
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.arrow_stream import read_arrow
@@ -46,7 +46,8 @@ def read_scored_body(
     """
     if body.media_type not in TABLES:
         _reject_parameters(body.media_type, columns=columns, options=options)
-        return read_columns(body, settings, {"rater": "raters"}, ("batch_id", "options"))
+        head = ("batch_id", "options", *(["annotations"] if body.media_type == JSON else []))
+        return read_columns(body, settings, {"rater": "raters"}, head)
     found = _READERS[body.media_type](body, settings, columns)
     return found if options is None else replace(found, options=_options(options))
 

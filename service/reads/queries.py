@@ -142,8 +142,8 @@ class ClockQuery(WindowQuery):
 
     clock: Clock = Field(
         "event",
-        description="event: all data by event time, in their current state. sealed: the cohorts that have reached the "
-        "model's label_horizon, in their state at that time; now is then the end of the last sealed cohort.",
+        description="event: all data by event time, as they are now. sealed: cohorts past label_horizon, as they were then; now is "
+        "the end of the last one.",
     )
 
 

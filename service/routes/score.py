@@ -25,6 +25,7 @@ from calibrant.results.temperature import Temperature
 from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.parameters import Name, TextName, media_type_of
 from calibrant_server.service.http.problem_responses import invalid_input
+from calibrant_server.service.ingest.annotated import with_annotations
 from calibrant_server.service.ingest.body_reading import BodyReading, ignored_of_query
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
@@ -92,8 +93,18 @@ class ScoreParameters(ValuesQuery):
     )
 
 
+AnnotationTable = Annotated[
+    dict[str, list[Any]] | None,
+    Field(
+        description="`ids`, `labels` and `raters` of single ratings, instead of `labels` of rows; a rater's last one of an id counts."
+    ),
+]
+
+
 class ScoredBody(PredictionsBody):
     """A batch with labels and their raters."""
+
+    annotations: AnnotationTable = None
 
     raters: list[TextName | list[TextName | None] | None] | None = Field(
         None,
@@ -126,6 +137,7 @@ class ScoredRecords(BaseModel):
     ignore_label: IgnoreLabel = None
     normalize: Normalize = False
     time_unit: TimeUnit = None
+    annotations: AnnotationTable = None
     predictions: list[ListedScore]
     options: ScoreOptions | None = None
 
@@ -243,14 +255,15 @@ def included(text: str | None) -> list[str]:
 
 def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreParameters) -> bytes:
     """Return the scores of the batch in `body` as JSON."""
-    posted = read_scored_body(body, settings, query.columns, query.options)
+    posted = with_annotations(read_scored_body(body, settings, query.columns, query.options))
     stated = BodyReading(ignored_of_query(query.ignore_label), query.normalize)
     reading = posted.reading.stated_by(stated)
     options = options_in(posted)
     params = params | options
     names, plain = posted.columns.get("raters"), dict(posted.columns)
     plain.pop("raters", None)
-    posted = replace(posted, columns=plain, reading=reading, has_named_raters=names is not None)
+    is_named = posted.has_named_raters or names is not None
+    posted = replace(posted, columns=plain, reading=reading, has_named_raters=is_named)
     checked = checked_batch(posted, None, query.partial)
     violations = [posted.place(violation) for violation in checked.violations]
     reject_too_many(checked.batch.n, violations, checked.n_rejected)

@@ -19,6 +19,7 @@ class ColumnRoles:
     form : of the cells
     ignored : labels that mean no label
     normalize : divide each row of probabilities by its sum
+    long : the labels are a long table, of which `raters` is one column
     """
 
     scores: str | None = None
@@ -34,3 +35,4 @@ class ColumnRoles:
     form: TextFormat = DEFAULT_FORMAT
     ignored: tuple[int, ...] = ()
     normalize: bool = False
+    long: bool = False

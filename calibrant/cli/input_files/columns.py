@@ -79,7 +79,7 @@ class Files:
                 )
                 raise InputFileError(self.label_table.path, detail, "length")
             return None
-        mine, theirs = (self._ids(table, name) for table in (self.table, self.label_table))
+        mine, theirs = (self.ids_of(table, name) for table in (self.table, self.label_table))
         places = {each: row for row, each in enumerate(theirs)}
         for row, each in enumerate(mine):
             if each not in places:
@@ -121,10 +121,11 @@ class Files:
                 line = self.label_table.line(row)
                 raise InputFileError(self.label_table.path, detail, "other_id", name, row, line)
 
-    def _ids(self, table: FileTable, name: str) -> list[str]:
+    def ids_of(self, table: FileTable, name: str) -> list[str]:
+        """Return a column of ids, one per row and each once."""
         (column,) = named(table, name, "--id")
         ids: dict[str, int] = {}
-        for row, each in enumerate(self._names(table, column)):
+        for row, each in enumerate(self.coded_texts(table, column)):
             if each is None or each in ids:
                 detail = (
                     "Received no id; expected one per row."
@@ -135,7 +136,8 @@ class Files:
             ids[each] = row
         return list(ids)
 
-    def _names(self, table: FileTable, column: str) -> list[str | None]:
+    def coded_texts(self, table: FileTable, column: str) -> list[str | None]:
+        """Return a column of names, as the report has them."""
         texts = table.texts(column)
         if self._coded is None:
             return texts
@@ -161,7 +163,7 @@ class Files:
         else:
             found = label_of(table)
             if found is None:
-                raise InputFileError(table.path, self._no_label(table), "no_label")
+                raise InputFileError(table.path, self.no_label(table), "no_label")
             name = found
         if self.is_one and name in self._score_names():
             raise InputFileError(table.path, self._only_scores(table), "no_label")
@@ -198,7 +200,8 @@ class Files:
     def _only_scores(self, table: FileTable) -> str:
         return f"No labels: {table.path.name} has scores only. Add the file of labels: calibrant score {table.path.name} labels.csv"
 
-    def _no_label(self, table: FileTable) -> str:
+    def no_label(self, table: FileTable) -> str:
+        """Return what is wrong with a table without a column of labels, and what to do."""
         if self.is_one and set(self._score_names()) == set(table.names):
             return self._only_scores(table)
         raters = [name for name in table.names if is_rater(name)]
@@ -271,7 +274,7 @@ class Files:
         if found is None:
             return None
         table, name = found
-        values = self._names(table, name)
+        values = self.coded_texts(table, name)
         for row, value in enumerate(values):
             if value is None:
                 detail = f"Received no value; expected one per row for --{option}."
@@ -302,7 +305,8 @@ class Files:
         name = getattr(self.roles, option)
         if name is None:
             return None
-        table = self.label_table if name in self.label_table.names else self.table
+        is_first = name in self.label_table.names and not self.roles.long
+        table = self.label_table if is_first else self.table
         (column,) = named(table, name, f"--{option}")
         return table, column
 

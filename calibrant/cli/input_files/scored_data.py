@@ -20,6 +20,7 @@ from calibrant.cli.input_files.labels import (
     labels_of,
     ratings_by_reader,
 )
+from calibrant.cli.input_files.long_labels import long_labels
 from calibrant.client import Pseudonyms
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
@@ -89,11 +90,10 @@ def read_scored(
     other = table if labels_path is None else read_table(labels_path, roles.form)
     files = Files(table, other, roles, None if pseudonyms is None else pseudonyms.of)
     scores, score_names, is_logits, why = files.scores()
-    order = files.order(len(scores))
     classes = files.classes(score_names, scores.shape[1])
-    labels, label_name, raters = files.labels(order, classes or ())
     known = KnownClasses(classes or (), roles.ignored, max(scores.shape[1], 2))
-    by_reader = class_indices(labels, known, files.label_table, label_name, raters)
+    order = None if roles.long else files.order(len(scores))
+    by_reader, label_name, raters = _labels(files, order, known)
     columns: dict[str, Any] = {
         "logits" if is_logits else "probabilities": scores[:, 0]
         if scores.shape[1] == 1
@@ -122,11 +122,22 @@ def read_scored(
         label_name,
         raters,
         classes,
-        ratings_by_reader(by_reader),
+        ratings_by_reader(by_reader) if raters or not roles.long else None,
         files.slice_values(order),
         [(path if pseudonyms is None else pseudonyms.file(path), digest(path)) for path in paths],
         files.unused_id(),
     )
+
+
+def _labels(
+    files: Files, order: NDArray[np.int64] | None, known: KnownClasses
+) -> tuple[list[list[int | None]], str | None, list[str]]:
+    """Return one column of class indices per reader, the column of the labels, and the columns of the readers."""
+    if files.roles.long:
+        return long_labels(files, known)
+    labels, label_name, raters = files.labels(order, known.names)
+    by_reader = class_indices(labels, known, files.label_table, label_name, raters)
+    return by_reader, label_name, raters
 
 
 def digest(path: Path) -> str:
