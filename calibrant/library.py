@@ -242,8 +242,8 @@ def fit_map(
     Parameters
     ----------
     method : "temperature", "platt", "beta", "isotonic", "spline", "histogram", "scaling_binning", "vector", "dirichlet", ...
-    scope : the probability to map: "top_label", "positive" or "class:INDEX". Methods that map all classes do so for
-        "top_label".
+    scope : the probability to map: "top_label", "positive" or "class:INDEX". Default: class 1 of scores of shape (n,), else all classes;
+        methods of one probability map each class against the rest and divide by the sum
     bins, binning : of methods that bin. Default: 15, "equal_width".
     centred : of `isotonic`: one point per block, so that distinct probabilities stay distinct. Default: False.
     regularisation : of maps with parameters per class. Default: 0, chosen by the data.

@@ -4,9 +4,9 @@
 """
 
 from calibrant.calibrators.base import MapMethod, Options
-from calibrant.calibrators.fitting import apply, fit, needs
+from calibrant.calibrators.fitting import apply, fit
 from calibrant.calibrators.registry import map_methods
 
 MAPS = map_methods()
 
-__all__ = ["MAPS", "MapMethod", "Options", "apply", "fit", "needs"]
+__all__ = ["MAPS", "MapMethod", "Options", "apply", "fit"]

@@ -17,6 +17,8 @@ from calibrant.core.documents import Extra, Parameters
 from calibrant.core.view import View
 
 Floats = NDArray[np.float64]
+# Scopes of a map of one score; `full` is that of each class against the rest.
+ONE_SCORE = ("positive", "class", "top_label", "full")
 REASONS = {
     "no_labels": "no labelled prediction has a weight above 0",
     "one_class": "all ratings agree, so there is nothing to fit against",
@@ -36,6 +38,8 @@ REASONS = {
     "unrelated": "the labels look unrelated to the probabilities",
     "inverse": "the labels are inversely related to the probabilities",
     "not_kept": "the panes store no sample of complete rows",
+    "class_not_kept": "the panes do not store the cells of every class",
+    "many_classes": "each of more than 1000 classes would need a map",
 }
 
 
@@ -83,7 +87,6 @@ class MapMethod:
     input : input of the formula: "logit", "probability" or "probabilities"
     objective : the loss that the fit minimises
     scopes : which probabilities it can map
-    needs : accumulators in addition to that of the scope's cells
     solve : cells to parameters
     at : parameters and scores (n,) to recalibrated scores (n,)
     options : names of `Options` that it reads
@@ -100,11 +103,15 @@ class MapMethod:
     scopes: tuple[str, ...]
     solve: Callable[[Cells, Options], FitResult] | None = None
     at: Callable[[Mapping[str, Any], Floats], Floats] | None = None
-    needs: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     solve_view: Callable[[View, Options], FitResult] | None = None
     solve_rows: Callable[[LabelledRows, Options], FitResult] | None = None
     at_rows: Callable[[Mapping[str, Any], Floats], Floats] | None = None
+
+    @property
+    def is_of_scores(self) -> bool:
+        """Whether it maps one score; all classes are then mapped one against the rest."""
+        return self.at_rows is None
 
     def at_scores(self, parameters: Mapping[str, Any], score: Floats) -> Floats:
         """Return recalibrated scores (n,) of scores (n,) of one class; of class 1 of two if the map is one of rows."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import ONE_SCORE, FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import CLIP, logistic
 from calibrant.calibrators.logistic import cell_error, fit_diagnostics, fit_logistic, why_no_curve
 from calibrant.core.cells import Cells
@@ -60,7 +60,7 @@ MAP = MapMethod(
     source="Kull, Silva Filho, Flach (AISTATS 2017)",
     input="probability",
     objective="nll",
-    scopes=("positive", "class", "top_label"),
+    scopes=ONE_SCORE,
     solve=solve,
     at=at,
 )

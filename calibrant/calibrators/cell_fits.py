@@ -22,6 +22,11 @@ def logistic(value: Floats) -> Floats:
     return np.asarray(np.where(value >= 0, 1.0, small) / (1.0 + small))
 
 
+def filled(cells: Cells) -> Cells:
+    """Return the cells with weight."""
+    return cells.select(cells.weight > 0.0)
+
+
 def why_no_fit(cells: Cells) -> str | None:
     """Return the reason why no curve can be fitted to these cells; None if one can."""
     weight, correct = float(cells.weight.sum()), float(cells.correct.sum())

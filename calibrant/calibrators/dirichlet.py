@@ -68,7 +68,6 @@ MAP = MapMethod(
     input="log_probabilities",
     objective="nll",
     scopes=("full", "positive"),
-    needs=("sample", "temperature"),
     options=("regularisation",),
     solve_rows=solve_rows,
     at_rows=at_rows,

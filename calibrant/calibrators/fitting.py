@@ -3,58 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from calibrant.accumulators.replicates import keeps_class_tables
-from calibrant.accumulators.sample import Sample
 from calibrant.calibrators import histogram
 from calibrant.calibrators.base import REASONS, FitResult, Floats, MapMethod, Options, digest
+from calibrant.calibrators.cell_fits import filled
 from calibrant.calibrators.from_rows import (
     SUMMED,
+    AtRows,
+    SolveRows,
     held_out_rows,
     losses_of,
     rows_of,
 )
 from calibrant.calibrators.held_out_losses import held_out_losses
 from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
+from calibrant.calibrators.one_against_rest import (
+    at_classes,
+    solve_classes,
+    solve_one,
+    solve_rows,
+    why_top_label,
+)
 from calibrant.calibrators.recommendation import CandidateComparison
 from calibrant.calibrators.registry import map_methods
 from calibrant.calibrators.rows import LabelledRows, log_probabilities
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.batch import Batch
-from calibrant.core.cells import Cells
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
 
 MIN_UNITS = 20
-
-
-def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, ...]:
-    """Return the accumulators that `fit` reads.
-
-    Parameters
-    ----------
-    method : one of `MAPS`
-    spec : PaneSpec of the model
-    scope : as in `PaneQuery`. Default: the model's own.
-
-    Raises
-    ------
-    CalibrationInputError
-        Unknown method.
-    """
-    kind = (scope or spec.default_scope).partition(":")[0]
-    cells = {"class": "classes"}.get(kind, kind)
-    wanted = dict.fromkeys(_method(method).needs)
-    if kind == "class" and not keeps_class_tables(spec):
-        wanted["sample"] = None
-    available = [name for name in wanted if name != "sample" or Sample.applies(spec)]
-    return ("counts", "histograms", "replicates", cells, *available)
 
 
 def fit(method: str, view: View, options: Options | None = None, evaluate: bool = True) -> Result:
@@ -83,6 +68,7 @@ def fit(method: str, view: View, options: Options | None = None, evaluate: bool 
     --------
     >>> from calibrant.core.pane import Pane
     >>> from calibrant.core.query import PaneQuery
+    >>> from calibrant.core.spec import PaneSpec
     >>> columns = {"confidences": [0.9] * 10 + [0.1] * 10, "labels": [1] * 8 + [0] * 10 + [1] * 2}
     >>> pane = Pane(PaneSpec("binary", 2))
     >>> pane.fill_batch(Batch.from_columns(columns).batch)
@@ -92,7 +78,7 @@ def fit(method: str, view: View, options: Options | None = None, evaluate: bool 
     """
     chosen = _method(method)
     options = _checked(options or Options(), view)
-    scope, class_index = _scope(chosen, view)
+    scope, class_index, fallback = _scope(chosen, view)
     result: Result = {
         "method": chosen.slug,
         "title": chosen.title,
@@ -106,11 +92,14 @@ def fit(method: str, view: View, options: Options | None = None, evaluate: bool 
             name: value for name, value in asdict(options).items() if name in chosen.options
         },
         "fitted_to": "rows" if view.is_raw else "cells",
+        **fallback,
     }
     try:
+        if scope == "full" and chosen.is_of_scores:
+            return _fitted_by_class(chosen, view, options, result, evaluate)
         if chosen.solve_rows is not None:
             return _fitted_to_rows(chosen, view, options, scope, result, evaluate)
-        solved = _solved(chosen, view, options)
+        solved = solve_one(chosen, view, options)
         shown = _shown(chosen, view, options, scope, solved)
     except NoResultError as error:
         nothing = _finish(result, FitResult(None, error.reason), view)
@@ -150,7 +139,8 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
         detail = f"Received scope {str(scope)[:60]} for {method.slug}; expected one of {', '.join(method.scopes)}."
         raise CalibrationInputError.at("/scope", "one_of", detail)
     if scope == "full":
-        assert method.at_rows is not None
+        if method.at_rows is None:
+            return at_classes(method, parameters, batch.probabilities)
         return method.at_rows(parameters, log_probabilities(batch))
     if scope == "positive" and method.at is None and batch.n_classes == 2:
         assert method.at_rows is not None
@@ -197,22 +187,39 @@ def _checked(options: Options, view: View) -> Options:
     return options
 
 
-def _scope(method: MapMethod, view: View) -> tuple[str, int | None]:
-    """Return scope and class as named in the result."""
+def _scope(method: MapMethod, view: View) -> tuple[str, int | None, Result]:
+    """Return scope and class as named in the result, and what to add to it if the requested map falls back to the top label."""
     kind, _, name = view.scope.partition(":")
-    if kind == "top_label" and "full" in method.scopes:
-        return "full", None
+    if kind == "top_label" and not method.is_of_scores:
+        return "full", None, {}
+    if kind == "top_label" and view.pane_query.scope is None:
+        reason = why_top_label(view)
+        if reason is None:
+            return "full", None, {}
+        fallback = {"scope": "full", "reason": reason, "detail": REASONS[reason]}
+        return kind, None, {"fallback_of": fallback}
     if kind not in method.scopes:
         detail = f"Received scope {view.scope} for {method.slug}; expected one of {', '.join(method.scopes)}."
         raise CalibrationInputError.at("/scope", "one_of", detail)
-    return kind, int(name) if name else None
+    return kind, int(name) if name else None, {}
 
 
-def _solved(method: MapMethod, view: View, options: Options) -> FitResult:
-    if method.solve_view is not None:
-        return method.solve_view(view, options)
-    assert method.solve is not None
-    return method.solve(_filled(view.cells()), options)
+def _fitted_by_class(
+    method: MapMethod, view: View, options: Options, result: Result, evaluate: bool
+) -> Result:
+    """Return the result of the map of each class against the rest, with losses on the rows that the view has."""
+    solved = solve_classes(method, view, options)
+    try:
+        rows, sample = rows_of(view)
+    except NoResultError as error:
+        unknown = {"heldout_reason": solved.reason or error.reason}
+        return _finish(result | unknown, solved, view)
+
+    def at(parameters: Mapping[str, Any], logits: Floats) -> Floats:
+        return at_classes(method, parameters, np.exp(logits))
+
+    found = OfRows("full", rows, sample, partial(solve_rows, method, options=options), at)
+    return _finish(result | found.losses(solved, view, evaluate), solved, view)
 
 
 def _fitted_to_rows(
@@ -227,26 +234,18 @@ def _fitted_to_rows(
     rows, sample = rows_of(view)
     if sample is not None and not sample["complete"]:
         options = replace(options, temperature=_window_temperature(view))
-    assert method.solve_rows is not None and method.at_rows is not None
-    solved = method.solve_rows(rows, options)
-    after = None
-    if solved.parameters is not None:
-        after = losses_of(rows, method.at_rows(solved.parameters, rows.logits), scope)
-    result |= {
-        "fitted_to": "rows" if sample is None else "sample",
-        "sample": sample,
-        "before": losses_of(rows, rows.probabilities, scope) if len(rows) else None,
-        "after": after,
-        "evaluation": _how(scope, "rows" if sample is None else "sample"),
-    }
-    if not evaluate:
-        return _finish(result, solved, view)
-    result["heldout"], result["heldout_reason"] = None, solved.reason
-    if solved.parameters is not None:
-        result["heldout"], result["heldout_reason"] = _held_out_rows(
-            method, rows, options, scope, view
-        )
-    return _finish(result, solved, view)
+    assert method.at_rows is not None
+    solved = _solve_rows(method, rows, options)
+    # The temperature is fitted again in each fold.
+    in_fold = partial(_solve_rows, method, options=replace(options, temperature=None))
+    found = OfRows(scope, rows, sample, in_fold, method.at_rows)
+    result["fitted_to"] = "rows" if sample is None else "sample"
+    return _finish(result | found.losses(solved, view, evaluate), solved, view)
+
+
+def _solve_rows(method: MapMethod, rows: LabelledRows, options: Options) -> FitResult:
+    assert method.solve_rows is not None
+    return method.solve_rows(rows, options)
 
 
 def _window_temperature(view: View) -> float | None:
@@ -255,23 +254,37 @@ def _window_temperature(view: View) -> float | None:
     return None if found is None else float(found)
 
 
-def _held_out_rows(
-    method: MapMethod, rows: LabelledRows, options: Options, scope: str, view: View
-) -> tuple[Result | None, str | None]:
-    solve, at = method.solve_rows, method.at_rows
-    assert solve is not None and at is not None
-    # The temperature is fitted again in each fold.
-    options = replace(options, temperature=None)
-    return held_out_rows(lambda part: solve(part, options), at, rows, scope, view.pane_query.ci)
+@dataclass(frozen=True)
+class OfRows:
+    """What the losses of a map are computed from: rows, their share of all (None: all), and how the map is fitted and applied."""
+
+    scope: str
+    rows: LabelledRows
+    sample: Result | None
+    solve: SolveRows
+    at: AtRows
+
+    def losses(self, solved: FitResult, view: View, evaluate: bool) -> Result:
+        """Return losses before and after on the rows, and on held-out ones if `evaluate`."""
+        rows, scope, after = self.rows, self.scope, None
+        held_out: tuple[Result | None, str | None] = None, solved.reason
+        if solved.parameters is not None:
+            after = losses_of(rows, self.at(solved.parameters, rows.logits), scope)
+            if evaluate:
+                held_out = held_out_rows(self.solve, self.at, rows, scope, view.pane_query.ci)
+        return {
+            "sample": self.sample,
+            "before": losses_of(rows, rows.probabilities, scope) if len(rows) else None,
+            "after": after,
+            "evaluation": _how(scope, "rows" if self.sample is None else "sample"),
+            "heldout": held_out[0],
+            "heldout_reason": held_out[1],
+        }
 
 
 def _how(scope: str, scores: str) -> Result:
     brier = {"brier": SUMMED} if scope == "full" else {}
     return HOW | brier | {"scores": scores}
-
-
-def _filled(cells: Cells) -> Cells:
-    return cells.select(cells.weight > 0.0)
 
 
 def _shown(
@@ -284,13 +297,13 @@ def _shown(
         return pair | {"evaluation": how}
     how, cells = dict(HOW), None
     try:
-        cells = _filled(view.cells())
+        cells = filled(view.cells())
     except NoResultError:
         if method.slug != "histogram":
             raise
         table = histogram.width_table(view, options)
         bins = replace(table.cells, lower=table.edges[:-1], upper=table.edges[1:])
-        cells, how["scores"] = _filled(bins), "bin means"
+        cells, how["scores"] = filled(bins), "bin means"
     if view.is_raw:
         how["scores"] = "rows"
     after = None

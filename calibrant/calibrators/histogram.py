@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import ONE_SCORE, FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.calibrators.map_bins import bin_cells, bin_of
 from calibrant.core.cells import Cells
@@ -85,7 +85,7 @@ MAP = MapMethod(
     source="Zadrozny, Elkan (ICML 2001)",
     input="probability",
     objective="brier",
-    scopes=("positive", "class", "top_label"),
+    scopes=ONE_SCORE,
     solve=solve,
     at=at,
     options=("bins", "binning"),

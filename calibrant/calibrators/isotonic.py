@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import ONE_SCORE, FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.core.cells import Cells
 
@@ -67,7 +67,7 @@ MAP = MapMethod(
     source="Zadrozny, Elkan (KDD 2002); centred: Oron, Flournoy (2017)",
     input="probability",
     objective="brier",
-    scopes=("positive", "class", "top_label"),
+    scopes=ONE_SCORE,
     solve=solve,
     at=at,
     options=("centred",),

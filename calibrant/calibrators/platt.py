@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import ONE_SCORE, FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import CLIP, log_odds, logistic
 from calibrant.calibrators.logistic import cell_error, fit_diagnostics, fit_logistic, why_no_curve
 from calibrant.core.cells import Cells
@@ -62,7 +62,7 @@ MAP = MapMethod(
     source="Platt (1999), on the log odds and with plain labels",
     input="logit",
     objective="nll",
-    scopes=("positive", "class", "top_label"),
+    scopes=ONE_SCORE,
     solve=solve,
     at=at,
 )

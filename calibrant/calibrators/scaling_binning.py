@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators import platt
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import ONE_SCORE, FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.map_bins import bin_cells, bin_of
 from calibrant.core.cells import Cells
 
@@ -63,7 +63,7 @@ MAP = MapMethod(
     source="Kumar, Liang, Ma (NeurIPS 2019)",
     input="probability",
     objective="nll",
-    scopes=("positive", "class", "top_label"),
+    scopes=ONE_SCORE,
     solve=solve,
     at=at,
     options=("bins",),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import ONE_SCORE, FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.calibrators.map_losses import own_scores
 from calibrant.calibrators.shrinkage import MIN_CLASS_UNITS, UNITS_A_PARAMETER
@@ -211,7 +211,7 @@ MAP = MapMethod(
     source="Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley (ICLR 2021)",
     input="probability",
     objective="squares of cumulated gaps",
-    scopes=("positive", "class", "top_label"),
+    scopes=ONE_SCORE,
     solve=solve,
     at=at,
     options=("knots", "shrunk"),

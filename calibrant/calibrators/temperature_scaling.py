@@ -116,7 +116,6 @@ MAP = MapMethod(
     scopes=("full", "positive"),
     solve=solve,
     at=at,
-    needs=("temperature", "sample"),
     solve_view=solve_view,
     at_rows=at_rows,
 )

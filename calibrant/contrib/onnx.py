@@ -197,7 +197,7 @@ def _check(values: dict[str, Any], n_classes: int, columns: int, dtype: str, ops
         detail = f"Received {columns} columns; expected {n_classes}, or 1 with two classes."
         raise CalibrationInputError.at("/n_columns", "shape", detail)
     parameters = values["parameters"]
-    lists = (parameters.get(name) for name in ("slopes", "temperatures", "intercepts"))
+    lists = (parameters.get(name) for name in ("slopes", "temperatures", "intercepts", "classes"))
     sizes = {len(each) for each in lists if isinstance(each, list)} or {n_classes}
     needs_two = values["scope"] == "positive" and n_classes != 2
     if sizes != {n_classes} or needs_two or class_index(values) >= n_classes:

@@ -15,6 +15,7 @@ except ModuleNotFoundError as error:
     raise missing(error, "onnx") from error
 
 Parameters = Mapping[str, Any]
+Formula = Callable[["Graph", Parameters, str], str]
 
 
 class Graph:
@@ -80,12 +81,30 @@ def mapped(graph: Graph, values: dict[str, Any], scores: str, is_logits: bool) -
         rows = graph.node("Softmax", ROWS[method](graph, parameters, logarithms), axis=1)
         return rows if scope == "full" else graph.column(rows, 1)
     probabilities = graph.node("Softmax", scores, axis=1) if is_logits else scores
+    if "classes" in parameters:
+        return _classes(graph, SCORES[method], parameters["classes"], probabilities)
     if scope == "top_label":
         score, one = "largest", graph.constant([1], np.int64)
         graph.nodes.append(helper.make_node("TopK", [probabilities, one], [score, "place"], axis=1))
     else:
         score = graph.column(probabilities, 1 if scope == "positive" else class_index(values))
     return SCORES[method](graph, parameters, score)
+
+
+def _classes(graph: Graph, formula: Formula, maps: list[Any], probabilities: str) -> str:
+    """Return each class mapped against the rest, divided by the sum of the row; rows of zeros are uniform."""
+    columns = [graph.column(probabilities, k) for k in range(len(maps))]
+    mapped = graph.concatenated(
+        *(
+            column if own is None else formula(graph, own, column)
+            for own, column in zip(maps, columns, strict=True)
+        )
+    )
+    total = graph.node("ReduceSum", mapped, graph.constant([1], np.int64), keepdims=1)
+    is_zero = graph.node("Equal", total, graph.constant(0.0))
+    ones = graph.node("Add", graph.node("Sub", mapped, mapped), graph.constant(1.0 / len(maps)))
+    divisor = graph.node("Where", is_zero, graph.constant(1.0), total)
+    return graph.node("Where", is_zero, ones, graph.node("Div", mapped, divisor))
 
 
 def _temperature(graph: Graph, parameters: Parameters, logarithms: str) -> str:
@@ -156,7 +175,6 @@ def _bins(graph: Graph, parameters: Parameters, score: str) -> str:
     return graph.node("Gather", graph.constant(parameters["values"]), place, axis=0)
 
 
-Formula = Callable[[Graph, Parameters, str], str]
 # Formulas of log-probabilities, before the softmax; and of one probability.
 ROWS: dict[str, Formula] = {
     "temperature": _temperature,

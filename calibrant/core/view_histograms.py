@@ -30,9 +30,14 @@ class HistogramView:
         """Numbers of predictions, ratings and units of the pane."""
         return self.pane.counts
 
+    @property
+    def is_without_histograms(self) -> bool:
+        """Whether the window contains no plain histograms."""
+        return not self.pane.keeps("histograms") or self.pane["histograms"].is_empty
+
     def reject_histograms(self) -> None:
         """Raise if the window contains plain histograms, which have only binned tables."""
-        if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
+        if self.is_without_histograms:
             return
         weight = max(self.pane.histograms.weight(key) for key in self.pane.histograms.blocks)
         detail = "the window contains plain histograms, which supply equal-width bins of their own kind, policy and edges only"
@@ -98,7 +103,7 @@ class HistogramView:
 
     def _check_histograms(self, scope: str) -> None:
         """Raise if some histograms of the window contain predictions that the query's key does not."""
-        if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
+        if self.is_without_histograms:
             return
         histograms = self.pane.histograms
         keys = self._stored_keys(scope)

@@ -10,6 +10,7 @@ from calibrant import calibrators
 from calibrant.core.documents import Result
 from calibrant.figures.base import (
     BLUE,
+    SERIES,
     class_named,
     data_of,
     diagonal,
@@ -63,6 +64,8 @@ def draw_mapped(
     diagonal(axes, "unchanged")
     if result.get("parameters") is None:
         show_reason(axes, result)
+    elif "classes" in result["parameters"]:
+        _draw_classes(axes, result, classes)
     elif result["scope"] == "full" and n_classes > 2:
         show_reason(axes, {"reason": f"a map of rows of {n_classes} classes is no curve"})
     else:
@@ -70,6 +73,17 @@ def draw_mapped(
         axes.plot(SCORES, mapped, color=BLUE, linewidth=1.8, label=result["method"], zorder=4)
     unit_square(axes)
     legend(axes, "upper left")
+
+
+def _draw_classes(axes: Axes, result: Result, classes: list[str] | None) -> None:
+    """Draw the map of each class against the rest, before a row is divided by its sum; of many classes without names."""
+    method, maps = calibrators.MAPS[result["method"]], result["parameters"]["classes"]
+    few = len(maps) <= len(SERIES)
+    for k, own in enumerate(maps):
+        mapped = SCORES if own is None else method.at_scores(own, SCORES)
+        colour, line, _ = SERIES[k] if few else (BLUE, "-", "")
+        label = class_named(k, classes) if few else None
+        axes.plot(SCORES, mapped, line, color=colour, linewidth=1.2, label=label, zorder=4)
 
 
 def _score_name(result: Result, n_classes: int, classes: list[str] | None) -> str:

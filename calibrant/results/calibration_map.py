@@ -90,7 +90,7 @@ class CalibrationMap(Result):
         return recalibrated(self.to_dict(), probabilities, logits)
 
     def plot(self, ax: Axes | None = None) -> Axes:  # type: ignore[override]
-        """Draw the recalibrated probability over the probability; for scope `full` with two classes, of class 1.
+        """Draw the recalibrated probability over the probability; of class 1 of two, or of each class against the rest.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class CalibrationMap(Result):
         """
         from calibrant.figures.base import plotted
 
-        if self.scope == "full" and self.parameters is not None:
+        if self.scope == "full" and "classes" not in (self.parameters or {"classes": None}):
             self._check_two_classes()
         return plotted(draw_map, draw_mapped, self.to_dict(), ax)
 

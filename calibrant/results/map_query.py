@@ -18,6 +18,7 @@ from calibrant.results.queries import Binning, costly_parts, in_order
 from calibrant.results.reads import Query, Raters, level
 from calibrant.results.weights import Weights, weights_of_rows
 
+TOP_LABEL = "top_label"
 PARTS = ("recommendation", "heldout")
 OPTIONS: dict[str, Option] = {
     option.name: option
@@ -61,13 +62,15 @@ class MapFitQuery(Query):
     )
     binning: Binning = says("Binning, for methods with bins.", "equal_width")
     ci: float = level()
-    class_: str | None = says("One class against the rest, by name or index.", None, max_length=200)
+    class_: str | None = says(
+        "One class against the rest, by name or index; top_label.", None, max_length=200
+    )
     include: str | None = costly_parts(PARTS)
 
     def resolved(self, model: Model, given: Collection[str]) -> Mapping[str, Any]:
         slug, options = read_method(self.method)
         listed = ",".join(f"{name}={shortest(value)}" for name, value in options.items())
-        place = None if self.class_ is None else str(class_index(self.class_, model, "/class"))
+        place = None if self.class_ is None else _place(self.class_, model)
         if place is not None and "class" not in MAPS[slug].scopes:
             others = ", ".join(name for name, each in MAPS.items() if "class" in each.scopes)
             detail = f"Received class, but {slug} does not map one class alone. Leave class out, or choose one of {others}."
@@ -100,7 +103,7 @@ class MapFitQuery(Query):
             They do not.
         """
         if self.bins is not None and self.binning == "equal_width" and self.reads("binning"):
-            scope = None if place is None else f"class:{place}"
+            scope = _scope(place)
             PaneQuery(bins=self.bins, scope=scope).check(model.spec())
 
     def reads(self, option: str) -> bool:
@@ -115,7 +118,7 @@ class MapFitQuery(Query):
     def view_of(self, pane: Pane) -> tuple[View, Options]:
         """Return the view that a map is fitted to, and what the method reads."""
         given = dict(read_method(self.method)[1])
-        scope = None if self.class_ is None else f"class:{self.class_}"
+        scope = _scope(self.class_)
         bins = default_bins(pane.spec, scope)
         pane_query = PaneQuery(bins=bins, raters=self.raters, scope=scope, ci=self.ci)
         options = Options(
@@ -134,6 +137,17 @@ class CalibrationMapQuery(MapFitQuery):
     """Which map, fitted to what, under which weights."""
 
     weights: Weights = weights_of_rows()
+
+
+def _place(name: str, model: Model) -> str:
+    """Return the index of a class, or the top label unless a class has that name."""
+    if name == TOP_LABEL and name not in (model.classes or ()):
+        return name
+    return str(class_index(name, model, "/class"))
+
+
+def _scope(place: str | None) -> str | None:
+    return place if place in (None, TOP_LABEL) else f"class:{place}"
 
 
 def read_method(text: str) -> tuple[str, dict[str, Value]]:

@@ -46,4 +46,12 @@ const OF_SCORES = {
   scaling_binning: valueOfBin,
 };
 
-const recalibrate = ({method, scope, parameters}, given) => (scope === "full" ? OF_ROWS : OF_SCORES)[method](parameters, given);
+const classesAgainstTheRest = (formula, maps, row) => {
+  const mapped = row.map((p, k) => (maps[k] === null ? p : formula(maps[k], p)));
+  return mapped.some((v) => v > 0) ? scaled(mapped) : row.map(() => 1 / row.length);
+};
+
+const recalibrate = ({method, scope, parameters}, given) =>
+  parameters.classes
+    ? classesAgainstTheRest(OF_SCORES[method], parameters.classes, given)
+    : (scope === "full" ? OF_ROWS : OF_SCORES)[method](parameters, given);

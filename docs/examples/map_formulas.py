@@ -10,8 +10,18 @@ from math import exp, log
 
 def recalibrate(fitted, given):
     """Return the recalibrated row, or the recalibrated probability."""
+    method, parameters = fitted["method"], fitted["parameters"]
+    if "classes" in parameters:
+        return classes_against_the_rest(OF_SCORES[method], parameters["classes"], given)
     formulas = OF_ROWS if fitted["scope"] == "full" else OF_SCORES
-    return formulas[fitted["method"]](fitted["parameters"], given)
+    return formulas[method](parameters, given)
+
+
+def classes_against_the_rest(formula, maps, row):
+    pairs = zip(maps, row, strict=True)
+    mapped = [p if own is None else formula(own, p) for own, p in pairs]
+    total = sum(mapped)
+    return [value / total if total > 0 else 1 / len(row) for value in mapped]
 
 
 def temperature_of_row(parameters, row):

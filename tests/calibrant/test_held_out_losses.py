@@ -11,7 +11,7 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.calibrators import MAPS, fit, needs
+from calibrant.calibrators import MAPS, fit
 from calibrant.calibrators.rows import labelled_rows
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
@@ -65,7 +65,6 @@ def test_every_map_of_one_class_has_it(method: str) -> None:
     json.dumps(found, allow_nan=False)
     assert found["heldout_reason"] is None
     assert found["heldout"]["gain"]["brier"]["value"] > 0
-    assert "sample" in needs(method, SPEC, "class:3")
 
 
 def test_where_there_are_too_few_it_says_so() -> None:

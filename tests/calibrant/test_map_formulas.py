@@ -26,10 +26,9 @@ from calibrant.core.view import View
 from tests.waiting import PATIENCE_S
 
 FORMULAS = Path(__file__).parents[2] / "docs" / "examples"
-ONE_SCORE = [
-    slug for slug, method in MAPS.items() if "full" not in method.scopes or slug == "temperature"
-]
-ROWS = [slug for slug, method in MAPS.items() if "full" in method.scopes]
+ONE_SCORE = [slug for slug, method in MAPS.items() if method.is_of_scores or slug == "temperature"]
+ROWS = [slug for slug, method in MAPS.items() if not method.is_of_scores]
+CLASSES = [slug for slug, method in MAPS.items() if method.is_of_scores]
 CASES = [(slug, "positive") for slug in ONE_SCORE] + [(slug, "full") for slug in ROWS]
 
 
@@ -172,6 +171,15 @@ def test_the_written_formula_gives_what_apply_gives(language: str, method: str, 
         inputs = there.probabilities if scope == "full" else there.probabilities[:, 1]
         found = RUN[language](answer, inputs.tolist())
         assert np.abs(np.array(found) - apply(answer, there)).max() < 1e-12
+
+
+@pytest.mark.parametrize("language", ["python", "javascript"])
+@pytest.mark.parametrize("method", CLASSES)
+def test_each_class_against_the_rest_gives_what_apply_gives(language: str, method: str) -> None:
+    answer, there = fitted(method, "full")
+    answer["parameters"]["classes"][2] = None
+    found = np.array(RUN[language](answer, there.probabilities.tolist()))
+    assert np.abs(found - apply(answer, there)).max() < 1e-12
 
 
 @pytest.mark.parametrize("method", [slug for slug in ROWS if slug != "temperature"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.calibrators import MAPS, Options, apply, fit, needs
+from calibrant.calibrators import MAPS, Options, apply, fit
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.histogram import Histogram
@@ -157,18 +157,6 @@ def test_held_out_needs_enough_replicates_and_kept_tables():
 
 
 # Of all maps
-
-
-@pytest.mark.parametrize("method", list(MAPS))
-def test_needs_names_what_is_read(method):
-    batch = many_classes(300)
-    for scope in (None, "top_label", "class:1"):
-        if "full" in MAPS[method].scopes and scope == "class:1":
-            continue
-        pane = pane_of(batch)
-        some = Pane.from_parts(pane.spec, pane.parts(), only=needs(method, pane.spec, scope))
-        view, complete = View(some, PaneQuery(scope=scope)), View(pane, PaneQuery(scope=scope))
-        assert fit(method, view) == fit(method, complete)
 
 
 @pytest.mark.parametrize(

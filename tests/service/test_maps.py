@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.calibrant.test_map_formulas import CASES, blocks, by_python, fitted
+from tests.calibrant.test_map_formulas import CASES, by_python, fitted
 from tests.service.conftest import problem
 
 pytestmark = pytest.mark.anyio
@@ -289,8 +289,7 @@ async def test_posted_rows_come_back_as_the_page_computes_them(client, inbox, me
     url = f"{URL}/calibration-map/apply?version=1"
     posted = (await client.post(url, json={name: rows.tolist()})).json()
     assert (posted["scope"], posted["class"]) == (answer["scope"], answer["class"])
-    formula = blocks("python")[method, scope]
-    written = by_python(formula, answer["parameters"], rows.tolist())
+    written = by_python(answer, rows.tolist())
     assert np.abs(np.array(posted[name]) - written).max() < 1e-12
 
 

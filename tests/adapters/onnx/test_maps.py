@@ -29,6 +29,10 @@ MAPS = [
     ("platt", 2, "positive"),
     ("platt", 3, "class:2"),
     ("platt", 3, "top_label"),
+    *(
+        (method, 3, None)
+        for method in ("platt", "beta", "isotonic", "spline", "histogram", "scaling_binning")
+    ),
     ("beta", 2, "positive"),
     ("isotonic", 2, "positive"),
     ("isotonic", 3, "class:1"),

@@ -88,6 +88,7 @@ async def methods(client: Client) -> None:
     for query in (
         {"method": "platt", "class": "1"},
         {"method": "isotonic", "class": "9"},
+        {"method": "isotonic", "class": "top_label"},
         {"method": "histogram", "bins": "5", "binning": "equal_mass"},
         {"method": "dirichlet(regularisation=0.1)"},
         {"method": "dirichlet(unknown=1)"},
