@@ -1,5 +1,6 @@
 """Start of the HTTP service: reads settings and keys, listens, and serves in one process or several; `python -m service`."""
 
+import asyncio
 import logging
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from types import FrameType
 
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -51,6 +53,7 @@ from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import prepare_process
 from calibrant_server.workers.settings import SettingsError
 
+TICK_S = 1.0
 SHUTDOWN_S = 15  # maximum wait for long polls at shutdown
 EXIT_NOT_STARTED = 3
 
@@ -148,12 +151,27 @@ class AnnouncedServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
         self._app = app
+        self._signalled = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the app and listen."""
         await super().startup(sockets)
         if self.started and not self._app.state.waits_for_store:
             self._app.state.announce()
+
+    async def main_loop(self) -> None:
+        """Look once a second, and at a signal, whether to stop: the looks of uvicorn, ten a second, were most of an idle service's work."""
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._signalled.wait(), TICK_S)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop at a signal."""
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._signalled.set)
 
 
 def with_peer(app: ASGIApp, trusted: Sequence[str]) -> ASGIApp:

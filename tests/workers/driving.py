@@ -50,6 +50,8 @@ class FreeLeases:
     def take(self, partition):
         return True
 
+    is_alone = True
+
     def wanted(self, partitions):
         return list(partitions)
 

@@ -6,53 +6,55 @@ import random
 
 import pytest
 
-from calibrant_server.workers.store.lease_plan import TOLERANCE, planned, weights_of
+from calibrant_server.workers.store.lease_plan import planned, weights_of
 
 
-def work_of(plan, weights):
+def work_of(plan, loads):
     found = {}
     for number, worker in plan.items():
-        found[worker] = found.get(worker, 0.0) + weights[number]
+        found[worker] = found.get(worker, 0.0) + loads[number]
     return found
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("seed", range(5))
-def test_work_is_within_a_quarter_of_even(n_workers, seed):
-    """Sixteen models of unequal rates on 64 partitions, none above a quarter of the work of one worker."""
+def test_work_is_about_even(n_workers, seed):
+    """Sixteen models of unequal rates on 64 partitions: the true work, where the plan knows rounded weights."""
     chance = random.Random(seed)
-    loads = dict.fromkeys(range(64), 0.0)
+    loads = dict.fromkeys(range(64), 0.1 / 64)
     for number in chance.sample(range(64), 16):
         loads[number] = chance.uniform(1, 2)
-    weights = weights_of(loads)
     workers = [f"w{i}" for i in range(n_workers)]
-    owners = {number: chance.choice([None, "gone", *workers]) for number in loads}
-    plan = planned(weights, owners, workers)
+    plan = planned(weights_of(loads), workers)
     assert set(plan) == set(loads) and set(plan.values()) <= set(workers)
-    even = 1 / n_workers
-    found = work_of(plan, weights)
-    largest = max(weights.values())
+    even = sum(loads.values()) / n_workers
     assert all(
-        abs(found.get(worker, 0.0) - even) <= max(0.25 * even, largest) for worker in workers
+        abs(each - even) <= max(0.25 * even, 1.5 * max(loads.values()))
+        for each in work_of(plan, loads).values()
     )
 
 
-def test_a_good_plan_is_kept():
-    weights = weights_of({number: float(number % 3) for number in range(64)})
-    plan = planned(weights, dict.fromkeys(range(64)), ["a", "b", "c"])
-    assert planned(weights, plan, ["c", "b", "a"]) == plan
+@pytest.mark.parametrize("n_workers", [2, 3, 5, 16, 64])
+def test_idle_partitions_are_divided_by_number(n_workers):
+    plan = planned(weights_of(dict.fromkeys(range(64), 0.0)), [f"w{i}" for i in range(n_workers)])
+    counts = work_of(plan, dict.fromkeys(range(64), 1))
+    assert max(counts.values()) <= 1.1 * 64 / n_workers + 1
 
 
-def test_small_differences_move_nothing():
-    owners = {number: "ab"[number % 2] for number in range(40)}
-    weights = {number: 1.05 if number % 2 else 1.0 for number in range(40)}
-    assert TOLERANCE > 0.05
-    assert planned(weights, owners, ["a", "b"]) == owners
+def test_the_order_of_names_and_small_differences_move_nothing():
+    even = planned(weights_of(dict.fromkeys(range(40), 1.0)), ["a", "b"])
+    loads = {number: 1.05 if number % 2 else 1.0 for number in range(40)}
+    assert planned(weights_of(loads), ["b", "a"]) == even
 
 
-def test_a_hot_partition_moves_no_further_than_it_helps():
-    """It is more than a worker's share: its worker serves nothing else, and keeps it."""
-    weights = weights_of({0: 1000.0} | dict.fromkeys(range(1, 8), 1.0))
-    plan = planned(weights, dict.fromkeys(range(8), "a"), ["a", "b"])
-    assert len([number for number, worker in plan.items() if worker == plan[0]]) == 1
-    assert planned(weights, plan, ["a", "b"]) == plan
+def test_a_worker_that_joins_moves_about_its_share():
+    weights = weights_of(dict.fromkeys(range(64), 1.0))
+    before, after = (planned(weights, names) for names in ("abc", "abcd"))
+    n_moved = sum(before[number] != after[number] for number in weights)
+    assert list(after.values()).count("d") <= n_moved <= 32
+
+
+def test_a_hot_partition_is_alone():
+    """It is more than a worker's share: its worker serves nothing else."""
+    plan = planned(weights_of({0: 1000.0} | dict.fromkeys(range(1, 8), 1.0)), ["a", "b"])
+    assert list(plan.values()).count(plan[0]) == 1

@@ -144,6 +144,8 @@ class CountedLoop:
 
 
 class HeldLeases:
+    is_alone = True
+
     def holds(self, partition):
         return True
 

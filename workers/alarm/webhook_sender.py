@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 WEBHOOK_TIMEOUT_S = 10.0
 # Between two looks at most, and at least: a commit of this process that changes deliveries makes the sender look, and so does the time of
 # a delivery. What another process wrote before its partition came here is found by the rare look.
-_RARE_LOOK_S, _MIN_PAUSE_S = 10.0, 0.2
+_RARE_LOOK_S, _MIN_PAUSE_S = 30.0, 0.2
 _AT_ONCE = 4
 _MAX_A_ROUND = 64
 # Deliveries of one tenant that wait for a thread or are being sent: those of another wait behind two rounds of them.

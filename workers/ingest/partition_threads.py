@@ -29,6 +29,8 @@ THREADS = 8
 # Of these, at most so many serve partitions that met an error: a master of a cluster that hangs holds each for a time-out.
 MAX_TROUBLED = 2
 _AFTER_ERROR_S = 0.2
+# While one worker serves all partitions, nothing changes but by entries and due times: it looks for a lost lease this often.
+RESTS_A_LEASE = 2
 
 
 @dataclass
@@ -74,6 +76,7 @@ class PartitionThreads:
         self._queue: deque[int] = deque()
         self._n_idle = 0
         self._check_s = store.settings.lease_s / RETRIES_A_LEASE
+        self._rest_s = store.settings.lease_s / RESTS_A_LEASE
         self._take_at, self._look_at = -math.inf, -math.inf
         self._workers: list[threading.Thread] = []
         self._scheduler = threading.Thread(
@@ -155,9 +158,9 @@ class PartitionThreads:
         with self._changed:
             looks = now >= self._look_at
             if looks:  # a turn that ends during the look may set an earlier time
-                self._look_at = now + self._check_s
+                self._look_at = now + self._rest_s
         if looks:
-            self._enqueue(self._due(now))
+            self._enqueue(self._due(now), has_entries=False)
         ready, failed = self._watch.poll(self._look_at - time.monotonic())
         self._enqueue(ready)
         self._enqueue(failed, with_error=True)
@@ -176,6 +179,8 @@ class PartitionThreads:
                 due.append(partition)
             else:
                 due_at = min(due_at, slot.loop.due_at)
+        if closed or not self._leases.is_alone:
+            due_at = min(due_at, now + self._check_s)
         if closed and now >= self._take_at:
             self._take_at = now + self._check_s
             due += self._leases.wanted(closed)
@@ -183,15 +188,17 @@ class PartitionThreads:
             self._look_at = min(self._look_at, due_at)
         return due
 
-    def _enqueue(self, partitions: Iterable[int], with_error: bool = False) -> None:
+    def _enqueue(
+        self, partitions: Iterable[int], with_error: bool = False, has_entries: bool = True
+    ) -> None:
+        """Queue partitions that rest. One that is only due stays watched: housekeeping seldom finds entries."""
         with self._changed:
             for partition in partitions:
                 slot = self._slots[partition]
-                slot.has_entries = True
+                slot.has_entries |= has_entries
                 if slot.rests:
                     slot.is_troubled |= with_error
                     slot.queued = True
-                    self._watch.remove(partition)
                     self._queue.append(partition)
                     self._changed.notify()
 
@@ -201,6 +208,8 @@ class PartitionThreads:
             if slot is None:
                 return
             outcome = slot.loop.turn(self._is_wanted)
+            if outcome is not Turn.EMPTY:
+                self._watch.remove(slot.loop.partition)
             is_lost = outcome is Turn.EMPTY and not self._watched(slot.loop)
             with self._changed:
                 slot.thread = None

@@ -20,6 +20,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from secrets import token_hex
 from typing import Any, Literal
 
 from redis.exceptions import NoScriptError, RedisError
@@ -39,9 +40,12 @@ from calibrant_server.workers.store.keys import tenant_of
 log = logging.getLogger(__name__)
 
 _REPLY_TTL_S = 60
-_POP_S = 0.5
+# A pop ends this long before the socket's timeout: an idle server may be late by half a second.
+_POP_MARGIN_S, _MIN_POP_S = 0.7, 0.2
 _CLAIM_S = 30
 _CACHED = (OK, REJECTED)
+# More than one object has threads.
+_MAX_THREADS = 64
 
 
 class QueryServer:
@@ -54,6 +58,15 @@ class QueryServer:
         self._served_first: set[str] = set()
         self._computing: set[tuple[str, str]] = set()
         self._changing = threading.Lock()
+        self._wakes = store.keys.replies(token_hex(8))
+        self._pop_s = max(_MIN_POP_S, store.settings.socket_timeout_s - _POP_MARGIN_S)
+
+    def wake(self) -> None:
+        """End the waits of all threads of this object at once."""
+        with self._store.client.pipeline(transaction=True) as pipe:
+            pipe.zadd(self._wakes, {str(i): i for i in range(_MAX_THREADS)})
+            pipe.expire(self._wakes, _REPLY_TTL_S)
+            pipe.execute()
 
     def threads(
         self, stop: threading.Event, queues: Literal["all", "first", "other"] = "all"
@@ -99,8 +112,8 @@ class QueryServer:
     ) -> None:
         while not stop.is_set():
             try:
-                popped = self._store.client.bzpopmin(queues, timeout=_POP_S)
-                if popped is not None:
+                popped = self._store.client.bzpopmin([*queues, self._wakes], self._pop_s)
+                if popped is not None and popped[0] != self._wakes.encode():
                     self._serve(popped[1], serve)
             except RedisError as error:
                 self._store.state.failed(error)

@@ -71,6 +71,8 @@ class StreamWatch:
             A node of a cluster cannot be reached.
         """
         with self._lock:
+            if self._after.get(partition) == after_id:
+                return  # its request goes on
             self._after[partition] = after_id
             if not self._is_cluster:
                 self._added.add(partition)
