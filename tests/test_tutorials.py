@@ -67,6 +67,7 @@ def walk(page: Path, folder: Path, port: int | None = None) -> list[tuple[str, s
     assert INSTALL.fullmatch(installed.text)
     for step in steps:
         text = step.text.replace(SERVICE, f"127.0.0.1:{port}") if port else step.text
+        text = text.replace("../calibrant/", f"{ROOT}/")
         if step.language == "text":
             compared.append((text, printed))
         elif step.language == "python":

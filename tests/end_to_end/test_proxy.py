@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import resource
 import shutil
 import socket
@@ -342,9 +341,8 @@ class Oauth2Proxy(BaseHTTPRequestHandler):
 
 
 def test_the_documented_sign_in_names_people(service: Deployment, tmp_path: Path) -> None:
-    """The configuration of docs/operations.md, with a stand-in for oauth2-proxy."""
-    page = (ROOT / "docs" / "operations.md").read_text()
-    [block] = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
+    """The configuration that deploy/nginx has, with a stand-in for oauth2-proxy."""
+    block = (ROOT / "deploy" / "nginx" / "oauth2-proxy.conf").read_text()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Oauth2Proxy)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     folder = tmp_path / "n"
