@@ -97,16 +97,6 @@ def keep_freed() -> bool:
     return all([mallopt(name, value) == 1 for name, value in settings.items()])
 
 
-def return_freed() -> None:
-    """Return freed memory of all threads to the system, where its allocator supports it (glibc does).
-
-    Each thread retains its own, which another thread does not use. Worth it after rare work that needs much memory.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None  # fmt: skip
-    if trim is not None:
-        trim(0)
-
-
 def prepare_process() -> None:
     """Prepare for work: exclude existing objects from later garbage collections and switch threads more often."""
     keep_freed()

@@ -151,14 +151,12 @@ def error_page(
     title: str,
     detail: str,
     reload_after: int | None = None,
-    form: Mapping[str, str] | None = None,
 ) -> Response:
     """Return the page of an error.
 
     Parameters
     ----------
     reload_after : it loads again by itself after so many seconds
-    form : the form that it then sends again
     """
     request_id = request.scope.get("request_id")
     values = {
@@ -167,7 +165,6 @@ def error_page(
         "status": status,
         "request_id": request_id,
         "reload_after": reload_after,
-        "form": form,
         "has_keys": not request.app.state.keyring.is_open,
     }
     found = page("error.html", None, values, status)

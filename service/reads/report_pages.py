@@ -27,7 +27,6 @@ class PreparedReport:
     Attributes
     ----------
     subgroups : slices that the report lists
-    n_panes : panes that are read of the window, by slice
     map_etag : of the promoted map, empty for none
     contents : from the results by name of the query
     """
@@ -35,7 +34,6 @@ class PreparedReport:
     config: ModelConfig
     queries: dict[str, ReadQuery]
     subgroups: tuple[str, ...]
-    n_panes: Mapping[str, int]
     map_etag: str
     contents: Callable[[Mapping[str, Any]], ReportContents]
 
@@ -58,7 +56,6 @@ async def prepared(read: ReadAccess, query: ReportParameters) -> PreparedReport:
         config,
         queries(query, config, subgroups.listed, shown),
         subgroups.listed,
-        subgroups.n_panes,
         map_etag,
         contents,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.dependencies import ReadAccess
@@ -32,12 +32,10 @@ class ReportSubgroups:
     ----------
     listed : in the order of their names
     left_out : the others, those that would be next first
-    n_panes : panes that are read of the window, by slice; those of merged days count twice
     """
 
     listed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    n_panes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
 
 async def subgroups_of(
@@ -49,8 +47,7 @@ async def subgroups_of(
         if parameters.subgroups is not None:
             detail = "Received slice and subgroups; a report of one slice has no subgroups. Leave one of them out."
             raise unanswerable("/subgroups", "subgroups_of_slice", detail)
-        n = await _n_panes(read, parameters, config, parameters.slice)
-        return ReportSubgroups(n_panes={parameters.slice: n})
+        return ReportSubgroups()
     with engine_errors():
         stored = [name for name in await read.connection.inbox.slices(config) if name]
     known = sorted({*_declared(config), *stored})
@@ -67,8 +64,7 @@ async def subgroups_of(
     }
     left -= n_panes[""] / PANES_OF_A_UNIT
     costs = {name: n_panes[name] / SUBGROUP_PANES_OF_A_UNIT for name in wanted[:MAX_SUBGROUPS]}
-    found = divided(wanted, costs, left, in_given_order=parameters.subgroups is not None)
-    return replace(found, n_panes=n_panes)
+    return divided(wanted, costs, left, in_given_order=parameters.subgroups is not None)
 
 
 def divided(

@@ -239,20 +239,17 @@ class ReadService:
             read_query, await self.inbox.marks(read_query.config, read_query.slice_name)
         )
 
-    async def result(
-        self, read_query: ReadQuery, window: Window | None = None, version: str | None = None
-    ) -> QueryResult:
+    async def result(self, read_query: ReadQuery, window: Window | None = None) -> QueryResult:
         """Return the workers' result.
 
         Parameters
         ----------
         window : default: that of the query now
-        version : an earlier state of this window; its result is returned if it is still cached, else that of the current state
         """
         if window is None:
             window = await self.window(read_query)
         other = await self._other(read_query, window)
-        return await self._result(read_query, window, other, version)
+        return await self._result(read_query, window, other)
 
     async def _of(self, read_query: ReadQuery, state: _Current) -> QueryResult:
         """Return the workers' result for a state that was just read."""

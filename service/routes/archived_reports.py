@@ -1,4 +1,4 @@
-"""Archived reports of a model: written once with their panes, beyond the model's retention."""
+"""Archived reports of a model: written once with their results, beyond the model's retention."""
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -7,7 +7,6 @@ from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
     Admin,
-    AppSettings,
     Reader,
     TheConnection,
     TheIngestService,
@@ -27,7 +26,7 @@ from calibrant_server.service.reads.archived_reports import (
     ArchivedReport,
     ReportNumber,
     ReportsResponse,
-    new_report,
+    archived,
     report_errors,
 )
 from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
@@ -36,12 +35,12 @@ from calibrant_server.service.reads.frozen_maps import document, who_is
 
 router = APIRouter(tags=["metrics"], default_response_class=Response)
 HTML, PDF = "text/html", "application/pdf"
-PANES = "application/vnd.calibrant.panes+json"
+RESULTS = "application/vnd.calibrant.results+json"
 NO_PDF = f"Received Accept: {PDF}, which was removed. Accept text/html and print the page: a browser saves it as PDF."
-ONE = success(ArchivedReport, "The report: its summary, its page, or its panes", ETag="A report never changes.")  # fmt: skip
+ONE = success(ArchivedReport, "The report: its summary, its page, or its results", ETag="A report never changes.")  # fmt: skip
 ONE["content"] |= {
     HTML: {"schema": {"type": "string"}},
-    PANES: {"schema": {"type": "object"}},
+    RESULTS: {"schema": {"type": "object"}},
 }
 
 
@@ -60,23 +59,14 @@ async def create_report(
     request: Request,
     caller: Admin,
     ingest: TheIngestService,
-    settings: AppSettings,
-    connection: TheConnection,
 ) -> Response:
-    """Archive the report of a window immutably, with the panes that it was computed from.
+    """Archive the report of a window immutably, with its results.
 
-    Retention removes neither the report nor its panes. The same report of the same state is archived once.
+    Retention does not remove it. The same report of the same state is archived once.
     """
     wanted = validated(ArchivedParameters, await document(request, ingest))
     read = ReadAccess(model, request, caller)
-    made = await new_report(read, wanted, who_is(caller))
-    archive = connection.inbox.reports
-    with engine_errors(), report_errors():
-        number, is_new = await archive.add(made.config, made.report, settings.archive_bytes)
-        await connection.inbox.unfinished_reports.end(made.name)
-        shown = await archive.summary(made.config, number)
-    location = {"Location": f"/v1/models/{model}/reports/{number}"}
-    return Response(orjson.dumps(shown), 201 if is_new else 200, location, JSON)
+    return await archived(read, wanted, who_is(caller))
 
 
 REPORTS = Collection(
@@ -116,10 +106,10 @@ async def get_archived_report(
     connection: TheConnection,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Return an archived report by `Accept`: its summary, the page (HTML), or its packed panes."""
+    """Return an archived report by `Accept`: its summary, the page (HTML), or its results."""
     if request.headers.get("accept", "").strip().lower() == PDF:
         raise NotAcceptable(NO_PDF)
-    media_type = negotiated(request, [JSON, HTML, PANES])
+    media_type = negotiated(request, [JSON, HTML, RESULTS])
     config = await model_of(connection, caller, model)
     archive = connection.inbox.reports
     with engine_errors(), report_errors():
@@ -131,6 +121,6 @@ async def get_archived_report(
         }
         if names(entity_tags(request, "if-none-match"), headers["ETag"]):
             return Response(status_code=304, headers=headers)
-        read = {HTML: archive.page, PANES: archive.panes}.get(media_type)
+        read = {HTML: archive.page, RESULTS: archive.results}.get(media_type)
         body = orjson.dumps(shown) if read is None else await read(config, report)
     return Response(body, 200, headers, media_type)

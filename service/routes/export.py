@@ -29,7 +29,7 @@ class ExportQuery(BaseModel):
     )
     reports: bool = Field(
         False,
-        description="Also the archived reports: their pages, and the panes they were computed from.",
+        description="Also the archived reports: their pages and results.",
     )
     secrets: bool = Field(
         False,

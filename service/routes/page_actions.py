@@ -3,24 +3,20 @@
 Each form becomes one request to the API, with the scopes, preconditions and audit entries of that operation.
 """
 
-import re
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from calibrant_server.service.http.errors import AnswerLate
 from calibrant_server.service.http.parameters import PATTERN, ModelId
 from calibrant_server.service.pages.api import ApiResponse
 from calibrant_server.service.pages.rendering import PageRoute, error_page, moved
-from calibrant_server.service.pages.visitors import TOKEN_FIELD, Visitor, posted_form, visitor_of
+from calibrant_server.service.pages.visitors import Visitor, posted_form, visitor_of
 from calibrant_server.service.reads.frozen_maps import MapNumber
 
 router = APIRouter(include_in_schema=False, default_response_class=Response, route_class=PageRoute)
 
 AlarmId = Annotated[str, Path(pattern=f"^{PATTERN}$")]
-# A report takes some requests. After more, the page shows the last problem and sends no other.
-MOST_SENT = 60
 Anybody = Annotated[Visitor, Depends(visitor_of)]
 
 
@@ -63,17 +59,10 @@ async def post_promotion(
 
 @router.post("/models/{model}/reports")
 async def post_report(model: ModelId, request: Request, visitor: Anybody) -> Response:
-    """Archive the report of all data with its panes. Where one request cannot finish it, the page sends the next one."""
+    """Archive the report of all data."""
     form = await posted_form(request, visitor)
     body = {"note": form["note"]} if form.get("note") else {}
     done = await visitor.api.send("POST", f"/v1/models/{model}/reports", body)
-    sent = form.get("sent", "0")
-    n_sent = int(sent) if re.fullmatch("[0-9]{1,3}", sent) else MOST_SENT
-    is_late = done.document.get("title") == AnswerLate.title
-    if is_late and done.retry_after is not None and n_sent < MOST_SENT:
-        again = form | {TOKEN_FIELD: visitor.token, "sent": str(n_sent + 1)}
-        title = "The report is not complete yet"
-        return error_page(request, 503, title, done.problem, done.retry_after, again)
     return _after(request, model, done, "reports")
 
 

@@ -1,8 +1,7 @@
-"""Archived reports through the complete service: the page of that state with its panes, beyond retention, and never changed."""
+"""Archived reports through the complete service: the page of that state with its results, beyond retention, and never changed."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import calibrant as cal
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.queries.ask import QueryResult
 from tests.end_to_end.deployment import Deployment
@@ -25,7 +23,7 @@ from tests.waiting import eventually
 URL = "/v1/models/kept"
 START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=6)
 WINDOW = {"from": START.isoformat(), "to": (START + timedelta(hours=4)).isoformat()}
-HTML, PANES = "text/html", "application/vnd.calibrant.panes+json"
+HTML, RESULTS = "text/html", "application/vnd.calibrant.results+json"
 
 
 @pytest.fixture(scope="module")
@@ -68,45 +66,44 @@ def fetch(service: Deployment, media_type: str, status: int = 200) -> bytes:
     return response.content
 
 
-def test_page_and_panes_have_the_digests_of_the_list(
+def test_page_and_results_have_the_digests_of_the_list(
     service: Deployment, report: dict[str, Any]
 ) -> None:
     listed = service.get(f"{URL}/reports")["reports"]
     assert listed == [report] and json.loads(fetch(service, "application/json")) == report
-    page = fetch(service, HTML)
+    page, results = fetch(service, HTML), fetch(service, RESULTS)
     assert hashlib.sha256(page).hexdigest() == report["sha256"]
-    panes = json.loads(fetch(service, PANES))["panes"]
-    assert [each["slice"] for each in panes] == ["", "site:A", "site:B"]
-    for each, summary in zip(panes, report["panes"], strict=True):
-        packed = base64.b64decode(each.pop("pane"))
-        assert each == summary
-        assert hashlib.sha256(packed).hexdigest() == each["sha256"]
-        assert cal.Pane.from_bytes(packed).digest() == each["digest"]
-        assert each["digest"] in page.decode()
+    assert hashlib.sha256(results).hexdigest() == report["results_sha256"]
+    assert report["results_sha256"] in page.decode()
     assert report["created_by"] and report["parameters"]["tolerance"] == 0.05
 
 
-def test_its_numbers_are_computed_again_from_its_panes(
+def test_its_results_are_those_of_the_reads_and_of_the_page(
     service: Deployment, report: dict[str, Any]
 ) -> None:
-    pane = cal.Pane.from_bytes(base64.b64decode(json.loads(fetch(service, PANES))["panes"][0]["pane"]))  # fmt: skip
-    found = pane.evaluate(["ece", "brier"])
-    text = " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", fetch(service, HTML).decode(), flags=re.DOTALL).split())  # fmt: skip
-    assert f"Expected calibration error is {found['ece'].value:.3f}" in text
-    served = service.get(f"{URL}/metrics", metrics="ece,brier", **WINDOW)["metrics"]
+    results = json.loads(fetch(service, RESULTS))
+    assert {*results} == {"metrics", "reliability", "temperature", "drift", "subgroup site:A", "subgroup site:B"}  # fmt: skip
+    served = service.get(f"{URL}/metrics", metrics="ece,brier", include="details", **WINDOW)
     for slug in ("ece", "brier"):
-        assert served[slug]["value"] == pytest.approx(found[slug].value, abs=1e-12)
+        value = served["metrics"][slug]["value"]
+        assert results["metrics"]["metrics"][slug]["value"] == pytest.approx(value, abs=1e-12)
+    of_site = service.get(f"{URL}/metrics", metrics="ece", slice="site:A", **WINDOW)
+    found = results["subgroup site:A"]["metrics"]["ece"]
+    assert found["value"] == pytest.approx(of_site["metrics"]["ece"]["value"], abs=1e-12)
+    text = " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", fetch(service, HTML).decode(), flags=re.DOTALL).split())  # fmt: skip
+    value = results["metrics"]["metrics"]["ece"]["value"]
+    assert f"Expected calibration error is {value:.3f}" in text
 
 
 def test_later_data_retention_and_deletion_do_not_change_it(
     service: Deployment, report: dict[str, Any]
 ) -> None:
-    before = {media: fetch(service, media) for media in (HTML, PANES)}
+    before = {media: fetch(service, media) for media in (HTML, RESULTS)}
     fill(service, seed=1)
     body = WINDOW | {"tolerance": 0.05}
     second = service.client.post(f"{URL}/reports", json=body)
     assert second.status_code == 201 and second.json()["report"] == 2
-    assert second.json()["panes"][0]["digest"] != report["panes"][0]["digest"]
+    assert second.json()["results_sha256"] != report["results_sha256"]
     # Nothing of the window is retained any longer.
     patched = service.client.patch(URL, json={"retention": "PT1H"}, headers={"If-Match": "*"})
     assert patched.status_code == 200, patched.text
@@ -120,7 +117,7 @@ def test_later_data_retention_and_deletion_do_not_change_it(
         assert changed.status_code == 405
 
 
-def test_an_export_with_reports_is_imported_with_the_same_pages_and_panes(
+def test_an_export_with_reports_is_imported_with_the_same_pages_and_results(
     service: Deployment, report: dict[str, Any]
 ) -> None:
     lines = {"content-type": "application/x-ndjson"}
@@ -129,7 +126,7 @@ def test_an_export_with_reports_is_imported_with_the_same_pages_and_panes(
     made = service.client.post("/v1/models/copied/import", content=content, headers=lines)
     assert made.status_code == 201, made.text
     assert service.get("/v1/models/copied/reports")["reports"][0] == report
-    for media_type in (HTML, PANES):
+    for media_type in (HTML, RESULTS):
         headers = {"Accept": media_type}
         copied = service.client.get("/v1/models/copied/reports/1", headers=headers)
         assert copied.content == fetch(service, media_type)
@@ -142,7 +139,7 @@ def test_an_export_with_reports_is_imported_with_the_same_pages_and_panes(
 
 def test_an_unchanged_report_is_not_sent_again(service: Deployment, report: dict[str, Any]) -> None:
     tags = set()
-    for media in (HTML, PANES, "application/json"):
+    for media in (HTML, RESULTS, "application/json"):
         first = service.client.get(f"{URL}/reports/1", headers={"Accept": media})
         tags.add(first.headers["etag"])
         again = {"Accept": media, "If-None-Match": first.headers["etag"]}
@@ -228,7 +225,7 @@ async def test_a_model_replaced_while_its_report_is_made(
         body = {"window": "P1D"}
         late = await client.post(f"{url}/reports", json=body)
         assert (late.status_code, late.headers["retry-after"]) == (503, "2")
-        assert "settings changed" in late.json()["detail"]
+        assert "settings of the model changed" in late.json()["detail"]
         assert (await client.post(f"{url}/reports", json=body)).status_code == 201
         assert (await client.post(f"{url}/reports", json=body)).status_code == 200
 

@@ -14,6 +14,7 @@ FIELDS = {
     "digest": "of fitted numbers, whose last bit may differ from machine to machine",
     "bytes": "size of a packed pane or record: a number with another last bit is compressed to another size",
     "sha256": "digest of a report, which contains the state version",
+    "results_sha256": "digest of the results, which contain the state version",
     "stored_bytes": "compressed size of the same report",
     "request_id": "drawn for every request",
     "iterations": "an iteration ends one step earlier or later if the last bit of a sum differs",

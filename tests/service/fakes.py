@@ -29,7 +29,6 @@ from calibrant_server.workers.store.rate_leases import Grant
 from calibrant_server.workers.store.registry import FIXED, FixedProperty, RevisionConflict
 from calibrant_server.workers.store.report_archive import NoSuchReport
 from calibrant_server.workers.store.tenant_usage import PartitionUsage
-from calibrant_server.workers.store.unfinished_reports import UnfinishedReport
 from calibrant_server.workers.store.watermarks import Watermarks
 
 
@@ -148,24 +147,11 @@ class FakeReports:
     async def listed(self, config):
         return []
 
+    async def add(self, config, report, max_bytes):
+        return 1, True
+
     async def summary(self, config, number):
         raise NoSuchReport(number)
-
-
-class FakeUnfinishedReports:
-    """No report is left."""
-
-    async def read(self, config, name, window):
-        return UnfinishedReport(window)
-
-    async def n_erased(self, config):
-        return 0
-
-    async def leave(self, name, report, continues):
-        pass
-
-    async def end(self, name):
-        pass
 
 
 class FakeSources:
@@ -410,7 +396,6 @@ class FakeInbox:
         self.registry = registry
         self.maps = FakeMaps()
         self.reports = FakeReports()
-        self.unfinished_reports = FakeUnfinishedReports()
         self.sources = FakeSources()
         self.access_keys = FakeAccessKeys()
         self.page_sessions = FakePageSessions()
@@ -431,13 +416,6 @@ class FakeInbox:
         self.answers: dict[str, dict] = {
             "cases": {"cases": []},
             "metrics": {"metrics": {}},
-            "slice_report": {
-                "packed": None,
-                "reason": "too_large",
-                "n_bytes": 1,
-                "results": {},
-                "work_ms": 1.0,
-            },
         }
         self.held: list[str] = []
         self.failing: dict[str, Exception] = {}
@@ -570,6 +548,7 @@ class FakeInbox:
         body = {
             "model": model.model,
             "window": window.to_dict(),
+            "state_version": f"v{self.version}",
             **self.answers.get(query.kind, {}),
         }
         return QueryResult(orjson.dumps(body), "", window, f"v{self.version}")

@@ -9,6 +9,7 @@ import pytest
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
+from calibrant_server.service.http.errors import AnswerLate
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages.visitors import local_path
 from calibrant_server.service.settings import Settings
@@ -453,28 +454,14 @@ async def test_commands_in_problems_are_shown_as_code(app):
     assert "<code>calibrant keys create</code>" in text and "`" not in text
 
 
-async def test_a_report_that_several_requests_archive_is_sent_again(keyed, registry, inbox):
+async def test_a_report_that_cannot_be_archived_says_why(keyed, registry, inbox):
     await registry.put(ModelConfig("default", "a", "binary", 2), None)
     async with people(keyed) as client:
         await signed_in(client, "boss")
         [token] = set(TOKEN.findall((await client.get("/")).text))
-        for error, again in ((ResultTimeoutError, True), (ResultFailedError, False)):
-            inbox.failing = {"slice_report": error("late")}
-            form = {"note": 'for "all"', "token": token}
-            found = await client.post("/models/a/reports", data=form)
-            assert found.status_code == (503 if again else 500)
-            assert found.headers.get("Retry-After") == ("1" if again else None)
-            assert ('data-send-after="1"' in found.text) is again
-            if again:
-                assert "The report is not complete yet" in found.text
-                assert 'name="sent" value="1"' in found.text
-                assert 'name="note" value="for &#34;all&#34;"' in found.text
-                assert TOKEN.findall(found.text) == [token]
-                # It ends where no worker ever responds.
-                for n_sent in ("60", "-1", "9" * 5000):
-                    form["sent"] = n_sent
-                    last = await client.post("/models/a/reports", data=form)
-                    assert last.status_code == 503 and "data-send-after" not in last.text
+        inbox.failing = {"report_metrics": ResultTimeoutError("late")}
+        found = await client.post("/models/a/reports", data={"note": "all", "token": token})
+        assert found.status_code == 503 and AnswerLate.title in found.text
 
 
 async def test_a_report_that_several_requests_read_loads_again(app, registry, inbox):

@@ -28,7 +28,13 @@ SUMMARY = {
 }
 REPORT = {
     **{"model": "m", "created_at": "a", "created_by": "b", "note": None, "window": {}},
-    **{"slice": None, "parameters": {}, "state_version": "v", "sha256": "0", "panes": []},
+    **{
+        "slice": None,
+        "parameters": {},
+        "state_version": "v",
+        "sha256": "0",
+        "results_sha256": None,
+    },
 }
 GOOD = {
     "marks": {"marks": {"from": "3"}},
@@ -47,11 +53,11 @@ GOOD = {
     "alarm_change": {"version": "a1"},
     "alarm_map": {"holds": {"version": None, "fitted_to_s": None}},
     "alarm_units": {"by_cohort": {"0": ""}},
-    "report": {"number": 1, "identity": "a", "holds": REPORT, "page": "", "panes": ""},
+    "report": {"number": 1, "identity": "a", "holds": REPORT, "page": ""},
 }
 SAMPLE_LINE = {"sealed": False, "packed": None}
 # Members that may be null.
-MORE = {"sample": SAMPLE_LINE}
+MORE = {"sample": SAMPLE_LINE, "report": {"results": None}}
 CASES = [(kind, name) for kind, members in GOOD.items() for name in members]  # type: ignore[attr-defined]
 
 
@@ -117,7 +123,7 @@ def test_every_kind_of_line_has_its_shape():
     ("kind", "name"), [(kind, name) for kind in _CONTENTS for name in _CONTENTS[kind]]
 )
 def test_a_held_member_of_another_type_is_named(kind, name):
-    line = {"type": kind, **GOOD[kind]}
+    line = {"type": kind, **GOOD[kind], **MORE.get(kind, {})}
     other = [] if _CONTENTS[kind][name] is dict else {"no": "such"}
     with pytest.raises(EntryError, match=f"{name} of a {kind} line"):
         shaped({**line, "holds": {**line["holds"], name: other}})

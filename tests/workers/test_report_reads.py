@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -11,18 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
-from calibrant.core.pane import Pane
 from calibrant.metrics import DEFAULT_METRICS, METRICS
 from calibrant.results.metrics import metrics as declared
 from calibrant_server.service.reads.queries import resolved_query
 from calibrant_server.service.reads.reports import ReportParameters, queries
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import window_panes
-from calibrant_server.workers.queries.ask import CHANGING, REJECTED, QueryRequest, Side
+from calibrant_server.workers.queries.ask import CHANGING, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.declared import query_for
-from calibrant_server.workers.queries.kinds.slice_report import SliceReportQuery
 from calibrant_server.workers.store.connection import Store
 from tests.workers.driving import MODEL
 from tests.workers.test_tails import drained, loop_of_rows, predictions
@@ -151,32 +147,6 @@ def test_a_query_with_more_accumulators_than_the_last_reads_its_own(filled: Any)
         assert Reader(filled).result(query) == result
 
 
-@pytest.mark.parametrize("n_hours", [2, HOURS])
-def test_results_of_an_archived_report_are_those_of_the_queries_alone(
-    filled: Any, n_hours: int
-) -> None:
-    """All are computed from its pane, which is read once: with and without a sample, which only few rows need."""
-    parameters = ReportParameters(metrics=EVERY)
-    asked = {name: each.query for name, each in queries(parameters, MODEL, [], ()).items()}
-    asked["temperature"] = asked["temperature"].model_copy(update={"weights": "unit"})
-    del asked["drift"]
-    start_s = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
-    window = (start_s, start_s + n_hours * HOUR_S)
-    for slice_ in ("", "site:A"):
-        reader = Reader(filled)
-        found = reader.result(SliceReportQuery(**asked), slice_, window)
-        assert reader.n_read == n_hours
-        pane = Pane.from_bytes(b64decode(found["packed"]))
-        assert (pane.counts["n_labelled"] > MAX_EXACT_ROWS) == (n_hours == HOURS and not slice_)
-        assert found["digest"] == pane.digest()
-        assert found["of"] == [MODEL.generation, MODEL.revision]
-        for name, query in asked.items():
-            alone = Reader(filled).result(query, slice_, window)
-            assert found["results"][name] == alone, (slice_, name)
-        of_subgroup = reader.result(SliceReportQuery(metrics=asked["metrics"]), slice_, window)
-        assert of_subgroup["results"] == {"metrics": found["results"]["metrics"]}
-
-
 def test_a_window_that_changes_too_often_is_read_by_a_later_request(
     filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,19 +154,3 @@ def test_a_window_that_changes_too_often_is_read_by_a_later_request(
     side = Side(MODEL.key, "", (0, 1 << 32))
     reply = Reader(filled).compute.reply(QueryRequest("d", "counts", {}, side, "r", 1e6))
     assert reply.status == CHANGING and b"changed faster" in reply.body
-
-
-def test_a_window_with_too_many_complete_panes_is_rejected_before_they_are_read(
-    filled: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS - 1)
-    reader = Reader(filled)
-    side = Side(MODEL.key, "", (0, 1 << 32))
-    query = SliceReportQuery(metrics=resolved_query(query_for(declared, metrics="ece"), MODEL))
-    reply = reader.compute.reply(QueryRequest("d", query.kind, query.to_dict(), side, "r", 1e6))
-    [violation] = json.loads(reply.body)["violations"]
-    assert (reply.status, violation["rule"]) == (REJECTED, "too_many_panes")
-    assert violation["pointer"] == "/window" and f"has {HOURS} panes" in violation["detail"]
-    assert reader.n_read == 0
-    monkeypatch.setattr(window_panes, "MAX_COMPLETE", HOURS)
-    assert reader.result(query)["packed"]

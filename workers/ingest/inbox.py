@@ -62,7 +62,6 @@ from calibrant_server.workers.store.status_index import StatusIndex
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
-from calibrant_server.workers.store.unfinished_reports import UnfinishedReports
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.webhook_test_limit import WebhookTestLimit
 from calibrant_server.workers.store.windows import Window
@@ -114,7 +113,6 @@ class Inbox:
         self.durability: str = settings.durability
         self.maps = MapVersions(self.client, self.keys)
         self.reports = ReportArchive(self.client, self.keys)
-        self.unfinished_reports = UnfinishedReports(self.client, self.keys)
         self.sources = Sources(self.client, self.keys, self._retried)
         self.access_keys = AccessKeys(self.client, self.keys, self._retried)
         self.page_sessions = PageSessions(self.client, self.keys, self._retried)

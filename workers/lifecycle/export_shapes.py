@@ -12,6 +12,7 @@ from typing import Any
 
 from calibrant.core.sampled_rows import MAX_HALVINGS
 from calibrant_server.workers.ingest.entries import EntryError
+from calibrant_server.workers.lifecycle.former_exports import former_report
 from calibrant_server.workers.store.watermarks import DAY_S
 from calibrant_server.workers.store.windows import LAST_SECOND
 
@@ -34,7 +35,13 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "alarm_change": {"version": str},
     "alarm_map": {"holds": dict},
     "alarm_units": {"by_cohort": dict},
-    "report": {"number": int, "identity": str, "holds": dict, "page": str, "panes": str},
+    "report": {
+        "number": int,
+        "identity": str,
+        "holds": dict,
+        "page": str,
+        "results": (str, type(None)),
+    },
 }
 _NONE = type(None)
 _CONTENTS: dict[str, dict[str, Any]] = {
@@ -65,7 +72,7 @@ _CONTENTS: dict[str, dict[str, Any]] = {
         "parameters": dict,
         "state_version": str,
         "sha256": str,
-        "panes": list,
+        "results_sha256": (str, _NONE),
     },
 }
 
@@ -81,6 +88,8 @@ def shaped(line: Line) -> Line:
     kind = line["type"]
     if not isinstance(kind, str) or kind not in _SHAPES:
         raise EntryError(f"an export has no lines of type {json.dumps(kind)[:40]}")
+    if kind == "report":
+        line = former_report(line)
     _check(line, _SHAPES[kind], kind)
     if kind in _CONTENTS:
         _check(line["holds"], _CONTENTS[kind], kind)

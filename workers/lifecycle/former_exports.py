@@ -34,6 +34,16 @@ def former_sample(data: bytes, task: str) -> Rows:
         raise PackingError(f"not sampled rows: {error!r}") from error
 
 
+def former_report(line: dict[str, Any]) -> dict[str, Any]:
+    """Return the line of an archived report; the version before stored panes with it, and no results."""
+    holds = line["holds"]
+    if "panes" not in line or not isinstance(holds, dict):
+        return line
+    described = {name: value for name, value in holds.items() if name != "panes"}
+    members = {name: value for name, value in line.items() if name != "panes"}
+    return members | {"holds": {**described, "results_sha256": None}, "results": None}
+
+
 def _rows(arrays: dict[str, NDArray[Any]], from_s: int, keys: list[str], task: str) -> Rows:
     given, table = unpacked_columns(arrays), NameTable()
     n, fixed = len(given), fixed_of(len(given))

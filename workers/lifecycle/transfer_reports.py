@@ -1,4 +1,4 @@
-"""Archived reports as lines of an export: an import verifies page and panes against the digests that the archive states.
+"""Archived reports as lines of an export: an import verifies page and results against the digests that the archive states.
 
 A report is evidence of the service that wrote it, and an imported page shows what its file contains. Both directions need
 the scope `admin`, and the browser runs no script of an archived page.
@@ -21,7 +21,7 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.report_archive import MAX_REPORTS
 
 REPORT = "report"
-# Of a page, or of all panes of a report, when they are not compressed: above the bounds of a new report.
+# Of a page, or of the results of a report, when they are not compressed: above the bounds of a new report.
 MAX_PART_BYTES = 64 << 20
 
 
@@ -32,11 +32,15 @@ async def report_lines(
     name = keys.report_archive(config.key, config.generation)
     identities = await _identities(client, name)
     for number in sorted(identities):
-        summary, page, panes = await client.hmget(name, [f"{part}{number}" for part in "shp"])
+        summary, page, results = await client.hmget(name, [f"{part}{number}" for part in "shr"])
         yield {
-            "type": REPORT, "number": number, "identity": identities[number], "holds": json.loads(summary),
-            "page": b64encode(page).decode(), "panes": b64encode(panes).decode(),
-        }  # fmt: skip
+            "type": REPORT,
+            "number": number,
+            "identity": identities[number],
+            "holds": json.loads(summary),
+            "page": _text(page),
+            "results": _text(results),
+        }
 
 
 async def _identities(client: Any, name: str) -> dict[int, str]:
@@ -53,21 +57,28 @@ def put_report(
     Raises
     ------
     EntryError
-        The number is out of range, or page or panes are not those that the summary describes.
+        The number is out of range, or page or results are not those that the summary describes.
     """
     number, holds = line["number"], line["holds"]
     if not 0 < number <= MAX_REPORTS:
         raise EntryError(f"a report line has a number from 1 to {MAX_REPORTS}")
-    page, panes = (b64decode(line[part], validate=True) for part in ("page", "panes"))
-    _check(holds, _unpacked(page), _unpacked(panes))
-    summary = json.dumps({**holds, "stored_bytes": len(page) + len(panes)}).encode()
+    fields: dict[str, Any] = {"n": str(number), f"f{line['identity']}": str(number)}
+    n_bytes = 0
+    for part, letter, digest in (("page", "h", "sha256"), ("results", "r", "results_sha256")):
+        if line[part] is None and holds[digest] is None:
+            continue
+        data = fields[f"{letter}{number}"] = b64decode(line[part] or "", validate=True)
+        n_bytes += len(data)
+        if sha256(_unpacked(data)).hexdigest() != holds[digest]:
+            raise EntryError(f"{part} of a report line differs from the digests of its summary")
+    fields[f"s{number}"] = summary = json.dumps({**holds, "stored_bytes": n_bytes}).encode()
     archive = keys.report_archive(config.key, config.generation)
-    fields = {
-        "n": str(number), f"f{line['identity']}": str(number), f"s{number}": summary, f"h{number}": page,
-        f"p{number}": panes,
-    }  # fmt: skip
     commit.set_fields(archive, fields)
-    commit.add_numbers(archive, {"b": len(page) + len(panes) + len(summary)})
+    commit.add_numbers(archive, {"b": n_bytes + len(summary)})
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
 
 
 def _unpacked(data: bytes) -> bytes:
@@ -80,18 +91,3 @@ def _unpacked(data: bytes) -> bytes:
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=MAX_PART_BYTES)
     except zstandard.ZstdError as error:
         raise EntryError(f"a report line cannot be decompressed: {error}") from error
-
-
-def _check(holds: Mapping[str, Any], page: bytes, panes: bytes) -> None:
-    """Reject parts whose digests differ from those of the summary."""
-    try:
-        found = json.loads(panes)["panes"]
-        stated = [(each["slice"], each["digest"], each["sha256"]) for each in holds["panes"]]
-        packed = [
-            (each["slice"], each["digest"], sha256(b64decode(each["pane"])).hexdigest())
-            for each in found
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise EntryError(f"the panes of a report line cannot be read: {error!r}") from error
-    if sha256(page).hexdigest() != holds["sha256"] or stated != packed:
-        raise EntryError("page or panes of a report line differ from the digests of its summary")

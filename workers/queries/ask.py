@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -62,18 +62,12 @@ class UnknownQueryError(LookupError):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Result: JSON, its ETag, its window, and the state that it depends on.
-
-    Attributes
-    ----------
-    is_new : whether it was computed for this query, and not found in the cache
-    """
+    """Result: JSON, its ETag, its window, and the state that it depends on."""
 
     body: bytes
     etag: str
     window: Window
     state_version: str
-    is_new: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True)
@@ -233,7 +227,7 @@ class QueryClient:
             )
             reply = await self.reply(request)
         etag = result_digest(reply.state_version, query.kind, sent, against, reply.code_version)
-        return replace(_read(reply, etag, window), is_new=stored is None)
+        return _read(reply, etag, window)
 
     async def reply(self, request: QueryRequest) -> Reply:
         """Return the reply of a worker, shared with identical waiting queries; leaving does not cancel it for the others.

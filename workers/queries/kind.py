@@ -25,8 +25,6 @@ from calibrant_server.workers.store.windows import DatedPane, Window
 
 Q = TypeVar("Q", bound=Query)
 DAY_S = 86_400.0
-# Results are cached under the version of their state and never become wrong: both bounds only bound the memory.
-MAX_CACHED_BYTES, CACHED_S = 4 << 20, 900
 
 
 @dataclass(frozen=True)
@@ -108,8 +106,6 @@ class ResultKind(Generic[Q]):
     compare : the same, with the state of another window. Default: the kind is not compared.
     compared_accumulators : names of those that `compare` reads in addition
     is_slow : whether it may take seconds, so that fast results do not wait for it
-    has_results : whether `results` has results of other kinds by name, which get the head of this one; `work_ms` is the CPU time of all
-    cached_bytes, cached_s : results of at most so many bytes are cached for so long
     """
 
     query: type[Q]
@@ -118,9 +114,6 @@ class ResultKind(Generic[Q]):
     compare: Callable[[Q, Inputs, Inputs, Against], Result] | None = None
     compared_accumulators: tuple[str, ...] = ()
     is_slow: Callable[[Q], bool] = _quick
-    has_results: bool = False
-    cached_bytes: int = MAX_CACHED_BYTES
-    cached_s: int = CACHED_S
 
     @property
     def name(self) -> str:

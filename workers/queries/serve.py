@@ -46,6 +46,8 @@ _CLAIM_S = 30
 _CACHED = (OK, REJECTED)
 # More than one object has threads.
 _MAX_THREADS = 64
+# Results are cached under the version of their state and never become wrong: both bounds only bound the memory.
+MAX_CACHED_BYTES, CACHED_S = 4 << 20, 900
 
 
 class QueryServer:
@@ -206,9 +208,9 @@ class QueryServer:
 
     def _keep(self, pipe: Any, request: QueryRequest, reply: Reply) -> None:
         """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
-        raw, kind = reply.to_bytes(), self._compute.kinds[request.kind]
-        if len(raw) <= kind.cached_bytes and reply.state_version:
+        raw = reply.to_bytes()
+        if len(raw) <= MAX_CACHED_BYTES and reply.state_version:
             digest = result_digest(
                 reply.state_version, request.kind, request.query, request.against
             )
-            pipe.set(self._keys.cached_result(digest), raw, ex=kind.cached_s)
+            pipe.set(self._keys.cached_result(digest), raw, ex=CACHED_S)

@@ -44,7 +44,7 @@ T:k:G                 hash    marks: how far panes are dropped, sealed, merged i
 T:f:G                 hash    baselines: name -> what it holds, JSON                    commit
 T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
-T:ra:G                hash    archived reports: n, b (bytes), f<identity>, s<n> summary, h<n> page, p<n> panes  report script
+T:ra:G                hash    archived reports: n, b (bytes), f<identity>, s<n> summary, h<n> page, r<n> results  report script
 T:us                  hash    G -> the cohort that a damaged pane keeps from being sealed, and why      commit
 T:nr                  hash    records and bytes retained; on their way; each also `:TENANT`; `backlog:TENANT` (bytes)  inbox, commit
 T:ev:G|event|q or a   string  request or response of an inference that waits for the other; expires  inbox
@@ -65,7 +65,6 @@ ns:w                  zset    live workers by time of their last heartbeat      
 ns:doing:<digest>     string  a worker computes that result; expires                   compute
 ns:ans:<inbox>        list    results on their way to one inbox; expires                compute
 ns:a:<digest>         string  a result cached under (state version, query); expires   compute
-ns:ur:<digest>        string  JSON: states of the computed slices of an unfinished report; expires  service
 ====================  ======  ========================================================  ==========================
 
 Fields of T:mv:G: `n` number of the last version, `v<number>` a version (JSON), `s<number>` its summary, `f<identity>`
@@ -393,6 +392,3 @@ class Keys:
 
     def cached_result(self, digest: str) -> str:
         return f"{self.namespace}:a:{digest}"
-
-    def unfinished_report(self, digest: str) -> str:
-        return f"{self.namespace}:ur:{digest}"

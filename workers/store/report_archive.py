@@ -1,6 +1,6 @@
-"""Archived reports of a model: pages with the panes that they were computed from. A report is written once and never changes.
+"""Archived reports of a model: pages with their results. A report is written once and never changes.
 
-Retention does not remove them; deleting the model does. Pages and panes are stored compressed.
+Retention does not remove them; deleting the model does. Pages and results are stored compressed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,6 @@ class ArchiveIsFull(RuntimeError):
     """The archive has the maximum number of reports or of bytes."""
 
 
-class PaneSummary(TypedDict):
-    """A pane of a report: its slice, its digests, and its size."""
-
-    slice: str
-    digest: str
-    sha256: str
-    bytes: int
-
-
 class ReportSummary(TypedDict):
     """What lists show of a report."""
 
@@ -50,7 +41,7 @@ class ReportSummary(TypedDict):
     parameters: dict[str, Any]
     state_version: str
     sha256: str
-    panes: list[PaneSummary]
+    results_sha256: str
 
 
 class StoredReport(ReportSummary):
@@ -69,13 +60,13 @@ class NewReport:
     identity : the same for a repeat of the same report
     summary : JSON, as lists show it
     page : HTML
-    panes : JSON, the panes with their digests
+    results : JSON, by name
     """
 
     identity: str
     summary: ReportSummary
     page: bytes
-    panes: bytes
+    results: bytes
 
 
 class ReportArchive:
@@ -93,14 +84,14 @@ class ReportArchive:
         NoSuchModel, ArchiveIsFull
         """
         packed = zstandard.ZstdCompressor(level=_LEVEL)
-        page, panes = packed.compress(report.page), packed.compress(report.panes)
-        n_bytes = len(page) + len(panes)
+        page, results = packed.compress(report.page), packed.compress(report.results)
+        n_bytes = len(page) + len(results)
         summary = json.dumps({**report.summary, "stored_bytes": n_bytes}).encode()
         status, *number = await self._add(
             keys=[self._keys.of(config).models, self._name(config)],
             args=[
                 config.key, config.generation, report.identity, MAX_REPORTS, max_bytes, n_bytes + len(summary),
-                summary, page, panes,
+                summary, page, results,
             ],
         )  # fmt: skip
         if status == _FULL:
@@ -134,9 +125,9 @@ class ReportArchive:
         """Return a report as HTML; errors as `summary`."""
         return _unpacked(await self._field(config, f"h{number}", number))
 
-    async def panes(self, config: ModelConfig, number: int) -> bytes:
-        """Return the panes of a report as JSON; errors as `summary`."""
-        return _unpacked(await self._field(config, f"p{number}", number))
+    async def results(self, config: ModelConfig, number: int) -> bytes:
+        """Return the results of a report as JSON; errors as `summary`."""
+        return _unpacked(await self._field(config, f"r{number}", number))
 
     async def _field(self, config: ModelConfig, field: str, number: int) -> bytes:
         found: bytes | None = await self._client.hget(self._name(config), field)

@@ -101,9 +101,6 @@
   document.querySelectorAll("[data-reload-after]").forEach((element) => {
     setTimeout(() => location.reload(), 1000 * Number(element.dataset.reloadAfter));
   });
-  document.querySelectorAll("[data-send-after]").forEach((form) => {
-    setTimeout(() => form.submit(), 1000 * Number(form.dataset.sendAfter));
-  });
   if (navigator.clipboard) document.querySelectorAll("[data-copy]").forEach(copies);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let waiting = 0;
