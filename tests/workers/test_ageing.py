@@ -14,6 +14,8 @@ from calibrant.metrics import DEFAULT_METRICS, PaneQuery, View, compute_metrics
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle import sealing
+from calibrant_server.workers.lifecycle.levels import DAYS
 from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.commit import StaleTokenError
@@ -102,14 +104,14 @@ def test_labels_for_a_merged_day_go_to_its_pane(bench, seed):
         bench.deliver(*steps[first : first + 30])
         for _ in range(3):
             try:
-                mortal(loop, rng).step() if rng.random() < 0.5 else loop._housekeeping.merge_days()
+                mortal(loop, rng).step() if rng.random() < 0.5 else loop._housekeeping.apply(DAYS)
             except (Died, StaleTokenError):
                 loop = bench.loop()
         loop = bench.loop()
         loop._housekeeping.due_at = float("inf")
     while bench.client.xlen(loop.keys.stream):
         loop._step_or_reload()
-    loop._housekeeping.merge_days()
+    loop._housekeeping.apply(DAYS)
     versions_agree(bench)
     assert pane_keys(bench) == 3
     found, expected = stored_panes(bench), by_day()
@@ -225,8 +227,8 @@ def marks(bench, slice_=""):
     )
 
 
-def test_cohorts_are_sealed_once_and_in_order(bench):
-    """As they stand at the horizon, with what the hook adds, whenever the worker dies."""
+def test_cohorts_are_sealed_once_and_in_order(bench, monkeypatch):
+    """As they stand at the horizon, with what the alarm adds, whenever the worker dies."""
     bench.numerics = Numerics()
     model = replace(MODEL, label_horizon_s=10 * DAY_S)
     bench.put_model(model)
@@ -234,17 +236,17 @@ def test_cohorts_are_sealed_once_and_in_order(bench):
     start = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
     log = f"{loop.keys.tag}:hook"
 
-    def hook(commit, keys, node, config, cohort, panes):
+    def taken(commit, keys, node, config, start_s, end_s, panes):
         n = panes[""].counts["n_labelled"]
-        commit.set_fields(log, {str(cohort.number): f"{node.hlen(log)} {n} {'|'.join(panes)}"})
+        commit.set_fields(log, {str(start_s // 3600): f"{node.hlen(log)} {n} {'|'.join(panes)}"})
 
+    monkeypatch.setattr(sealing, "take_sealed", taken)
     rng = random.Random(9)
     now_s = start + 10 * DAY_S + 12 * 3600 + 59
     for _ in range(60):
         loop = mortal(bench.loop(), rng)
-        sealing = Sealing(loop._node, loop.keys, loop._fencing, bench.numerics, [hook])
         try:
-            sealing.seal(model, now_s)
+            Sealing(loop._node, loop.keys, loop._fencing, bench.numerics).seal(model, now_s)
         except Died:
             continue
     assert marks(bench).sealed_to == start + 12 * 3600
@@ -261,9 +263,7 @@ def test_cohorts_are_sealed_once_and_in_order(bench):
     loop = bench.loop()
     loop._housekeeping.due_at = float("inf")
     loop.step()
-    Sealing(loop._node, loop.keys, loop._fencing, bench.numerics, []).seal(
-        model, now_s + 30 * DAY_S
-    )
+    Sealing(loop._node, loop.keys, loop._fencing, bench.numerics).seal(model, now_s + 30 * DAY_S)
     assert marks(bench).sealed_to == start + DAY_S
     _, after, _ = answers(bench, Window(start, start + 12 * 3600), sealed_slice(""))
     assert after == sealed
@@ -280,14 +280,12 @@ def test_days_wait_until_they_are_sealed(bench):
     loop = fill_days(bench, np.random.default_rng(2), 2)
     start = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
     assert loop._housekeeping._compaction.merge_days(model, start + 100 * DAY_S) == 0
-    Sealing(loop._node, loop.keys, loop._fencing, bench.numerics, []).seal(
-        model, start + 6.5 * DAY_S
-    )
+    Sealing(loop._node, loop.keys, loop._fencing, bench.numerics).seal(model, start + 6.5 * DAY_S)
     assert loop._housekeeping._compaction.merge_days(model, start + 100 * DAY_S) == 6
     assert marks(bench).daily_to == start + DAY_S
 
 
-def test_a_horizon_declared_late_seals_merged_days_whole(bench):
+def test_a_horizon_declared_late_seals_merged_days_whole(bench, monkeypatch):
     bench.numerics = Numerics()
     bench.put_model()
     loop = fill_days(bench, np.random.default_rng(2), 2)
@@ -295,13 +293,8 @@ def test_a_horizon_declared_late_seals_merged_days_whole(bench):
     loop._housekeeping._compaction.merge_days(MODEL, start + DAY_S)
     model = replace(MODEL, label_horizon_s=3600)
     cohorts = []
-    Sealing(
-        loop._node,
-        loop.keys,
-        loop._fencing,
-        bench.numerics,
-        [lambda *args: cohorts.append(args[4])],
-    ).seal(model, start + 30 * DAY_S)
-    assert [cohort.length_s for cohort in cohorts] == [DAY_S] + [3600] * 24
+    monkeypatch.setattr(sealing, "take_sealed", lambda *args: cohorts.append(args[5] - args[4]))
+    Sealing(loop._node, loop.keys, loop._fencing, bench.numerics).seal(model, start + 30 * DAY_S)
+    assert cohorts == [DAY_S] + [3600] * 24
     _, sealed, _ = answers(bench, EVER, sealed_slice(""))
     assert sealed == answers(bench)[1]

@@ -20,6 +20,7 @@ from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.record_store import TALLIES
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.levels import GONE
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import RECORD_SHARDS
@@ -161,7 +162,7 @@ def test_what_outlives_its_retention_goes_with_workers_that_die_of_it(aged):
 
     def expire():
         housekeeping = aged.loop(model=model)._housekeeping
-        housekeeping.drop_old_panes()
+        housekeeping.apply(GONE)
         for _ in housekeeping.old_records():
             pass
 

@@ -19,6 +19,7 @@ from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, 
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import CachedSample, SampleKey
 from calibrant_server.workers.ingest.sample_reading import SampleSource
+from calibrant_server.workers.lifecycle.levels import GONE
 from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.queries.window_panes import WindowPanes
@@ -293,7 +294,7 @@ def test_samples_go_with_their_panes_and_their_model(bench, loop):
     drained(bench, loop)
     names = {SampleKey(*name_of(), day_of(START)).name(loop.keys), loop.keys.samples(*name_of())}
     assert bench.client.exists(*names) == 2
-    assert loop._housekeeping.drop_old_panes()
+    assert loop._housekeeping.apply(GONE)
     assert not bench.client.exists(*names)
 
 

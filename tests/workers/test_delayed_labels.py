@@ -40,7 +40,7 @@ def play(bench):
     truth = []
     loop = bench.loop(model=BINARY)
     loop._housekeeping.due_at = float("inf")
-    sealing = Sealing(loop._node, loop.keys, loop._fencing, bench.numerics, [])
+    sealing = Sealing(loop._node, loop.keys, loop._fencing, bench.numerics)
     for day in range(N_DAYS):
         now = START + timedelta(days=day, hours=12)
         p = rng.random(A_DAY)

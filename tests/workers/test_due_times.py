@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from calibrant_server.workers.lifecycle import housekeeping
-from calibrant_server.workers.lifecycle.due_times import DueTimes, next_due_s
+from calibrant_server.workers.lifecycle.due_times import DueTimes
+from calibrant_server.workers.lifecycle.levels import min_age_s, next_due_s, rules_of
+from calibrant_server.workers.settings import EngineSettings
 from tests.workers.driving import MODEL, delivery
 
 DAY_S, HOUR_S = 86_400, 3_600
@@ -32,13 +34,23 @@ N_MODELS, N_SLICES = 40, 5
 )
 def test_panes_age_at_their_boundaries(fields, compact_after_s, expected):
     now_s = 100 * DAY_S + 10.0
-    assert next_due_s(replace(MODEL, **fields), now_s, now_s, compact_after_s) == expected
+    rules = rules_of(replace(MODEL, **fields), EngineSettings(compact_after_s=compact_after_s))
+    assert next_due_s(rules, now_s, now_s) == expected
     if math.isfinite(expected):
-        assert next_due_s(replace(MODEL, **fields), expected, expected, compact_after_s) > expected
+        assert next_due_s(rules, expected, expected) > expected
+
+
+@pytest.mark.parametrize(("pane_s", "days"), [(HOUR_S, 0), (7 * DAY_S, 6)])
+def test_a_day_moves_to_files_when_its_last_pane_is_old_enough(pane_s, days):
+    settings = EngineSettings(compact_after_s=0, cold_url="days", cold_after_s=3 * DAY_S)
+    rules = rules_of(replace(MODEL, pane_s=pane_s), settings)
+    assert min_age_s(rules) == (3 + days) * DAY_S
+    assert next_due_s(rules, 100 * DAY_S + 10, 0) == 101 * DAY_S
 
 
 def test_what_is_sealed_depends_on_what_has_been_merged():
-    late = next_due_s(replace(MODEL, label_horizon_s=1800), 100 * DAY_S, 99 * DAY_S + 10, 0)
+    rules = rules_of(replace(MODEL, label_horizon_s=1800), EngineSettings(compact_after_s=0))
+    late = next_due_s(rules, 100 * DAY_S, 99 * DAY_S + 10)
     assert late == 99 * DAY_S + 1800
 
 

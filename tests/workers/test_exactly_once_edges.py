@@ -13,7 +13,8 @@ from calibrant_server.workers.ingest.entries import PREDICTIONS, alarm_order
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.join.record_format import RecordError
-from calibrant_server.workers.lifecycle import removal
+from calibrant_server.workers.lifecycle import removal, sealing
+from calibrant_server.workers.lifecycle.levels import GONE, SEALED
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.slice_names import sealed_slice
@@ -109,15 +110,15 @@ class TestDamagedCohorts:
 
     def test_detectors_wait_for_the_panes_that_cannot_be_sealed(self, bench, loop):
         name, intact = self.damage(bench, loop, 2)
-        loop._housekeeping.seal()
+        loop._housekeeping.apply(SEALED)
         assert self.sealed_to(bench, loop) == START_S + 2 * HOUR_S
         assert self.partial_cohort(bench, loop) and not self.cohort_results(bench, loop)
         bench.client.hset(name, mapping=intact)
-        loop._housekeeping.seal()
+        loop._housekeeping.apply(SEALED)
         assert not self.partial_cohort(bench, loop) and self.cohort_results(bench, loop)
 
     def test_a_damaged_record_of_one_model_leaves_its_cohort_unsealed_and_is_reported(
-        self, bench, loop
+        self, bench, loop, monkeypatch
     ):
         hook = []
 
@@ -125,26 +126,26 @@ class TestDamagedCohorts:
             if not hook:
                 raise RecordError("a record cannot be read")
 
-        loop._housekeeping._sealing._hooks = [damaged]
-        assert loop._housekeeping.seal() == 0 and self.sealed_to(bench, loop) == 0
+        monkeypatch.setattr(sealing, "take_sealed", damaged)
+        assert loop._housekeeping.apply(SEALED) == 0 and self.sealed_to(bench, loop) == 0
         assert read_health(bench.store, "").unsealed_models == 1
         hook.append(1)
-        assert loop._housekeeping.seal() == 4
+        assert loop._housekeeping.apply(SEALED) == 4
         assert read_health(bench.store, "").unsealed_models == 0
 
     def test_without_a_horizon_nothing_waits_to_be_sealed(self, bench, loop):
         self.damage(bench, loop, 2)
-        loop._housekeeping.seal()
+        loop._housekeeping.apply(SEALED)
         assert read_health(bench.store, "").unsealed_models == 1
         bench.put_model(replace(self.MODEL, label_horizon_s=None))
-        loop._housekeeping.seal()
+        loop._housekeeping.apply(SEALED)
         assert read_health(bench.store, "").unsealed_models == 0
 
     def test_panes_that_are_being_removed_are_not_sealed(self, bench, loop, monkeypatch):
         """A worker dies between two of the commits that remove a cohort's panes."""
         self.damage(bench, loop, 0)
         bench.put_model(replace(self.MODEL, retention_s=DAY_S))
-        loop._housekeeping.seal()
+        loop._housekeeping.apply(SEALED)
         monkeypatch.setattr(removal, "_A_COMMIT", 1)
         remove, n_removed = loop._housekeeping._removal._remove, []
 
@@ -156,9 +157,9 @@ class TestDamagedCohorts:
 
         loop._housekeeping._removal._remove = dying
         with pytest.raises(KeyboardInterrupt):
-            loop._housekeeping.drop_old_panes()
+            loop._housekeeping.apply(GONE)
         loop = bench.loop()
-        loop._housekeeping.seal()
+        loop._housekeeping.apply(SEALED)
         sealed = [each for each in bench.client.smembers(loop.keys.slices(MODEL.key, MODEL.generation))
                   if each.decode().startswith(sealed_slice("site:"))]  # fmt: skip
         assert sealed == []
@@ -225,7 +226,7 @@ def test_a_damaged_record_keeps_no_other_from_expiring(bench):
     shard = loop.keys.record_hash(MODEL.key, MODEL.generation, "i1")
     bench.client.hset(shard, "i1", b"damaged")
     bench.put_model(replace(MODEL, retention_s=DAY_S))
-    loop._housekeeping.drop_old_panes()
+    loop._housekeeping.apply(GONE)
     for _ in loop._housekeeping.old_records():
         pass
     left = loop.keys.record_hash(MODEL.key, MODEL.generation, "i2")

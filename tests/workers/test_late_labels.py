@@ -19,6 +19,7 @@ from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.levels import GONE
 from calibrant_server.workers.store.connection import connect_async
 from calibrant_server.workers.store.keys import LAST_CHANGE
 from calibrant_server.workers.store.registry import Registry
@@ -264,7 +265,7 @@ def test_records_outlive_retention_no_longer_than_their_panes(bench):
     bench.engines[0].stop()
     model = bench.put_model(replace(MODEL, retention_s=86_400))
     loop = bench.loop(model=model)
-    loop._housekeeping.drop_old_panes()
+    loop._housekeeping.apply(GONE)
     for _ in loop._housekeeping.old_records():
         pass
     tallies = bench.run(bench.inbox.tallies(model))
@@ -285,7 +286,7 @@ def test_a_label_for_a_pane_that_is_gone_changes_no_pane(bench):
     bench.loop().step()
     model = bench.put_model(replace(MODEL, retention_s=86_400))
     loop = bench.loop(model=model)
-    assert loop._housekeeping.drop_old_panes() > 0
+    assert loop._housekeeping.apply(GONE) > 0
     payload = pack_labels([LabelRow("i3", {1: 2}, [])])
     bench.deliver(IngestBatch.of(model, "l1", LABELS, payload, payload[-16:], 1))
     again = Batch.from_columns(columns(6)).batch

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.watermarks import DAY_S
 
 # By model and generation: the start of the earliest time slice that changed, minus infinity if something else did.
 Changes = Mapping[tuple[str, str], float]
@@ -57,60 +56,6 @@ class DueTimes:
     def _is_due(self, name: tuple[str, str], config: ModelConfig, now_s: float) -> bool:
         revision, next_s = self._due.get(name, (-1, 0.0))
         return revision != config.revision or now_s >= next_s
-
-
-def next_due_s(
-    config: ModelConfig,
-    now_s: float,
-    merged_to_s: float,
-    compact_after_s: float,
-    cold_after_s: float = 0.0,
-) -> float:
-    """Return when a model's panes reach their next age, in seconds since the epoch; infinity if they do not age.
-
-    Parameters
-    ----------
-    now_s : of the examination
-    merged_to_s : everything received before this time was merged then
-    compact_after_s : age at which days are merged; 0 for never
-    cold_after_s : age at which days are moved to files; 0 for never
-
-    Examples
-    --------
-    >>> hourly = ModelConfig("default", "m", "binary", 2, retention_s=86_400)
-    >>> next_due_s(hourly, 100_000.0, 100_000.0, 0.0)
-    100800.0
-    """
-    pane_s = config.pane_s
-    times = [math.inf]
-    if config.label_horizon_s is not None:
-        times.append(_next(merged_to_s, config.label_horizon_s, pane_s))
-    if config.retention_s is not None:
-        times.append(_next(now_s, config.retention_s, pane_s))
-    if compact_after_s and DAY_S % pane_s == 0 and pane_s != DAY_S:
-        times.append(_next(now_s, compact_after_s, DAY_S))
-    if cold_after_s:
-        # A day ends with its last pane, which may be longer.
-        times.append(_next(now_s - max(pane_s - DAY_S, 0), cold_after_s, DAY_S))
-    return min(times)
-
-
-def min_age_s(config: ModelConfig, compact_after_s: float, cold_after_s: float = 0.0) -> float:
-    """Return the least age at which something is done with a pane; infinity if nothing is.
-
-    Examples
-    --------
-    >>> min_age_s(ModelConfig("default", "m", "binary", 2, retention_s=86_400), 1_209_600.0)
-    86400
-    """
-    ages = (config.label_horizon_s, config.retention_s, compact_after_s or None)
-    found = [age for age in (*ages, cold_after_s or None) if age is not None]
-    return min(found, default=math.inf)
-
-
-def _next(now_s: float, age_s: float, length_s: int) -> float:
-    """Return when the next boundary of a length reaches an age."""
-    return float((math.floor((now_s - age_s) / length_s) + 1) * length_s + age_s)
 
 
 def _name(config: ModelConfig) -> tuple[str, str]:

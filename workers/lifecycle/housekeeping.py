@@ -17,8 +17,17 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.lifecycle.cold_moves import DayMoves
 from calibrant_server.workers.lifecycle.compaction import Compaction
-from calibrant_server.workers.lifecycle.due_times import DueTimes, min_age_s, next_due_s
+from calibrant_server.workers.lifecycle.due_times import DueTimes
 from calibrant_server.workers.lifecycle.expiry import old_records
+from calibrant_server.workers.lifecycle.levels import (
+    DAYS,
+    FILES,
+    GONE,
+    SEALED,
+    min_age_s,
+    next_due_s,
+    rules_of,
+)
 from calibrant_server.workers.lifecycle.removal import PaneRemoval
 from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
@@ -30,6 +39,8 @@ from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import is_transient, store_message
 from calibrant_server.workers.store.watermarks import KEPT_FROM
+
+Progress = Callable[[], None]
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +85,14 @@ class Housekeeping:
         self._compaction = Compaction(self._node, keys, fencing, numerics, sample_bytes)
         folding = TailFolding(self._node, keys, fencing, numerics, sample_bytes)
         self._cold = DayMoves(store, keys, fencing, folding)
+        self._applied: dict[str, Callable[[ModelConfig, float, Progress], float]] = {
+            SEALED: self._seal,
+            DAYS: self._merge_days,
+            GONE: lambda config, _, progress: self._removal.drop_old_panes(config, progress),
+            FILES: lambda config, *_: self._cold.examine(config),
+        }
 
-    def run(self, progress: Callable[[], None] = lambda: None) -> bool:
+    def run(self, progress: Progress = lambda: None) -> bool:
         """Do one pass; return whether panes or watermarks may have changed."""
         # Also if this pass fails: entries continue meanwhile.
         pause_s = self._settings.housekeeping_s
@@ -88,10 +105,6 @@ class Housekeeping:
             # By the token: a model whose work was rejected half way has commits, but no number.
             has_changed = self._fencing.cursor.token != before
             self._walk = self.old_records(due)
-            self._examined = [
-                (config, min(next_s, self._cold.examine(config)))
-                for config, next_s in self._examined
-            ]
         if self._walk_on(progress):
             self._walk = None
             for config, next_s in self._examined:
@@ -107,17 +120,17 @@ class Housekeeping:
     def _goes_on(self) -> bool:
         return self._is_behind or self._walk is not None or self._cold.is_busy
 
-    def _examine(self, progress: Callable[[], None]) -> list[ModelConfig]:
+    def _examine(self, progress: Progress) -> list[ModelConfig]:
         """Seal, merge and remove what is due, for a while; return the models that were examined.
 
         The others stay due, for the next passes. None is examined again before all others were.
         """
         now_s, configs = time.time(), self._configs()
         self._forget_gone_models(configs)
-        age_s = self._settings.compact_after_s
-        cold_age_s = 0 if self._keys.files is None else self._settings.cold_after_s
-        changed, ages_s = self._fencing.take_changed(), (age_s, cold_age_s)
-        due = self._due.due(configs, changed, now_s, lambda config: min_age_s(config, *ages_s))
+        changed = self._fencing.take_changed()
+        due = self._due.due(
+            configs, changed, now_s, lambda each: min_age_s(rules_of(each, self._settings))
+        )
         if not self._is_behind:
             self._failed.clear()
             self._swept.clear()
@@ -130,28 +143,48 @@ class Housekeeping:
                 self._is_behind = True
                 break
             self._swept.add((config.key, config.generation))
-            self._examined.append((config, next_due_s(config, now_s, merged_to_s, *ages_s)))
-            self.seal(progress, [config], merged_to_s)
-            self.merge_days(progress, [config])
-            self.drop_old_panes(progress, [config])
+            own = rules_of(config, self._settings)
+            next_s = next_due_s(own, now_s, merged_to_s)
+            for rule in own:
+                found = self.apply(rule.level, [config], progress, merged_to_s)
+                next_s = min(next_s, found) if rule.level == FILES else next_s
+            self._examined.append((config, next_s))
         return [config for config, _ in self._examined]
 
-    def seal(
+    def apply(
         self,
-        progress: Callable[[], None] = lambda: None,
+        level: str,
         configs: list[ModelConfig] | None = None,
+        progress: Progress = lambda: None,
         merged_to_s: float | None = None,
-    ) -> int:
-        """Seal the cohorts that reached their model's label horizon; return their number. Default: of every model.
+    ) -> float:
+        """Move what is old enough to a level (`levels.py`).
+
+        A rejection by the store that lasts, such as a key of another type, belongs to one model: work on the others continues.
 
         Parameters
         ----------
+        configs : default: every model
         merged_to_s : everything received before this time is merged; default: as the stream says
+
+        Returns
+        -------
+        how many cohorts, days or panes reached it; of files, when a day that rests may follow
         """
         now_s = self._merged_to_s() if merged_to_s is None else merged_to_s
-        return self._of_each(lambda config: self._seal(config, now_s, progress), configs)
+        total = 0.0
+        for config in self._configs() if configs is None else configs:
+            try:
+                total += self._applied[level](config, now_s, progress)
+            except FilesUnavailable as error:
+                self._failed.add((config.key, config.generation))
+                log.warning("housekeeping_waits_for_files model=%s error=%s", config.key, error)
+            except ResponseError as error:
+                self._failed.add((config.key, config.generation))
+                _report(config, error)
+        return total
 
-    def _seal(self, config: ModelConfig, now_s: float, progress: Callable[[], None]) -> int:
+    def _seal(self, config: ModelConfig, now_s: float, progress: Progress) -> int:
         try:
             n_sealed = self._sealing.seal(config, now_s, progress)
         except ResponseError as error:
@@ -164,25 +197,6 @@ class Housekeeping:
             self._failed.add((config.key, config.generation))
             log.error("alarm_cohort_unreadable model=%s error=%s", config.key, error)
         return n_sealed
-
-    def _of_each(
-        self, work: Callable[[ModelConfig], int], configs: list[ModelConfig] | None
-    ) -> int:
-        """Do the same for each model; return the sum.
-
-        A rejection by the store that lasts, such as a key of another type, belongs to one model: work on the others continues.
-        """
-        total = 0
-        for config in self._configs() if configs is None else configs:
-            try:
-                total += work(config)
-            except FilesUnavailable as error:
-                self._failed.add((config.key, config.generation))
-                log.warning("housekeeping_waits_for_files model=%s error=%s", config.key, error)
-            except ResponseError as error:
-                self._failed.add((config.key, config.generation))
-                _report(config, error)
-        return total
 
     def _close_partial_cohort(self, config: ModelConfig, now_s: float) -> None:
         """Advance detectors by a cohort that no further pane will complete."""
@@ -202,19 +216,10 @@ class Housekeeping:
             return time.time()
         return min(time.time(), int(waiting[0][0].partition(b"-")[0]) / 1000)
 
-    def merge_days(
-        self,
-        progress: Callable[[], None] = lambda: None,
-        configs: list[ModelConfig] | None = None,
-    ) -> int:
-        """Merge the panes of days that are old enough; return the number of days. Default: of every model."""
-        age_s = self._settings.compact_after_s
-        if not age_s:
+    def _merge_days(self, config: ModelConfig, _: float, progress: Progress) -> int:
+        if not self._settings.compact_after_s:
             return 0
-        until_s = time.time() - age_s
-        return self._of_each(lambda config: self._merge_days(config, until_s, progress), configs)
-
-    def _merge_days(self, config: ModelConfig, until_s: float, progress: Callable[[], None]) -> int:
+        until_s = time.time() - self._settings.compact_after_s
         n_days = self._compaction.merge_days(config, until_s, progress)
         if self._compaction.is_blocked:
             self._failed.add((config.key, config.generation))
@@ -230,7 +235,7 @@ class Housekeeping:
         self._texts = {text: known.get(text) or ModelConfig.from_json(text) for text in texts}
         return list(self._texts.values())
 
-    def _walk_on(self, progress: Callable[[], None]) -> bool:
+    def _walk_on(self, progress: Progress) -> bool:
         """Continue the scan of retained records for a while; return whether it is complete."""
         assert self._walk is not None
         until = time.monotonic() + _STRIDE_S
@@ -275,15 +280,7 @@ class Housekeeping:
         if spent:
             self._node.hdel(self._keys.record_bytes, *spent)
 
-    def drop_old_panes(
-        self,
-        progress: Callable[[], None] = lambda: None,
-        configs: list[ModelConfig] | None = None,
-    ) -> int:
-        """Remove the panes that ended longer ago than their model's retention; return their number. Default: of every model."""
-        return self._of_each(lambda config: self._removal.drop_old_panes(config, progress), configs)
-
-    def remove_model(self, entry: IngestEntry, progress: Callable[[], None]) -> None:
+    def remove_model(self, entry: IngestEntry, progress: Progress) -> None:
         """Remove everything of a deleted model. Safe to repeat."""
         self._removal.remove_model(entry.model, entry.generation, progress)
 

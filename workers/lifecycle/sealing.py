@@ -12,18 +12,20 @@ is readable again or past its retention: a stopped alarm that is reported is saf
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
+from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
+from calibrant_server.workers.alarm.cohort_assembly import take_sealed
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.join.record_format import RecordError
-from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort, find_hooks
 from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.day_file import PANE, DayItem
@@ -36,6 +38,19 @@ from calibrant_server.workers.store.watermarks import SEALED_TO, Watermarks, dai
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class SealedCohort:
+    """The predictions of one pane of event time, in seconds since the epoch."""
+
+    start_s: int
+    length_s: int
+
+    @property
+    def end_s(self) -> int:
+        """When the last prediction may have been made."""
+        return self.start_s + self.length_s
+
+
 class Sealing:
     """Sealer of the cohorts of one partition's models."""
 
@@ -45,7 +60,6 @@ class Sealing:
         keys: PartitionKeys,
         fencing: FencingToken,
         numerics: Numerics,
-        hooks: Sequence[OnSealed] | None = None,
         sample_bytes: int = MAX_PANE_BYTES,
     ):
         self._node = node
@@ -53,7 +67,6 @@ class Sealing:
         self._fencing = fencing
         self._numerics = numerics
         self._sample_bytes = sample_bytes
-        self._hooks = find_hooks() if hooks is None else hooks
 
     def seal(
         self, config: ModelConfig, now_s: float, progress: Callable[[], None] = lambda: None
@@ -160,8 +173,8 @@ class Sealing:
                 config, marks, cohort, panes_by_slice.get(ALL_ROWS, []), commit, token, cold
             )
         cold.write(commit)
-        for hook in self._hooks:
-            hook(commit, self._keys, self._node, config, cohort, panes)
+        live = {slice_: pane for slice_, pane in panes.items() if isinstance(pane, Pane)}
+        take_sealed(commit, self._keys, self._node, config, cohort.start_s, cohort.end_s, live)
         self._fencing.send(commit, token)
 
     def _seal_sample(

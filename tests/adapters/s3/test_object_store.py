@@ -23,6 +23,7 @@ from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle import cold_moves
+from calibrant_server.workers.lifecycle.levels import DAYS
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
 from calibrant_server.workers.settings import EngineSettings
@@ -130,7 +131,7 @@ def filled(bench: Bench):
     loop = bench.loop()
     loop._housekeeping.due_at = float("inf")
     drain(bench, loop)
-    loop._housekeeping.merge_days()
+    loop._housekeeping.apply(DAYS)
     loop._cache.forget()
     return loop
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.levels import DAYS, SEALED
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.cold_days import ColdDay
 from calibrant_server.workers.store.connection import Store
@@ -63,8 +64,8 @@ def filled(bench, *models):
             bench.put_model(model)
             bench.deliver(*batches(model))
             drained(bench, loop)
-            loop._housekeeping.seal()
-            loop._housekeeping.merge_days()
+            loop._housekeeping.apply(SEALED)
+            loop._housekeeping.apply(DAYS)
             loop._cache.forget()
             names = [
                 name

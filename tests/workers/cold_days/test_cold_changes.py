@@ -17,6 +17,7 @@ from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, 
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import stored_rows
 from calibrant_server.workers.lifecycle import cold_moves
+from calibrant_server.workers.lifecycle.levels import DAYS, GONE
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import EVENT, SEALED
@@ -83,7 +84,7 @@ def test_changes_of_a_cold_day_are_those_of_a_day_that_was_never_moved(bench, ro
             if at == 1:
                 move(loop)
         for each in (loop, twin):
-            each._housekeeping.merge_days()
+            each._housekeeping.apply(DAYS)
             each._cache.forget()
         assert contents_agree(bench)
     move(loop)
@@ -181,7 +182,7 @@ def test_files_go_with_their_model_and_their_retention(bench, loop, root, monkey
         assert bench.keys_of(HORIZON) == []
     else:
         short = bench.put_model(replace(HORIZON, retention_s=DAY_S))
-        loop._housekeeping.drop_old_panes(configs=[short])
+        loop._housekeeping.apply(GONE, configs=[short])
         assert cold_days(bench) == {} and hot(bench) == []
     move(loop)
     assert files(root) == []

@@ -11,6 +11,7 @@ from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import LABELS
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.levels import DAYS, SEALED
 from calibrant_server.workers.queries.ask import UNAVAILABLE, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.window_panes import WindowPanes
@@ -182,8 +183,8 @@ def test_a_place_that_is_not_mounted_is_no_lost_file(bench, loop, root, tmp_path
     )
     loop = bench.loop(model=HORIZON)
     drained(bench, loop)
-    loop._housekeeping.seal()
-    loop._housekeeping.merge_days()
+    loop._housekeeping.apply(SEALED)
+    loop._housekeeping.apply(DAYS)
     move(loop)
     # Nothing is written into the empty place, and nothing leaves the store.
     assert list(root.iterdir()) == [] and FIRST + 4 * DAY_S not in cold_days(bench)
