@@ -17,6 +17,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, MutableMapping, Sequence
+from secrets import token_hex
 from typing import Any
 
 import orjson
@@ -35,7 +36,6 @@ from calibrant_server.service.http.request_log import RequestLog
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.audit_record import record
 from calibrant_server.workers.ingest import inbox
-from calibrant_server.workers.store.random_text import random_hex
 
 log = logging.getLogger("service.access")
 
@@ -234,7 +234,7 @@ def identify(scope: Scope) -> None:
     once = [name for name, _ in scope["headers"]].count(REQUEST_ID) == 1
     named = sent.get(REQUEST_ID, b"")
     is_valid = once and _VALID_ID.fullmatch(named)
-    new = random_hex(40)
+    new = token_hex(40)
     scope["request_id"] = named.decode() if is_valid else new[:32]
     scope["traceparent"] = _traceparent(sent.get(TRACEPARENT, b""), new[32:64], new[64:])
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from secrets import token_hex
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Path, Request
@@ -18,7 +19,6 @@ from calibrant.input.names import (
     name_of,
 )
 from calibrant_server.service.http.errors import InvalidName, MalformedRequest, NotAcceptable
-from calibrant_server.workers.store.random_text import random_hex
 
 Format = Literal["json", "svg", "png"]
 MEDIA_TYPES: dict[str, str] = {
@@ -217,7 +217,7 @@ def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
     if in_body is not None and in_header is not None and in_body != in_header:
         detail = f"Received batch_id {in_body!r} and header Idempotency-Key {in_header!r}; expected equal values. Send one of them."
         raise InvalidName(detail, errors=[Violation("/batch_id", "same_id", detail)])
-    return in_body or in_header or f"b.{random_hex(16)}"
+    return in_body or in_header or f"b.{token_hex(16)}"
 
 
 def _unquoted(key: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import signal
 import threading
@@ -21,6 +22,7 @@ from tests.clusters import StoreCluster, move_slot, name_of
 from tests.stores import StoreServer, replicas_have_everything
 from tests.workers.driving import MODEL, Bench, delivery, eventually
 from tests.workers.ledger import pane_of
+from tests.workers.test_compute import EVER, KINDS, SumsQuery
 
 # The other server program runs the scripts of the store in the other files.
 pytestmark = pytest.mark.one_server
@@ -59,6 +61,21 @@ def test_a_master_dies_and_its_replica_continues(settings, server_binary, tmp_pa
             bench.deliver_until_taken(delivery("b1", [1]))
             assert bench.pane().numbers == pane_of([1, 2]).numbers
             assert bench.dead_letters() == []
+
+
+def test_queries_are_computed_on_a_cluster(settings, server_binary, tmp_path):
+    """Threads that wait for queries name several keys in one command, which must be in one slot."""
+    with cluster_of(server_binary, tmp_path / "q") as cluster:
+        settings = settings.replace(redis_url=cluster.url, namespace="queries")
+        with Bench(settings) as bench:
+            bench.put_model()
+            engine = bench.engine(kinds=KINDS)
+            bench.deliver(delivery("b1", [1, 2]))
+            assert bench.merged("b1").status == "merged"
+            found = bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER))
+            assert json.loads(found.body)["total"] == 3
+            engine._serving.wake()
+            assert engine.is_alive and not engine.store.state.problem
 
 
 def test_slots_move_while_batches_arrive(settings, server_binary, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import closing
 
@@ -151,27 +150,53 @@ def test_missing_rights_are_not_repeated(bench):
     assert len(calls) == 1 and "user-7" not in str(caught.value)
 
 
-def test_connections_to_a_server_that_rejects_its_role_are_closed(bench):
-    """All of the pool: another one would meet the same server."""
+ROLE = "return redis.error_reply('READONLY the role')"
+
+
+async def ids_async(pool):
+    """The ids of four connections of a pool, as the server names them."""
+    held = [await pool.get_connection() for _ in range(4)]
+    found = set()
+    for each in held:
+        await each.send_command("CLIENT", "ID")
+        found.add(await each.read_response())
+        await pool.release(each)
+    return found
+
+
+def ids(pool):
+    """The same of the pool of a blocking client."""
+    held = [pool.get_connection() for _ in range(4)]
+    found = set()
+    for each in held:
+        each.send_command("CLIENT", "ID")
+        found.add(each.read_response())
+        pool.release(each)
+    return found
+
+
+def test_after_a_server_rejects_its_role_every_connection_is_a_new_one(bench):
+    """All of the pool: an old one would meet the same server."""
     inbox = Inbox(bench.settings)
 
-    async def several():
-        await asyncio.gather(*(inbox.client.blpop(["nothing"], timeout=0.05) for _ in range(4)))
+    async def both():
         pool = inbox.client.connection_pool
-        before = [each for each in pool._available_connections if each.is_connected]
-        script = "return redis.error_reply('READONLY the role')"
+        before = await ids_async(pool)
         with pytest.raises(ReadOnlyError):
-            await inbox.client.eval(script, 0)
-        after = [each for each in pool._available_connections if each.is_connected]
+            await inbox.client.eval(ROLE, 0)
+        after = await ids_async(pool)
+        again = await ids_async(pool)
         await inbox.close()
-        return len(before), len(after)
+        return before, after, again
 
-    assert bench.run(several()) == (4, 0)
-    client = bench.store.client
+    before, after, again = bench.run(both())
+    assert not before & after and after == again
+    pool = bench.store.client.connection_pool
+    before = ids(pool)
     with pytest.raises(ReadOnlyError):
-        client.eval("return redis.error_reply('READONLY the role')", 0)
-    assert not any(each.is_connected for each in client.connection_pool._available_connections)
-    assert client.ping()
+        bench.store.client.eval(ROLE, 0)
+    after = ids(pool)
+    assert len(before) == 4 and not before & after and after == ids(pool)
 
 
 class TestWhatIsLogged:

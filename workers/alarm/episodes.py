@@ -16,7 +16,6 @@ from hashlib import blake2b
 from typing import Any
 
 from calibrant.core.actions import Advice
-from calibrant_server.workers.store.former_recommendations import of_alarm
 from calibrant_server.workers.store.windows import rfc3339
 
 OPEN, ACKNOWLEDGED, CLOSED = "open", "acknowledged", "closed"
@@ -86,7 +85,7 @@ class Episode:
     @classmethod
     def from_json(cls, text: bytes | str) -> Episode:
         """Read an episode; skip names of later versions."""
-        stored = of_alarm(json.loads(text))
+        stored = json.loads(text)
         if stored.get("status") == ACKNOWLEDGED and stored.get("acknowledged_s") is None:
             stored["acknowledged_s"] = stored[
                 "changed_s"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
@@ -53,7 +54,6 @@ from calibrant_server.workers.store.frozen_maps import MapVersions
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
 from calibrant_server.workers.store.page_sessions import PageSessions
-from calibrant_server.workers.store.random_text import random_hex
 from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.slice_names import is_live
@@ -156,7 +156,7 @@ class Inbox:
         ------
         BatchConflictError, BacklogFullError, IdsFullError, RecordsFullError, ModelMismatchError, StoreUnavailableError
         """
-        nonce = random_hex(4)
+        nonce = token_hex(4)
         return await self._retried(lambda: self._enqueue_once(batch, nonce), writes=True)
 
     async def record(self, model_key: str, batch_id: str) -> BatchReceipt | None:

@@ -60,7 +60,7 @@ class QueryServer:
         self._served_first: set[str] = set()
         self._computing: set[tuple[str, str]] = set()
         self._changing = threading.Lock()
-        self._wakes = store.keys.replies(token_hex(8))
+        self._wakes = store.keys.query_wakes(token_hex(8))
         self._pop_s = max(_MIN_POP_S, store.settings.socket_timeout_s - _POP_MARGIN_S)
 
     def wake(self) -> None:

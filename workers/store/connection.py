@@ -3,8 +3,8 @@
 Retries of the client library are off: it would repeat writes silently. Callers repeat what is safe to repeat.
 
 After a failover the store's name or address leads to another server, but pooled connections stay with the old one, which
-rejects every write, or with a machine that is gone. So a connection that meets such an error makes its pool close all
-idle connections, and those in use when they are returned. The next request connects again.
+rejects every write, or with a machine that is gone. So a connection that meets such an error makes its pool connect again: each
+connection when it is returned or used next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from hashlib import sha1
 from importlib import resources
 from typing import Any
 
-import hiredis
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
@@ -76,23 +75,19 @@ def _options(settings: EngineSettings) -> dict[str, Any]:
     }
 
 
-class _Packer:
-    """Packs commands in C: the client library looks at each argument first, or packs in Python."""
-
-    def pack(self, command: str | bytes, *arguments: Any) -> list[bytes]:
-        words = command.encode().split() if isinstance(command, str) else command.split()
-        return [hiredis.pack_command((*words, *arguments))]
-
-
-_PACKER = _Packer()
 # Shared, because the client library looks up its own version for each connection: a millisecond.
 _DRIVER = DriverInfo()
 
 
 class _Watched:
-    """A connection that notes that its server no longer serves."""
+    """A connection that notes that its server no longer serves.
 
-    gave_up = False
+    Attributes
+    ----------
+    epoch : number of failures of the pool before it connected
+    """
+
+    gave_up, epoch = False, 0
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         try:
@@ -103,28 +98,11 @@ class _Watched:
 
 
 class _WatchedAsync:
-    gave_up = False
-    _reader: Any
-    _writer: Any
+    gave_up, epoch = False, 0
 
-    def _is_idle(self) -> bool:
-        """Whether the connection is open and has sent all that was written."""
-        if self._reader is None or self._writer is None:
-            return False
-        transport = self._writer.transport
-        return not transport.is_closing() and transport.get_write_buffer_size() == 0
-
-    def pack_command(self, *args: Any) -> list[bytes]:
-        """Pack a command: hundreds of small arguments take Python milliseconds."""
-        return _PACKER.pack(*args)
-
-    async def send_packed_command(self, command: Any, *args: Any, **options: Any) -> None:
-        """Send a command. With nothing left of the last one, the reply alone is waited for: a time limit takes a task."""
+    async def send_packed_command(self, *args: Any, **options: Any) -> None:
         try:
-            if self._is_idle():
-                self._writer.writelines([command] if isinstance(command, bytes) else command)
-                return
-            await super().send_packed_command(command, *args, **options)  # type: ignore[misc]
+            await super().send_packed_command(*args, **options)  # type: ignore[misc]
         except RuntimeError as error:
             # uvloop's, where asyncio raises ConnectionResetError: the server has closed the connection meanwhile.
             if "the handler is closed" not in str(error):
@@ -146,25 +124,48 @@ def _watched(kind: type, watch: type) -> type:
 
 
 class FailoverPool(redis.ConnectionPool):  # type: ignore[misc]
-    """Pool of a blocking client."""
+    """Pool of a blocking client. After a failure, every connection of before is made again."""
+
+    epoch = 0
 
     def __init__(self, connection_class: type = redis.Connection, **options: Any):
-        options.setdefault("command_packer", _PACKER)
         super().__init__(connection_class=_watched(connection_class, _Watched), **options)
 
+    def make_connection(self) -> Any:
+        """Return a new connection."""
+        connection = super().make_connection()
+        connection.epoch = self.epoch
+        return connection
+
+    def get_connection(self, *args: Any, **options: Any) -> Any:
+        """Return a connection that was made after the last failure."""
+        connection = super().get_connection(*args, **options)
+        if connection.epoch == self.epoch:
+            return connection
+        try:
+            connection.disconnect()
+            connection.epoch = self.epoch
+            connection.connect()
+        except BaseException:
+            self.release(connection)
+            raise
+        return connection
+
     def release(self, connection: Any) -> None:
-        """Return a connection, and drop all if its server no longer serves."""
+        """Return a connection; one whose server no longer serves marks all."""
         if connection.gave_up:
             connection.gave_up = False
-            with self._lock:
-                for each in self._in_use_connections:
-                    each.mark_for_reconnect()
-                self.disconnect(inuse_connections=False)
+            self.epoch += 1
+        if connection.epoch != self.epoch:
+            connection.disconnect()
+            connection.epoch = self.epoch
         super().release(connection)
 
 
 class AsyncFailoverPool(redis.asyncio.BlockingConnectionPool):  # type: ignore[misc]
     """Pool of the event loop's client; calls above the number of connections wait."""
+
+    epoch = 0
 
     def __init__(
         self,
@@ -175,13 +176,34 @@ class AsyncFailoverPool(redis.asyncio.BlockingConnectionPool):  # type: ignore[m
         watched = _watched(connection_class, _WatchedAsync)
         super().__init__(*arguments, connection_class=watched, **options)
 
+    def make_connection(self) -> Any:
+        """Return a new connection."""
+        connection = super().make_connection()
+        connection.epoch = self.epoch
+        return connection
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        """Return a connection that was made after the last failure."""
+        connection = await super().get_connection(*args, **options)
+        if connection.epoch == self.epoch:
+            return connection
+        try:
+            await connection.disconnect()
+            connection.epoch = self.epoch
+            await connection.connect()
+        except BaseException:
+            await self.release(connection)
+            raise
+        return connection
+
     async def release(self, connection: Any) -> None:
-        """Return a connection, and drop all if its server no longer serves."""
+        """Return a connection; one whose server no longer serves marks all."""
         if connection.gave_up:
             connection.gave_up = False
-            for each in self._in_use_connections:
-                each.mark_for_reconnect()
-            await self.disconnect(inuse_connections=False)
+            self.epoch += 1
+        if connection.epoch != self.epoch:
+            await connection.disconnect()
+            connection.epoch = self.epoch
         await super().release(connection)
 
 

@@ -14,7 +14,6 @@ from typing import Any, NotRequired, TypedDict
 from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.ingest.entries import alarm_order
 from calibrant_server.workers.store.connection import AsyncScript, scripts
-from calibrant_server.workers.store.former_recommendations import of_map
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -67,8 +66,6 @@ class PromotedMap:
     def from_bytes(cls, raw: bytes) -> PromotedMap:
         head, _, body = raw.partition(b"\n")
         generation, promotion = head.decode().split(" ")
-        if b'"recommendation_evidence"' in body:
-            body = json.dumps(of_map(json.loads(body)), separators=(",", ":")).encode()
         return cls(generation, int(promotion), body)
 
 
@@ -122,7 +119,7 @@ class MapVersions:
         found = await self._client.hget(self._versions(config), f"v{number}")
         if found is None:
             raise NoSuchMap(number)
-        version: FrozenMap = {"version": number, **of_map(json.loads(found))}  # type: ignore[typeddict-item]
+        version: FrozenMap = {"version": number, **json.loads(found)}  # type: ignore[typeddict-item]
         return version
 
     async def listed(
@@ -134,7 +131,7 @@ class MapVersions:
         summaries = await self._some(name, "s", 1, n)
         records = await self._some(name, "h", max(1, promotions - MAX_PROMOTIONS + 1), promotions)
         return (
-            [{"version": number, **of_map(each)} for number, each in summaries],
+            [{"version": number, **each} for number, each in summaries],
             [{"promotion": number, **each} for number, each in records],
         )
 

@@ -380,6 +380,10 @@ class Keys:
     def slow_queries(self) -> str:
         return f"{{{self.namespace}.ask}}:slow"
 
+    def query_wakes(self, name: str) -> str:
+        """Return the queue that ends the waits of one server of queries: in the slot of those that it waits for."""
+        return f"{{{self.namespace}.ask}}:wake:{name}"
+
     @property
     def files_owner(self) -> str:
         return f"{self.namespace}:cd"
