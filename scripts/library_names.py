@@ -1,6 +1,7 @@
 """Write what follows from declarations.
 
-From `METRICS` the package's type stub and the table of functions in `docs/library.md`, from the reads the table in `docs/client.md`.
+From `METRICS` the package's type stub and the table of functions in `docs/library.md`, from the reads the table in `docs/client.md`,
+from the settings the table in `docs/operations.md`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from calibrant.library_arguments import DATA
 from calibrant.metric_functions import FUNCTIONS
 from calibrant.metrics import METRICS
 from calibrant.results.reads import find_reads
+from scripts import settings_table
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "calibrant" / "__init__.pyi"
@@ -83,3 +85,4 @@ if __name__ == "__main__":
     STUB.write_text(stub())
     PAGE.write_text(page())
     CLIENT.write_text(client_page())
+    settings_table.PAGE.write_text(settings_table.page())

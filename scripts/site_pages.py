@@ -165,7 +165,7 @@ def errors_page() -> str:
 
 
 def settings_page() -> str:
-    """Return the settings by name: rows of the table in docs/operations.md, whose names and defaults are tested against the code."""
+    """Return the settings by name: rows of the table in docs/operations.md."""
     section = (DOCS / "operations.md").read_text().split("## Settings\n")[1].split("\n## ")[0]
     rows = sorted(line for line in section.splitlines() if line.startswith("| `CALIBRANT_"))
     lines = [

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, AliasChoices, Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from calibrant_server.workers.alarm.url_guard import networks_of
-from calibrant_server.workers.settings import EnvironmentSettings, Fixed
+from calibrant_server.workers.settings import Bytes, EnvironmentSettings, Fixed
 from calibrant_server.workers.store.model_config import SERVE, Mode
 
 MIB = 1024 * 1024
@@ -28,91 +28,79 @@ def _networks(text: str) -> str:
 
 
 class Settings(EnvironmentSettings):
-    """Settings of the HTTP service for operators."""
+    """Settings of the HTTP service. The text after a field is its row in docs/operations.md."""
 
     model_config = SettingsConfigDict(env_prefix="CALIBRANT_", extra="ignore", frozen=True)
 
-    host: str = Field("127.0.0.1", description="Address to listen on.")
+    host: str = "127.0.0.1"
+    """Address to listen on."""
     port: int = Field(
         8000, ge=0, le=65535, validation_alias=AliasChoices("CALIBRANT_PORT", "PORT", "port")
     )
+    """Port to listen on."""
     data_dir: Path = Field(
         Path("data"), validation_alias=AliasChoices("CALIBRANT_DATA_DIR", "DATA_DIR", "data_dir")
     )
-    processes: int = Field(1, ge=1, le=64, description="Processes that serve on the port.")
-    redis_url: str | None = Field(
-        None, description="Redis or Valkey. Default: the service starts one."
-    )
+    processes: int = Field(1, ge=1, le=64)
+    """Processes that serve on the port, 1 to 64; [how many](#workers-partitions-and-processes)."""
+    redis_url: str | None = None
 
-    keys: str | None = Field(None, description="The keys document as JSON, instead of a file.")
-    keys_file: Path | None = Field(None, description="File that holds the keys document.")
-    create_key: bool = Field(False, description="Make a first key if the file is not there yet.")
+    keys: str | None = None
+    """The document of `CALIBRANT_KEYS_FILE` in the variable itself."""
+    keys_file: Path | None = None
+    """File with the [keys](#keys)."""
+    create_key: bool = False
+    """If the file does not exist, create it with one key of all scopes and print that key once."""
 
-    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
-        ("127.0.0.1", "::1"),
-        description="Addresses or networks of proxies whose headers count, separated by commas.",
-    )
-    proxy_secret: str | None = Field(
-        None,
-        min_length=MIN_PROXY_SECRET,
-        pattern=r"^[\x21-\x7e]+$",
-        description="Secret that the proxy sends with the name of a person.",
-    )
-    proxy_user_header: str = Field(
-        "X-Forwarded-User",
-        pattern=HEADER,
-        description="Header in which the proxy names the person.",
-    )
-    proxy_roles_header: str = Field(
-        "X-Forwarded-Groups",
-        pattern=HEADER,
-        description="Header with the person's roles, separated by commas.",
-    )
-    roles: str | None = Field(
-        None, description="Scopes by role of people whom a proxy names, as JSON."
-    )
-    people_tenant: str = Field("default", description="Tenant of these people.")
-    create_models: bool = Field(True, description="A first batch creates an unknown model.")
-    mode: Mode = Field(
-        SERVE,
-        description="observe: maps of all models are advice and cannot be promoted or applied.",
-    )
-    max_body_bytes: int = Field(32 * MIB, gt=0, description="Request body as sent.")
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = ("127.0.0.1", "::1")
+    """Addresses or networks of proxies, separated by commas, whose `X-Forwarded-For` (in logs) and `X-Forwarded-Proto`
+    (https) count."""
+    proxy_secret: str | None = Field(None, min_length=MIN_PROXY_SECRET, pattern=r"^[\x21-\x7e]+$")
+    """Secret with which a proxy names people, 16 characters or more; required with `CALIBRANT_ROLES`."""
+    proxy_user_header: str = Field("X-Forwarded-User", pattern=HEADER)
+    """Header in which the proxy names the person."""
+    proxy_roles_header: str = Field("X-Forwarded-Groups", pattern=HEADER)
+    """Header with the person's roles, separated by commas."""
+    roles: str | None = None
+    """Scopes by role of people whom a proxy names: `{"quality": {"scopes": ["read", "admin"]}}`."""
+    people_tenant: str = "default"
+    """Tenant of people whom a proxy names."""
+    create_models: bool = True
+    mode: Mode = SERVE
+    """`observe`: maps of all models are advice; none can be promoted, read as the current one or applied
+    ([maps.md](maps.md#observe-mode))."""
+    max_body_bytes: Bytes = Field(32 * MIB, gt=0)
+    """Request body as sent; decompressed, it may have twice as many bytes."""
     # The memory of two bodies as sent: parsing takes several times these bytes. `MAX_EXPANSION` bounds small bodies.
     max_decoded_bytes: Fixed[int] = Field(
         default_factory=lambda given: 2 * given["max_body_bytes"],
         description="Request body once decompressed.",
     )
-    max_import_bytes: int = Field(128 * MIB, gt=0, description="Lines of an imported model.")
+    max_import_bytes: Bytes = Field(128 * MIB, gt=0)
+    """Total size of the lines of an imported model."""
     # The bytes of a body bound most batches first. This bounds the objects that the smallest rows become.
     max_rows: Fixed[int] = Field(1_000_000, description="Predictions in one batch.")
-    max_bytes_in_hand: int = Field(
-        256 * MIB, gt=0, description="Bodies being read or checked at one time, together."
-    )
-    tenant_rate: float = Field(1000, ge=0, description="Requests per second of a tenant; 0: any.")
-    key_rate: float = Field(1000, ge=0, description="Requests per second of a key; 0: any.")
-    tenant_share: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        description="Part of each shared bound that one of several tenants may use.",
-    )
-    tenant_models: int = Field(1000, ge=1, description="Models of a tenant.")
-    archive_bytes: int = Field(
-        64 * MIB, ge=0, description="Archived reports of a model, as stored; 0: none are archived."
-    )
-    max_streams: int = Field(100, ge=0, description="Event streams open at one time.")
-    metrics_models: int = Field(
-        100, ge=0, description="Models of a tenant in /metrics/models, by name."
-    )
-    webhook_networks: Annotated[str, AfterValidator(_networks)] | None = Field(
-        None,
-        description="Networks where receivers of alarms may be, in addition to the public internet.",
-    )
-    allowed_origins: Annotated[tuple[str, ...] | None, NoDecode] = Field(
-        None, description="Origins of pages that may read and embed responses, separated by commas."
-    )
-    log_requests: bool = Field(True, description="Log one line per request to standard error.")
+    max_bytes_in_hand: Bytes = Field(256 * MIB, gt=0)
+    """Total size of the bodies that are being read or checked at one time; above it 503."""
+    tenant_rate: float = Field(1000, ge=0)
+    """Requests per second of a tenant, in all processes together; 0: unlimited; [Tenants](#tenants)."""
+    key_rate: float = Field(1000, ge=0)
+    """Requests per second of a key, likewise."""
+    tenant_share: float = Field(0.5, gt=0, le=1)
+    """Part of each shared bound that one of several tenants may use."""
+    tenant_models: int = Field(1000, ge=1)
+    """Maximum number of models of a tenant, which concurrent requests may exceed by their number."""
+    archive_bytes: Bytes = Field(64 * MIB, ge=0)
+    """Archived reports of a model, as stored (at most 500); above it 409. 0: none."""
+    max_streams: int = Field(100, ge=0)
+    """Event streams of alarms open at one time; above it 503."""
+    metrics_models: int = Field(100, ge=0)
+    """Maximum number of models of a tenant in `/metrics/models`; the first by name are included."""
+    webhook_networks: Annotated[str, AfterValidator(_networks)] | None = None
+    allowed_origins: Annotated[tuple[str, ...] | None, NoDecode] = None
+    """Origins of pages that may read responses (CORS) and embed them, separated by commas: `https://dashboard.example`."""
+    log_requests: bool = True
+    """Log one line of JSON per request to standard error."""
 
     def part_of_process(self) -> "Settings":
         """Return the settings of one process: an equal part of each bound of all processes together.

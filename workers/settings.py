@@ -129,12 +129,7 @@ class EnvironmentSettings(BaseSettings):
 
 
 class EngineSettings(EnvironmentSettings):
-    """Settings of the engine. Times in seconds, sizes in bytes.
-
-    `idempotency_bytes`, `backlog_bytes`, `retained_bytes`, `retained_records` and `parked_bytes` are totals of the
-    store. `held_panes_bytes` (memory of the panes
-    that the partition loops cache; None: a quarter of the memory limit) and `pane_cache_bytes` (memory of the panes
-    that queries have read) bound one process.
+    """Settings of the engine. Times in seconds, sizes in bytes. The text after a field is its row in docs/operations.md.
 
     Raises
     ------
@@ -151,23 +146,38 @@ class EngineSettings(EnvironmentSettings):
     )
 
     redis_url: Annotated[str, AfterValidator(_store_url)] | None = Field(None, repr=False)
+    """`redis://`, `rediss://` (TLS) or `unix://` for one server, `redis+cluster://`, `redis+sentinel://`
+    ([cluster or sentinels](#a-cluster-or-sentinels)); without it the embedded store is started."""
     data_dir: Path = Field(
         Path("data"), validation_alias=AliasChoices("CALIBRANT_DATA_DIR", "DATA_DIR", "data_dir")
     )
+    """Directory of the embedded store's files."""
     server_binary: str | None = None
+    """Another `valkey-server` or `redis-server` for the embedded store. Default: that of the package."""
     server_memory_bytes: Bytes = Field(
         0, ge=0, validation_alias=AliasChoices("CALIBRANT_SERVER_MEMORY", "server_memory_bytes")
     )
+    """`maxmemory` of the embedded store; 0 for no bound."""
     namespace: str = Field("calibrant", pattern=r"^[A-Za-z0-9_-]{1,40}$")
+    """First part of every key: several deployments may share a store."""
     partitions: int = Field(64, ge=1, le=1000)
+    """Number of partitions of a new store: at least the number of workers that you will ever run. That of an existing store
+    does not change (`partitions_are_those_of_the_store` in the log)."""
     durability: Literal["everysec", "fsync", "replicated"] = "everysec"
+    """`everysec`, `replicated` or `fsync`: [what a 202 promises](#what-a-202-promises)."""
 
     idempotency_ttl_s: WholeSeconds = Field(86_400, ge=1)
+    """How long batch ids are remembered."""
     idempotency_bytes: Bytes = 2 << 30
+    """Memory of batch ids, a [total of the store](#totals-of-the-store); at the bound ingest returns 429."""
     backlog_bytes: Bytes = 512 << 20
+    """Queued bytes at which ingest returns 429, a total of the store."""
     retained_bytes: Bytes = 4 << 30
+    """Predictions retained by id for later labels, a total of the store; at the bound ingest returns 429."""
     retained_records: int = 40_000_000
+    """Bound of `CALIBRANT_RETAINED_BYTES` as a number of predictions."""
     parked_bytes: Bytes = 2 << 30
+    """Parked batches, a total of the store; at the bound a partition waits until some are replayed or discarded."""
     # Panes that one batch may touch: it is filled in one commit. Clients divide their batches by the same number
     # (`calibrant/client/numbered_panes.py`), which they cannot ask for.
     max_panes: Fixed[int] = 64
@@ -175,31 +185,49 @@ class EngineSettings(EnvironmentSettings):
     # values of a key that has more.
     max_slice_values: Fixed[int] = 50
     compact_after_s: WholeSeconds = 14 * 86_400
+    """Age at which the panes of a day are merged into one, with a label horizon not before the day is sealed. 0: never."""
     cold_url: str | None = Field(None, repr=False)
+    """[Files of old days](#old-days-in-files): a path, or a URL of fsspec such as `s3://bucket/prefix`."""
     cold_after_s: WholeSeconds = Field(15 * 86_400, ge=0)
+    """Age at which a day is moved to files, if it is merged and sealed. 0: no day is moved; moved days are still read."""
     cold_keep_s: WholeSeconds = Field(600, ge=60)
+    """Time before a replaced file is removed, at least one minute."""
     # Footers and columns of files that are needed again soon. The others are read again: a larger cache saves only time.
     cold_cache_bytes: Fixed[int] = 64 << 20
     sample_bytes: Bytes = Field(1 << 20, ge=0, le=8 << 20)
+    """Stored sample of complete rows of each model and day, at most 8 MiB; 0: none, and then no map with parameters per
+    class."""
     # More than synchronised clocks differ. A sender with a wrong clock is told so before it fills panes of later hours.
     future_skew_s: Fixed[int] = 300
     create_models: bool = True
+    """A first batch creates an unknown model."""
 
     # Above the time for which a read of the stream waits for entries.
     socket_timeout_s: Seconds = Field(2.5, gt=0.3)
+    """How long to wait for a response of the store. In a cluster, it must be less than the node timeout."""
 
     lease_s: Seconds = Field(4.0, gt=0)
+    """Time within which other workers take over the partitions of a dead worker; the unit of the limits that health uses."""
     held_panes_bytes: Bytes | None = None
+    """Memory of the panes and rows that one process caches between commits, for all its partitions together. Default: a
+    quarter of the memory limit."""
     housekeeping_s: Seconds = 60.0
+    """Interval of housekeeping: retention, removal of expired data."""
     pane_cache_bytes: Bytes = 128 << 20
+    """Memory of the panes and merges of neighbouring panes that are cached for queries."""
     # Threads share one interpreter, so further ones would hardly compute more queries per second: further workers do. 0
     # in a process that only merges.
     compute_threads: Fixed[int] = 1
 
     webhook_networks: Annotated[str, AfterValidator(_networks)] | None = None
+    """Networks where receivers of alarms may be, in addition to the public internet: `10.1.0.0/16,127.0.0.0/8`."""
     webhook_ca: Annotated[Path, AfterValidator(_authorities)] | None = None
+    """PEM file of authorities that may sign the receivers' certificates, in addition to those of the system."""
     smtp_url: Annotated[str, Field(pattern=r"^smtps?://[^/\s]+$")] | None = None
+    """Server of e-mails: `smtp://user:password@mail.example.org:587` (encrypted if the server offers it, and always with a
+    password), or `smtps://…`; `@` in a password is `%40`."""
     smtp_from: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$")] | None = None
+    """Sender of e-mails."""
 
     def __init__(self, **given: Any) -> None:
         try:
