@@ -16,7 +16,7 @@ from calibrant.drift.calibration import (
     phi_of,
     selection_of,
 )
-from calibrant.drift.change import Effects, compare_windows, find_change
+from calibrant.drift.change import LATEST, MIN_RATED, Effects, compare_windows, find_change
 from calibrant.drift.power import Monitor
 from calibrant.drift.unit_tables import UnitTable
 
@@ -28,11 +28,37 @@ NEVER = 10**6
 def first_change(
     days: Days, run_length: float = RUN_LENGTH, block: Effects | None = None
 ) -> NDArray[np.int64]:
-    """Return the day of the first alarm of each run; `NEVER` without one. int64 (n_runs,)."""
-    effects = days.effects
-    found = compare_windows(effects, np.arange(1, effects.n + 1), block)
-    hit = ((found.p < 1.0 / run_length) & found.is_worse).any(axis=(-1, -2))
-    return np.where(hit.any(axis=-1), hit.argmax(axis=-1), NEVER)
+    """Return the day of the first alarm of each run; `NEVER` without one. int64 (n_runs,).
+
+    Each day is evaluated with nothing of later days; the variances of all are taken from the scores, or from the rates of outcomes.
+    """
+    found = np.full(len(days.weight), NEVER)
+    n_days = days.weight.shape[1]
+    plain = n_days if block is not None else min(MIN_RATED + LATEST - 1, n_days)
+    _note(found, days.before(plain).effects, np.arange(1, plain + 1), run_length, block)
+    for end in range(plain + 1, n_days + 1):
+        live = np.flatnonzero(found == NEVER)
+        if not len(live):
+            break
+        columns = days.columns[:3, live, :end]
+        found[live] = _note(
+            found[live], Effects.of(*columns, rated=True), np.array([end]), run_length
+        )
+    return found
+
+
+def _note(
+    found: NDArray[np.int64],
+    effects: Effects,
+    ends: NDArray[np.int64],
+    run_length: float,
+    block: Effects | None = None,
+) -> NDArray[np.int64]:
+    """Write the day of the first alarm of each run into those found before."""
+    tests = compare_windows(effects, ends, block)
+    hit = ((tests.p < 1.0 / run_length) & tests.is_worse).any(axis=(-1, -2))
+    found[hit.any(axis=-1)] = ends[hit.argmax(axis=-1)][hit.any(axis=-1)] - 1
+    return found
 
 
 def calibration_words(days: Days, tolerance: float = TOLERANCE) -> tuple[Bools, Bools]:
@@ -60,8 +86,7 @@ def armed_after(days: Days, run: int, day: int) -> Monitor:
 
 def found_start(days: Days, run: int, day: int) -> tuple[int, int, int] | None:
     """Return DATE and its range as estimated after a day."""
-    effects = days.before(day + 1).effects
-    one = Effects(*(each[run] for each in (effects.errors, effects.variance, effects.third)))
+    one = Effects.of(*days.columns[:3, run, : day + 1], rated=True)
     found = find_change(one, 1.0 / RUN_LENGTH)
     return None if found is None else (found.start, found.earliest, found.latest)
 

@@ -7,6 +7,10 @@ t = (|θ_after − θ_before| − δ)₊ / √(φ (1/ΣV_after + 1/ΣV_before)),
 slow waves of days may not exceed. An alarm is raised if Student's tail of t is below 1 / (run length · detectors), split
 over directions and windows, and the effect after is larger than the one before. Otherwise the change is an improvement.
 
+V is Σ p(1 − p) of the scores. From 24 cohorts on it is Σ r(1 − r) with the rates r of the outcomes in each bin of the score, because
+p(1 − p) is four times too small if a confidence of .98 is right in .9 of cases. φ then counts as known, with the normal tail, while
+at least 14 cohorts before vary no more than by chance. Fewer cohorts, and a reference of one block, do not determine r and φ.
+
 By Bonferroni, the probability of a false alarm within T days is at most T / (run length), if φ is known. φ is estimated: with
 strongly correlated effects of days the rate is higher (`docs/drift.md` states both). The state is the cohorts' tables.
 """
@@ -14,7 +18,7 @@ strongly correlated effects of days the rate is higher (`docs/drift.md` states b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy
@@ -35,26 +39,36 @@ MIN_CORRELATED = 14
 MAX_CORRELATION = 0.9
 MAX_INFLATION = 9.0
 CLIP = 1.0 / 60.0
+MIN_RATED = 21  # cohorts that determine the rates of outcomes
+LATEST = 3  # cohorts that do not count for the rates
+PRIOR_UNITS = 20.0  # at the mean score, in the rate of outcomes of a bin
 NEAR_BEST = 2.0  # log units
 _NOTHING = 1e-9
 
 
 @dataclass(frozen=True)
 class Effects:
-    """Sums of errors by cohort and direction, with their variances and third moments; each float64 (..., n_cohorts, 7)."""
+    """Sums of errors by cohort and direction, with their variances and third moments; each float64 (..., n_cohorts, 7).
+
+    `is_rated`: whether the variance is that of the rates of outcomes.
+    """
 
     errors: Floats
     variance: Floats
     third: Floats
+    is_rated: bool = field(default=False, kw_only=True)
 
     @classmethod
-    def of(cls, weight: ArrayLike, confidence: ArrayLike, correct: ArrayLike) -> Effects:
+    def of(
+        cls, weight: ArrayLike, confidence: ArrayLike, correct: ArrayLike, *, rated: bool = False
+    ) -> Effects:
         """Return the effects of cohorts from their tables by bin of the score.
 
         Parameters
         ----------
         weight, confidence, correct : float64 (..., n_cohorts, n_bins): units, Σ weight · score, Σ weight · label;
             `n_bins` is a multiple of 5
+        rated : whether to take the variance from the rates of outcomes, if there are 24 cohorts
 
         Examples
         --------
@@ -67,13 +81,15 @@ class Effects:
         )
         mean = np.divide(confidence, weight, out=np.full(weight.shape, 0.5), where=weight > 0)
         mean = np.clip(mean, CLIP, 1.0 - CLIP)
-        g, v = correct - confidence, weight * mean * (1.0 - mean)
-        bins = g, v, v * (1.0 - 2.0 * mean)
+        rated = rated and weight.shape[-2] >= MIN_RATED + LATEST
+        rate = _rates(weight, mean, correct) if rated else mean
+        g, v = correct - confidence, weight * rate * (1.0 - rate)
+        bins = g, v, v * (1.0 - 2.0 * rate)
         level = tuple(each.sum(-1) for each in bins)
         columns = [level, _slope(*bins, scipy.special.logit(mean)), *_bands(*bins)]
         found = [np.stack(each, axis=-1) for each in zip(*columns, strict=True)]
         empty = found[1] <= _NOTHING * np.maximum(1.0, found[1][..., :1])
-        return cls(*(np.where(empty, 0.0, each) for each in found))
+        return cls(*(np.where(empty, 0.0, each) for each in found), is_rated=rated)
 
     @property
     def n(self) -> int:
@@ -93,7 +109,8 @@ class Effects:
         return self._of_each(lambda each: each[..., cohorts, :])
 
     def _of_each(self, change: Callable[[Floats], Floats]) -> Effects:
-        return Effects(*(change(each) for each in (self.errors, self.variance, self.third)))
+        sums = (change(each) for each in (self.errors, self.variance, self.third))
+        return Effects(*sums, is_rated=self.is_rated)
 
 
 @dataclass(frozen=True)
@@ -140,7 +157,6 @@ def compare_windows(
     *,
     windows: tuple[int, ...] = WINDOWS,
     margin: float = MARGIN,
-    day_sd: float = DAY_SD,
 ) -> Comparisons:
     """Return the tests of each window at each end.
 
@@ -151,7 +167,6 @@ def compare_windows(
     block : Effects of one cohort, a reference without days; it belongs to Before
     windows : lengths of After in cohorts
     margin : δ in log-odds
-    day_sd : τ, the standard deviation of a day's effect that is assumed while fewer than 7 cohorts follow a block
 
     Examples
     --------
@@ -165,7 +180,7 @@ def compare_windows(
     """
     ends = np.array([effects.n] if ends is None else ends, np.int64)
     sums = _Sums.of(effects, block)
-    columns = [_compare(sums, ends, w, margin, day_sd) for w in windows]
+    columns = [_compare(sums, ends, w, margin) for w in windows]
     return Comparisons(*(np.stack(each, axis=-1) for each in zip(*columns, strict=True)))
 
 
@@ -189,42 +204,31 @@ class Change:
     latest: int
 
 
-def find_change(
-    effects: Effects,
-    level: float,
-    block: Effects | None = None,
-    *,
-    margin: float = MARGIN,
-    day_sd: float = DAY_SD,
-) -> Change | None:
+def find_change(effects: Effects, level: float, block: Effects | None = None) -> Change | None:
     """Return the change that the cohorts up to the last show at a level, or None.
 
     Parameters
     ----------
-    effects, block, margin, day_sd : as in `compare_windows`
+    effects, block : as in `compare_windows`
     level : 1 / (run length in cohorts · number of detectors)
 
     Returns
     -------
     A change for the worse before an improvement, else the one with the smaller p.
     """
-    found = compare_windows(effects, block=block, margin=margin, day_sd=day_sd)
+    found = compare_windows(effects, block=block)
     p, worse = found.p[0], found.is_worse[0]
     for chosen, is_worse in ((worse, True), (~worse, False)):
         least = np.where(chosen, p, 1.0)
         if least.min() < level:
             direction = int(np.unravel_index(np.argmin(least), least.shape)[0])
-            return Change(
-                float(least.min()),
-                direction,
-                is_worse,
-                *start_of_change(effects, direction, block, margin),
-            )
+            start = start_of_change(effects, direction, block)
+            return Change(float(least.min()), direction, is_worse, *start)
     return None
 
 
 def start_of_change(
-    effects: Effects, direction: int, block: Effects | None = None, margin: float = MARGIN
+    effects: Effects, direction: int, block: Effects | None = None
 ) -> tuple[int, int, int]:
     """Return the first cohort of a change: the start with the largest t, and the range of starts within 2 log units.
 
@@ -236,9 +240,12 @@ def start_of_change(
     lengths = tuple(range(1, effects.n - first + 1))
     sums = _Sums.of(effects.along(direction), None if block is None else block.along(direction))
     end = np.array([effects.n])
-    columns = [_compare(sums, end, w, margin, 0.0, 1)[:3:2] for w in lengths]
+    columns = [_compare(sums, end, w, MARGIN, any_start=True)[:3:2] for w in lengths]
     t, df = np.array(columns).reshape(len(lengths), 2).T
-    log_likelihood = 0.5 * (df + 1.0) * np.log1p(t**2 / np.maximum(df, 1.0))
+    n = np.clip(
+        df, 1.0, effects.n
+    )  # also of a known φ, so that starts are compared by one likelihood
+    log_likelihood = 0.5 * (n + 1.0) * np.log1p(t**2 / n)
     starts = effects.n - np.array(lengths)
     best = int(np.argmax(log_likelihood))
     near = starts[log_likelihood >= log_likelihood[best] - NEAR_BEST]
@@ -254,8 +261,9 @@ class _Sums:
     third: Floats
     squares: Floats
     n: Floats
-    products: tuple[Floats, Floats, Floats]
+    products: tuple[Floats, ...]
     block: Effects | None
+    is_rated: bool
 
     @property
     def columns(self) -> tuple[Floats, ...]:
@@ -275,13 +283,11 @@ class _Sums:
         errors, variance, third, squares, n = (_running(each) for each in own)
         first = np.zeros((*g.shape[:-2], 1, g.shape[-1]))
         products = tuple(_running(np.concatenate([first, each], axis=-2)) for each in pairs)
-        return cls(
-            errors, variance, third, squares, n, (products[0], products[1], products[2]), block
-        )
+        return cls(errors, variance, third, squares, n, products, block, effects.is_rated)
 
 
 def _compare(
-    sums: _Sums, ends: Ints, w: int, margin: float, day_sd: float, least: int = MIN_BEFORE
+    sums: _Sums, ends: Ints, w: int, margin: float, any_start: bool = False
 ) -> tuple[Floats, ...]:
     """Return t, z, df, both effects and the variance of their difference for one window at each end."""
     cut, columns = np.maximum(ends - w, 0), sums.columns
@@ -300,16 +306,22 @@ def _compare(
     phi = np.maximum(1.0, _ratio(rest_before + rest_after, df))
     products = [each[..., cut, :] for each in sums.products]
     lagged = products[0] - before * products[1] + before**2 * products[2]
-    phi = _correlated(phi, _ratio(rest_before, m), _ratio(lagged, rest_before), m)
+    phi, is_known = _correlated(phi, _ratio(rest_before, m), _ratio(lagged, rest_before), m)
+    df = np.where(is_known & sums.is_rated, np.inf, df)
     chance = _ratio(1.0, v_after) + _ratio(1.0, v)
     variance = phi * chance
-    if has_block:
+    if has_block and not any_start:
         assumed = m + n_after < MIN_LIVE
-        variance = variance + np.where(assumed, day_sd**2 / np.maximum(n_after, 1.0), 0.0)
-        df = np.where(assumed & (day_sd > 0), np.inf, df)
+        variance = variance + np.where(assumed, DAY_SD**2 / np.maximum(n_after, 1.0), 0.0)
+        df = np.where(assumed, np.inf, df)
     gap = np.maximum(np.abs(after - before) - margin, 0.0)
     skew = np.sign(after - before) * (_ratio(third_after, v_after**3) - _ratio(third, v**3))
-    usable = (ends - w >= 0)[:, None] & (n_after > 0) & (df >= 1) & (has_block | (m >= least))
+    usable = (
+        (ends - w >= 0)[:, None]
+        & (n_after > 0)
+        & (df >= 1)
+        & (has_block | (m >= (1 if any_start else MIN_BEFORE)))
+    )
     t = np.where(usable, gap * np.sqrt(_ratio(1.0, variance)), 0.0)
     z = t * _skewed(_ratio(skew * gap, chance**2))
     return t, z, df, before, after, variance
@@ -326,8 +338,11 @@ def _skewed(u: Floats) -> Floats:
     return np.asarray(np.sqrt(2.0 * ((1.0 + u) * np.log1p(u) - u)) / u)
 
 
-def _correlated(phi: Floats, f: Floats, r: Floats, m: Floats) -> Floats:
-    """Return φ for days that depend on their neighbours, from the mean square and lag-1 correlation of residuals before."""
+def _correlated(phi: Floats, f: Floats, r: Floats, m: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return φ for days that depend on their neighbours, from the mean square and lag-1 correlation of residuals before.
+
+    Also whether it is known: enough days before, which vary no more than by chance.
+    """
     n = np.maximum(m, 1.0)
     is_over, is_lagged = f > 1.0 + 2.0 * np.sqrt(2.0 / n), r > 2.0 / np.sqrt(n)
     above = np.where(is_over, 1.0 - 1.0 / np.maximum(f, 1.0), 1.0)
@@ -336,12 +351,20 @@ def _correlated(phi: Floats, f: Floats, r: Floats, m: Floats) -> Floats:
     both = 1.0 + (phi - 1.0) * _inflation(np.where(is_over & is_lagged, full, 0.0))
     single = phi * np.minimum(MAX_INFLATION, _inflation(part))
     found = np.where(is_over & is_lagged, both, np.where(is_over | is_lagged, single, phi))
-    return np.where(m >= MIN_CORRELATED, found, phi)
+    enough = m >= MIN_CORRELATED
+    return np.where(enough, found, phi), enough & ~is_over & ~is_lagged
 
 
 def _inflation(rho: Floats) -> Floats:
     """Variance of a mean of days with correlation ρ between neighbours, relative to independent ones."""
     return np.asarray((1.0 + rho) / (1.0 - rho))
+
+
+def _rates(weight: Floats, mean: Floats, correct: Floats) -> Floats:
+    """Return the rate of outcomes by bin, float64 (..., 1, n_bins), of all cohorts but the last 3."""
+    n, score, hits = (each[..., :-LATEST, :].sum(-2, keepdims=True) for each in (weight, weight * mean, correct))  # fmt: skip
+    prior = PRIOR_UNITS * np.clip(_ratio(score, n) + 0.5 * (n <= 0), CLIP, 1.0 - CLIP)
+    return np.asarray((np.clip(hits, 0.0, n) + prior) / (n + PRIOR_UNITS))
 
 
 def _slope(g: Floats, v: Floats, third: Floats, log_odds: Floats) -> tuple[Floats, ...]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.drift.calibration import Judgement, judge, phi_of
 from calibrant.drift.change import WINDOWS, Change, Effects, compare_windows, find_change
-from calibrant.drift.unit_tables import UnitTable
+from calibrant.drift.unit_tables import UnitTable, merged
 
 Floats = NDArray[np.float64]
 _LEAST_P = 1e-300
@@ -32,10 +33,10 @@ class Evaluation:
     change: Change | None
 
 
-def effects_of(tables: Sequence[UnitTable]) -> Effects:
-    """Return the effects of cohorts from their tables, in order."""
+def effects_of(tables: Sequence[UnitTable], rated: bool = False) -> Effects:
+    """Return the effects of cohorts from their tables, in order; `rated` as in `Effects.of`."""
     columns = np.stack([each.columns[:3] for each in tables], axis=1)
-    return Effects.of(*columns)
+    return Effects.of(*columns, rated=rated)
 
 
 def evaluate(effects: Effects, level: float, block: Effects | None = None) -> Evaluation:
@@ -70,3 +71,12 @@ def evaluate(effects: Effects, level: float, block: Effects | None = None) -> Ev
 def leans_towards(leaning: Floats, direction: int, sign: int) -> bool:
     """Return whether a detector's labels tend in the direction of another's change, at the level .05."""
     return bool(sign * leaning[direction] >= LEANING)
+
+
+def judge_cohorts(tables: Sequence[UnitTable], tolerance: float, n_slices: int = 1) -> Judgement:
+    """Return the word of calibration of some cohorts, with the variance between them."""
+    if not tables:
+        return judge(UnitTable.empty(), tolerance=tolerance)
+    level = effects_of(tables).along(0)
+    phi = phi_of(level.errors[..., 0], level.variance[..., 0])
+    return judge(merged(tables), float(phi), tolerance, n_slices)

@@ -21,8 +21,6 @@ from calibrant.core.pane import Pane
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 DRIFT_BINS = 15
-# Sums that were added and subtracted again may miss their bounds by rounding, relative to the weight.
-SUM_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -97,26 +95,6 @@ class UnitTable:
     def mean_confidence(self) -> Floats:
         """Mean score of each bin, 0 in empty bins."""
         return _ratio(self.confidence, self.weight)
-
-    def check(self) -> UnitTable:
-        """Return the table after checking it.
-
-        Raises
-        ------
-        ValueError
-            Columns of different lengths, a value that is not finite, or sums beyond the weight.
-        """
-        columns = self.columns
-        slack = SUM_TOLERANCE * np.maximum(self.weight, 1.0)
-        if not np.isfinite(columns).all() or (columns < -slack).any():
-            raise ValueError(
-                "Received a table with a sum that is negative or not finite; expected finite sums of at least 0."
-            )
-        if (columns[1:3] > self.weight + slack).any():
-            raise ValueError(
-                "Received a bin with confidence or correct labels above its weight; expected at most its weight."
-            )
-        return self
 
 
 def merged(tables: Iterable[UnitTable], bins: int = DRIFT_BINS) -> UnitTable:

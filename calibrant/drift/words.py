@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from calibrant.drift.calibration import GOOD, MIN_UNITS, OFF, Judgement, Selection, Word
+from calibrant.drift.effect import temperature_of
 from calibrant.drift.occupancy_shift import Shift
+from calibrant.drift.unit_tables import UnitTable
 
 ChangeWord = Literal[
     "changed", "none_seen", "not_armed", "no_recent_predictions", "no_recent_labels"
@@ -109,10 +111,8 @@ class ChangeState:
     word : see `ChangeWord`
     n_units : labelled units since the change, or of all cohorts compared
     start, earliest, latest : DATE with its range
-    before, after : rates of the labels
-    rate : what they are called: accuracy, or the rate of positive labels
-    gaps : mean label less mean score, before and after
-    temperatures : before and after, where the table determines them
+    sides : labelled units before and since the change
+    is_binary : whether labels are positive, rather than correct
     of_reference : whether the live data differ from the reference from their first day
     smallest_points : change of the rate that would show within 7 cohorts; None if none would
     armed_at : when the change is armed; None if it is, or will not be
@@ -128,11 +128,8 @@ class ChangeState:
     start: int | None = None
     earliest: int | None = None
     latest: int | None = None
-    before: float | None = None
-    after: float | None = None
-    rate: str = "accuracy"
-    gaps: tuple[float, float] = (0.0, 0.0)
-    temperatures: tuple[float, float] | None = None
+    sides: tuple[UnitTable, UnitTable] | None = None
+    is_binary: bool = False
     of_reference: bool = False
     smallest_points: float | None = None
     armed_at: int | None = None
@@ -173,16 +170,19 @@ class ChangeState:
 
     def _size(self) -> str:
         """Return the size of the change in the rate of labels or the mean gap, or its direction if both are small."""
-        before, after = self.before, self.after
-        if before is not None and after is not None and abs(after - before) >= SHOWN_POINTS:
-            verb = "fell" if after < before else "rose"
-            return f": {self.rate} {verb} from {_percent(before)} to {_percent(after)}"
-        if abs(self.gaps[1] - self.gaps[0]) >= SHOWN_POINTS:
-            earlier, now = (100.0 * each for each in self.gaps)
-            return f": labels less scores went from {earlier:+.0f} to {now:+.0f} points on average"
-        if self.temperatures is None:
+        if self.sides is None or not all(each.n_units for each in self.sides):
             return ""
-        first, last = self.temperatures
+        before, after = (each.correct.sum() / each.n_units for each in self.sides)
+        if abs(after - before) >= SHOWN_POINTS:
+            rate = "the rate of positive labels" if self.is_binary else "accuracy"
+            verb = "fell" if after < before else "rose"
+            return f": {rate} {verb} from {_percent(before)} to {_percent(after)}"
+        earlier, now = (mean_gap(each) for each in self.sides)
+        if abs(now - earlier) >= SHOWN_POINTS:
+            return f": labels less scores went from {100.0 * earlier:+.0f} to {100.0 * now:+.0f} points on average"
+        first, last = (temperature_of(each) if self.is_binary else None for each in self.sides)
+        if first is None or last is None:
+            return ""
         return f": scores became {'too extreme' if last > first else 'not extreme enough'}"
 
     def _not_armed(self) -> str:
@@ -240,6 +240,11 @@ class ScoresState:
             else "calibration not known"
         )
         return f"Scores shifted{since} ({size}); {known}."
+
+
+def mean_gap(table: UnitTable) -> float:
+    """Return the mean label less the mean score; 0 without units."""
+    return float((table.correct - table.confidence).sum()) / table.n_units if table.n_units else 0.0
 
 
 def status_of(

@@ -12,6 +12,7 @@ from scipy.special import expit, logit
 from benchmarks.drift.days import Days, autoregressive, normal_logits, simulate, tempered
 from benchmarks.drift.detector import NEVER, first_change, found_start
 from calibrant.drift.change import (
+    DAY_SD,
     SHARES,
     WINDOWS,
     Effects,
@@ -30,12 +31,23 @@ def one_run(seed=0, n_days=40, temperature=2.0, at=30, **settings):
     return days, Effects(effects.errors[0], effects.variance[0], effects.third[0])
 
 
-def naive_effects(weight, confidence, correct):
+def within(share):
+    return min(max(share, 1 / 60), 59 / 60)
+
+
+def naive_rates(days):
+    """Rates of all days but the last 3 in each bin, with 20 more units at the mean score."""
+    sums = (each[0, :-3].sum(0) for each in days.columns[:3])
+    return [(y + 20 * within(p / w)) / (w + 20) for w, p, y in zip(*sums, strict=True)]
+
+
+def naive_effects(weight, confidence, correct, rates=None):
     """Sums of a cohort, bin by bin and direction by direction."""
     bins = []
-    for w, p, y in zip(weight, confidence, correct, strict=True):
-        mean = min(max(p / w if w else 0.5, 1 / 60), 59 / 60)
-        bins.append((mean, y - p, w * mean * (1 - mean)))
+    for k, (w, p, y) in enumerate(zip(weight, confidence, correct, strict=True)):
+        mean = within(p / w if w else 0.5)
+        rate = mean if rates is None else rates[k]
+        bins.append((mean, y - p, w * rate * (1 - rate)))
     total = sum(v for _, _, v in bins)
     level = sum(g for _, g, _ in bins)
     centre = sum(v * logit(mean) for mean, _, v in bins) / total
@@ -86,6 +98,31 @@ def test_effects_equal_a_naive_second_version():
         wanted = naive_effects(days.weight[0, day], days.confidence[0, day], days.correct[0, day])
         found = np.stack([effects.errors[day], effects.variance[day]], axis=1)
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_rated_effects_equal_a_naive_second_version():
+    days, _ = one_run()
+    effects, rates = Effects.of(*days.columns[:3, 0], rated=True), naive_rates(days)
+    assert effects.is_rated and effects[:30].is_rated
+    for day in (0, 17, 39):
+        wanted = naive_effects(*days.columns[:3, 0, day], rates)
+        found = np.stack([effects.errors[day], effects.variance[day]], axis=1)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_few_cohorts_have_the_variance_of_their_scores():
+    days, plain = one_run(n_days=23)
+    few = Effects.of(*days.columns[:3, 0], rated=True)
+    assert not few.is_rated
+    np.testing.assert_array_equal(few.variance, plain.variance)
+
+
+def test_the_variance_of_steady_days_is_known_if_rated():
+    days, plain = one_run(temperature=1.0)
+    rated = compare_windows(Effects.of(*days.columns[:3, 0], rated=True))
+    known = np.isinf(rated.df[0, :, :7])
+    assert known.mean() > 0.7 and np.isfinite(compare_windows(plain).df).all()
+    assert (rated.tail[0, :, :7][known] <= 2 * scipy.stats.norm.sf(rated.z[0, :, :7][known])).all()
 
 
 @pytest.mark.parametrize("settings", [{}, {"sd": 0.5}, {"sd": 0.5, "correlation": 0.8}])
@@ -183,12 +220,9 @@ def test_a_reference_as_one_block_gives_before_from_the_first_day():
     live = Days(*(each[:, 30:] for each in (*days.columns[:3], days.occupancy)))
     assert np.median(first_change(live, block=block)) + 1 <= 7
     assert (first_change(live) == NEVER).mean() > 0.9
-    first = compare_windows(live.effects, [1], block, day_sd=0.5)
-    assumed = (
-        first.variance[:, 0, 0, 0]
-        - compare_windows(live.effects, [1], block, day_sd=0.0).variance[:, 0, 0, 0]
-    )
-    np.testing.assert_allclose(assumed, 0.25)
+    first = compare_windows(live.effects, [1], block).variance[:, 0, 0, 0]
+    chance = 1 / live.effects.variance[:, 0, 0] + 1 / block.variance[:, 0, 0]
+    np.testing.assert_allclose(first - chance, DAY_SD**2)
 
 
 def test_start_with_a_block_may_be_the_first_live_cohort():

@@ -122,7 +122,8 @@ def results(pane: Pane, rng: np.random.Generator) -> Iterator[Any]:
 
 def sealed(pane: Pane, raters: str) -> Any:
     """What a worker makes of a sealed cohort."""
-    table = unit_table(pane, raters).check()
+    table = unit_table(pane, raters)
+    assert np.isfinite(table.columns).all() and (table.correct <= table.weight).all()
     found, judged = evaluate(effects_of([table] * 12), 1.0 / 3650.0), judge(table)
     return [
         found.p,

@@ -17,7 +17,7 @@ from calibrant.drift.unit_tables import unit_table
 from calibrant.raters.label_coverage import label_counts
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.detector_evaluation import advanced
+from calibrant_server.workers.alarm.detector_advance import advanced
 from calibrant_server.workers.alarm.detectors import Detector
 from tests.end_to_end.deployment import Deployment
 from tests.ports import reserved_port

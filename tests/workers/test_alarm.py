@@ -21,12 +21,10 @@ from calibrant_server.workers.alarm.attribution import who_alarms
 from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort, take_sealed
 from calibrant_server.workers.alarm.cohort_evidence import evidence_of
 from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohort_tables import tables_of
-from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
+from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort, tables_of
 from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
-from calibrant_server.workers.alarm.detector_advance import advance_cohort
-from calibrant_server.workers.alarm.detector_evaluation import advanced
+from calibrant_server.workers.alarm.detector_advance import advance_cohort, advanced
 from calibrant_server.workers.alarm.detectors import Detector, OpenChange
 from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
 from calibrant_server.workers.ingest.entries import ALARM, alarm_order, delete_model

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from calibrant_server.workers.store.keys import ACTIVE_MAP, PartitionKeys
+from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 
 
@@ -65,13 +65,3 @@ def promoted_map(
     fitted_to_s = None if ends is None else int(datetime.fromisoformat(ends).timestamp())
     named = {name: body.get(name) for name in ("method", "scope", "class", "parameters")}
     return ActiveMap(version, fitted_to_s, named)
-
-
-def read_active_map(node: Any, keys: PartitionKeys, config: ModelConfig) -> ActiveMap:
-    """Return the map that the model's detectors use."""
-    text = node.hget(keys.detectors(config.key, config.generation), ACTIVE_MAP)
-    return (
-        ActiveMap()
-        if text is None
-        else promoted_map(node, keys, config, json.loads(text)["version"])
-    )

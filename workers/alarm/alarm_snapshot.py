@@ -7,21 +7,16 @@ from typing import Any
 
 from calibrant.core.pane import Pane
 from calibrant.drift.calibration import OFF
-from calibrant_server.workers.alarm.active_map import ActiveMap, read_active_map
+from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.alarm_state import (
-    AlarmState,
-    read_cohort_results,
-    read_detectors,
-)
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.detectors import Detector, OpenChange
 from calibrant_server.workers.alarm.episodes import Episode
 from calibrant_server.workers.alarm.reference import Reference
-from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
+from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import plain_slice
 from calibrant_server.workers.store.windows import Window
 
@@ -84,24 +79,16 @@ def read_snapshot(
 ) -> AlarmSnapshot:
     """Read the alarm of a model; `scope` names a class if classes are watched."""
     name = detector_name(scope or AlarmSettings.of(config).scopes[0], plain_slice(slice_))
-    reads = ReadTogether()
-    reads.hgetall(keys.detectors(config.key, config.generation))
-    reads.hgetall(keys.cohort_results(config.key, config.generation, name))
-    found, cohort_results = reads.run(node)
-    detectors = read_detectors(found)
+    state = AlarmState(node, keys, config)
+    state.read_together(name)
+    detector = state.detectors.get(name)
     return AlarmSnapshot(
-        found.get(LAST_CHANGE.encode(), b""),
-        detectors,
+        state.version,
+        state.detectors,
         name,
-        read_cohort_results(cohort_results),
+        state.cohort_results(name),
         window,
-        read_active_map(node, keys, config),
-        episode=_episode(node, keys, detectors.get(name)),
-        reference=AlarmState(node, keys, config).reference,
+        state.active_map,
+        episode=state.episode(detector.episode) if detector and detector.episode else None,
+        reference=state.reference,
     )
-
-
-def _episode(node: Any, keys: PartitionKeys, detector: Detector | None) -> Episode | None:
-    """Return the open alarm of a detector; its time and cause do not change."""
-    text = node.hget(keys.episodes, detector.episode) if detector and detector.episode else None
-    return None if text is None else Episode.from_json(text)

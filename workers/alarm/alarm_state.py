@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from functools import cached_property
 from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.alarm.active_map import ActiveMap, read_active_map
+from calibrant_server.workers.alarm.active_map import ActiveMap, promoted_map
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohort_tables import tables_of
-from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
+from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort, tables_of
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
 from calibrant_server.workers.alarm.reference import Reference, read_reference
@@ -20,8 +20,9 @@ from calibrant_server.workers.alarm.seen_units import SeenUnits, read_units
 from calibrant_server.workers.ingest.pane_ids import ids_in
 from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.watermarks import RATED
 
 log = logging.getLogger(__name__)
@@ -38,26 +39,58 @@ class AlarmState:
 
     def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
         self._node, self._keys, self.config = node, keys, config
+        self._name = (config.key, config.generation)
         self._number: int | None = None
         self._noted: dict[str, dict[int, CohortResult]] = {}
         self._read: dict[str, list[CohortResult]] = {}
 
     @cached_property
+    def _stored(self) -> dict[bytes, bytes]:
+        """The hash of detectors, which also has the last change and the active map."""
+        found: dict[bytes, bytes] = self._node.hgetall(self._keys.detectors(*self._name))
+        return found
+
+    def read_together(self, name: str) -> None:
+        """Read the detectors and the cohort results of one at the same moment."""
+        reads = ReadTogether()
+        reads.hgetall(self._keys.detectors(*self._name))
+        reads.hgetall(self._keys.cohort_results(*self._name, name))
+        self._stored, found = reads.run(self._node)
+        self._read[name] = _results(found)
+
+    @property
+    def version(self) -> bytes:
+        """Version of the last change when it was read, empty if there was none."""
+        return self._stored.get(LAST_CHANGE.encode(), b"")
+
+    @cached_property
     def detectors(self) -> dict[str, Detector]:
-        """Detectors by name, updated as changes are written into a commit."""
-        key = self._keys.detectors(self.config.key, self.config.generation)
-        return read_detectors(self._node.hgetall(key))
+        """Detectors by name, updated as changes are written into a commit.
+
+        An unreadable detector starts again: sealing must not stop because of it.
+        """
+        detectors = {}
+        for name, data in sorted(self._stored.items()):
+            if b"|" in name:  # otherwise the field applies to all detectors
+                try:
+                    detectors[name.decode()] = Detector.unpack(data)
+                except (PackingError, KeyError, TypeError):
+                    log.exception(
+                        "detector_unreadable detector=%s outcome=restarted", name.decode()
+                    )
+        return detectors
 
     @cached_property
     def active_map(self) -> ActiveMap:
         """The active calibration map."""
-        return read_active_map(self._node, self._keys, self.config)
+        text = self._stored.get(ACTIVE_MAP.encode())
+        version = None if text is None else json.loads(text)["version"]
+        return promoted_map(self._node, self._keys, self.config, version)
 
     @cached_property
     def is_rated(self) -> bool:
         """Whether named raters rated."""
-        marks = self._keys.marks(self.config.key, self.config.generation)
-        return self._node.hget(marks, RATED) is not None
+        return self._node.hget(self._keys.marks(*self._name), RATED) is not None
 
     def rows(self, contents: CohortContents) -> tuple[IdentifiedRows, bool]:
         """Return the rows of a cohort that have an id, from their retained records, and whether they are all; none of a larger cohort."""
@@ -70,9 +103,7 @@ class AlarmState:
     @cached_property
     def partial_cohort(self) -> PartialCohort | None:
         """The cohort that is only partly sealed."""
-        data = self._node.hget(
-            self._keys.partial_cohorts, f"{self.config.key}|{self.config.generation}"
-        )
+        data = self._node.hget(self._keys.partial_cohorts, "|".join(self._name))
         return None if data is None else PartialCohort.unpack(data)
 
     @cached_property
@@ -97,8 +128,8 @@ class AlarmState:
     def cohort_results(self, name: str) -> list[CohortResult]:
         """Return the stored cohort results of a detector, oldest first."""
         if name not in self._read:
-            key = self._keys.cohort_results(self.config.key, self.config.generation, name)
-            self._read[name] = read_cohort_results(self._node.hgetall(key))
+            key = self._keys.cohort_results(*self._name, name)
+            self._read[name] = _results(self._node.hgetall(key))
         noted = self._noted.get(name, {})
         stored = [each for each in self._read[name] if each.cohort not in noted]
         return [*stored, *noted.values()]
@@ -116,24 +147,7 @@ class AlarmState:
         return self._number
 
 
-def read_detectors(found: dict[bytes, bytes]) -> dict[str, Detector]:
-    """Read detectors by name from a model's hash, which also holds its last change and the active map.
-
-    An unreadable detector starts again: sealing must not stop because of it.
-    """
-    detectors = {}
-    for name, data in sorted(found.items()):
-        if b"|" in name:  # otherwise the field applies to all detectors
-            try:
-                detectors[name.decode()] = Detector.unpack(data)
-            except (PackingError, KeyError, TypeError):
-                log.exception("detector_unreadable detector=%s outcome=restarted", name.decode())
-    return detectors
-
-
-def read_cohort_results(found: dict[bytes, bytes]) -> list[CohortResult]:
+def _results(found: dict[bytes, bytes]) -> list[CohortResult]:
     """Read cohort results from a detector's hash, oldest first."""
-    return [
-        CohortResult.unpack(cohort, data)
-        for cohort, data in sorted((int(cohort), data) for cohort, data in found.items())
-    ]
+    in_order = sorted((int(start), data) for start, data in found.items())
+    return [CohortResult.unpack(*each) for each in in_order]

@@ -16,8 +16,7 @@ from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import evidence_of
-from calibrant_server.workers.alarm.cohort_tables import tables_of
-from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
+from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort, tables_of
 from calibrant_server.workers.alarm.detector_advance import advance_cohort
 from calibrant_server.workers.ingest.pane_ids import forget
 from calibrant_server.workers.store.commit import Commit

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import FittedMap
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.pane import Pane
-from calibrant.drift.histogram_tables import has_histograms
+from calibrant.drift.pane_tables import has_histograms, pane_table, posted_table
 from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.raters.label_coverage import label_counts
 from calibrant.results.drift import RATER as RATER
+from calibrant_server.workers.alarm.active_map import NO_MAP, ActiveMap
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 
 Ints = NDArray[np.int64]
 FORMAT = 1
@@ -142,6 +148,36 @@ class PartialCohort:
         starts = tuple(arrays["starts"].tolist()) if "starts" in arrays else ()
         contents = CohortContents(starts=starts, **reported)
         return cls(about["start"], about["end"], cohorts, about.get("made_of", ""), contents)
+
+
+def tables_of(
+    settings: AlarmSettings, panes: Mapping[str, Pane], active_map: ActiveMap = NO_MAP
+) -> dict[str, DetectorCohort]:
+    """Return the cohort of each detector from the panes of its slice; omit what a pane does not contain."""
+    found: dict[str, DetectorCohort] = {}
+    if settings.rater is not None or (settings.is_mapped and active_map.is_lost):
+        return found
+    fitted = active_map.fitted if settings.is_mapped else None
+    for slice_, scope in product(sorted(panes), settings.scopes):
+        cohort = _cohort_of(panes[slice_], scope, settings.raters, fitted)
+        if cohort is not None:
+            found[detector_name(scope, slice_)] = cohort
+    return found
+
+
+def _cohort_of(
+    pane: Pane, scope: str, raters: str, fitted: FittedMap | None
+) -> DetectorCohort | None:
+    """Return the cohort of a pane's predictions and plain histograms; None if it cannot be computed."""
+    parts, posted = [], posted_table(pane, scope, raters, fitted)
+    if pane.counts["n_predictions"] or not has_histograms(pane):
+        table = pane_table(pane, scope, raters, fitted)
+        if table is None:
+            return None
+        parts.append(DetectorCohort(table, label_counts(pane)))
+    if posted is not None:
+        parts.append(DetectorCohort(*posted))
+    return reduce(DetectorCohort.joined, parts) if parts else None
 
 
 def detector_name(scope: str, slice_: str) -> str:

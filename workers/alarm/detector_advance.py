@@ -6,23 +6,36 @@ the cohort, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.core.actions import Advice, next_request
 from calibrant.core.routing import ALL_ROWS
+from calibrant.drift.change import Change
+from calibrant.drift.evaluation import effects_of, evaluate, judge_cohorts
 from calibrant.drift.recommendation import at_rows, recommended_action
-from calibrant.drift.unit_tables import UnitTable
+from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.attribution import Attribution, advised, title_of, who_alarms
 from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence
 from calibrant_server.workers.alarm.cohort_history import CohortResult, since_change
 from calibrant_server.workers.alarm.cohorts import DetectorCohort, detector_name, parts_of
-from calibrant_server.workers.alarm.detector_evaluation import advanced
-from calibrant_server.workers.alarm.detectors import Detector, n_judged, renewed, skipped, watched
+from calibrant_server.workers.alarm.detectors import (
+    Detector,
+    OpenChange,
+    n_judged,
+    renewed,
+    skipped,
+    watched,
+)
 from calibrant_server.workers.alarm.drift_report import effect_of, words_document
 from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_id, log10_of_p
+from calibrant_server.workers.alarm.reference import Before
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN, units_key
 from calibrant_server.workers.alarm.words_of import Present, words_of
 from calibrant_server.workers.store.windows import Window
@@ -139,9 +152,8 @@ def _raised(
     alarm = AlarmSnapshot(
         b"", dict(detectors), name, results, Window(0, 0), state.active_map, reference=state.reference
     )  # fmt: skip
-    words = words_document(
-        words_of(detector, alarm, config, Present(writing.now_s, None)), detector
-    )
+    words = words_of(detector, alarm, config, Present(writing.now_s, None))
+    document = words_document(words, detector)
     scope, slice_ = parts_of(name)
     since, _ = since_change(results, change.start, None)
     return Episode(
@@ -161,9 +173,9 @@ def _raised(
         start_of_change=change.start,
         evidence_log10=log10_of_p(change.p),
         threshold_log10=log10_of_p(results[-1].level),
-        calibration=words["calibration"],
-        change=words["change"],
-        effect=effect_of(detector, alarm, config.task) or {},
+        calibration=document["calibration"],
+        change=document["change"],
+        effect=effect_of(words.change, config.task) or {},
         recommendation=_recommendation(writing, since, change.start, who),
         map_version=detector.map_version,
         raised_s=writing.now_s,
@@ -181,3 +193,81 @@ def _recommendation(
     advice = advised(advice, who)
     window = {"from": at(start_s), "clock": "sealed"}
     return {**advice, "next": next_request(advice["action"], config.model, is_binary, window)}
+
+
+def advanced(
+    detector: Detector,
+    results: Sequence[CohortResult],
+    settings: AlarmSettings,
+    level: float,
+    n_words: int = 1,
+    before: Before = Before(),  # noqa: B008
+) -> Detector:
+    """Return a detector after one more cohort, the last of its results; it is open to it and of the present settings.
+
+    Parameters
+    ----------
+    results : of its cohorts, in order, the new one included
+    level : of this cohort's tests
+    n_words : slices and classes that share the level of `off`
+    before : the model's reference
+    """
+    cohort = results[-1]
+    begun = detector.begun
+    if begun is None and cohort.table.occupancy.sum() > 0:
+        begun = cohort.cohort
+    ahead = replace(
+        detector,
+        begun=begun,
+        last=cohort.cohort,
+        total=merged([detector.total, cohort.table]),
+    )
+    if not cohort.is_labelled:
+        return ahead
+    return _judged(_compared(ahead, results, level, before), results, settings, n_words)
+
+
+def _compared(
+    detector: Detector, results: Sequence[CohortResult], level: float, before: Before
+) -> Detector:
+    """Apply the rule of change to the cohorts since `begun`."""
+    labelled = detector.compared(results, before)
+    if not labelled:
+        return detector
+    effects = effects_of([each.table for each in labelled], rated=before.block is None)
+    found = evaluate(effects, level, before.block)
+    ahead = replace(detector, p=found.p, leaning=found.leaning)
+    if found.change is None or detector.change is not None:
+        return ahead
+    if not found.change.is_worse:
+        return replace(ahead, improved_at=labelled[found.change.start].cohort)
+    change = _opened(
+        found.change, [each.cohort for each in labelled], found.leaning, before.block is not None
+    )
+    return replace(ahead, change=change, words=replace(ahead.words, was_good=True))
+
+
+def _opened(
+    found: Change, cohorts: Sequence[int], leaning: NDArray[np.float64], has_block: bool
+) -> OpenChange:
+    return OpenChange(
+        cohorts[-1],
+        cohorts[found.start],
+        cohorts[found.earliest],
+        cohorts[found.latest],
+        found.direction,
+        int(np.sign(leaning[found.direction])),
+        found.p,
+        has_block and found.start == 0,
+    )
+
+
+def _judged(
+    detector: Detector, results: Sequence[CohortResult], settings: AlarmSettings, n_words: int
+) -> Detector:
+    """Compare the recent cohorts with the tolerance."""
+    recent = detector.recent(detector.counted(results))
+    now = judge_cohorts([each.table for each in recent], settings.tolerance, n_words)
+    return replace(
+        detector, words=detector.words.turned(now, results[-1].cohort, settings.tolerance)
+    )

@@ -17,7 +17,7 @@ from calibrant_server.workers.alarm.cohorts import detector_name, parts_of, rate
 from calibrant_server.workers.alarm.detectors import Detector, flagged_names, n_requested, requested
 from calibrant_server.workers.alarm.episodes import at, interval, log10_of_p
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN
-from calibrant_server.workers.alarm.words_of import ModelWords, is_of_all, sides_of
+from calibrant_server.workers.alarm.words_of import ModelWords, is_of_all
 
 SHOWN_COHORTS = 120
 NO_CLAIM = (
@@ -76,13 +76,14 @@ def _scores(state: ScoresState) -> Result:
     }
 
 
-def effect_of(detector: Detector, alarm: AlarmSnapshot, task: str) -> Result | None:
+def effect_of(change: ChangeState, task: str) -> Result | None:
     """Return the size of an open change, in the rate of correct or positive labels and in temperature; None without one."""
-    if detector.change is None:
+    if change.sides is None:
         return None
-    labelled = detector.compared(alarm.cohort_results, alarm.reference.of(alarm.name))
-    before, after = sides_of(detector, labelled, alarm)
-    return {"before": _side(before, task), "after": _side(after, task)}
+    return {
+        name: _side(each, task)
+        for name, each in zip(("before", "after"), change.sides, strict=True)
+    }
 
 
 def _side(table: UnitTable, task: str) -> Result:

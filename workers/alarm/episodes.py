@@ -94,12 +94,7 @@ class Episode:
         return cls(**fields)
 
     def acknowledged(
-        self,
-        by: str,
-        note: str | None,
-        now_s: float,
-        number: int,
-        role: str | None = None,
+        self, by: str, note: str | None, now_s: float, number: int, role: str | None = None
     ) -> Episode:
         """Return the acknowledged episode."""
         return replace(
@@ -115,42 +110,29 @@ class Episode:
 
     def closed(self, because: str, now_s: float, number: int) -> Episode:
         """Return the closed episode."""
-        return replace(
-            self,
-            status=CLOSED,
-            closed_because=because,
-            changed_s=now_s,
-            number=number,
-        )
+        return replace(self, status=CLOSED, closed_because=because, changed_s=now_s, number=number)
+
+
+_AS_STORED = (
+    "id", "event", "model", "scope", "state", "calibration", "change", "evidence_log10", "threshold_log10", "effect",
+    "recommendation", "map_version", "acknowledged_by", "acknowledged_role", "note", "closed_because",
+)  # fmt: skip
 
 
 def shown(episode: Episode) -> dict[str, Any]:
     """Return an episode as sent to clients and receivers."""
-    start = episode.start_of_change
+    times = {
+        "raised_at": episode.raised_s,
+        "start_of_change": episode.start_of_change,
+        "changed_at": episode.changed_s,
+        "acknowledged_at": episode.acknowledged_s,
+    }
     return {
-        "id": episode.id,
-        "event": episode.event,
-        "model": episode.model,
+        **{name: getattr(episode, name) for name in _AS_STORED},
+        **{name: None if time_s is None else at(time_s) for name, time_s in times.items()},
         "title": episode.title or "calibration drift",
-        "scope": episode.scope,
         "slice": episode.slice or None,
-        "state": episode.state,
-        "raised_at": at(episode.raised_s),
         "cohort": interval(episode.cohort, episode.bucket_s),
-        "start_of_change": None if start is None else at(start),
-        "calibration": episode.calibration,
-        "change": episode.change,
-        "evidence_log10": episode.evidence_log10,
-        "threshold_log10": episode.threshold_log10,
-        "effect": episode.effect,
-        "recommendation": episode.recommendation,
-        "map_version": episode.map_version,
-        "changed_at": at(episode.changed_s),
-        "acknowledged_at": None if episode.acknowledged_s is None else at(episode.acknowledged_s),
-        "acknowledged_by": episode.acknowledged_by,
-        "acknowledged_role": episode.acknowledged_role,
-        "note": episode.note,
-        "closed_because": episode.closed_because,
     }
 
 

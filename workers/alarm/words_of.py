@@ -10,8 +10,7 @@ import numpy as np
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.calibration import N_RECENT, OFF, merged_counts, phi_of, selection_of
-from calibrant.drift.effect import temperature_of
-from calibrant.drift.evaluation import effects_of
+from calibrant.drift.evaluation import effects_of, judge_cohorts
 from calibrant.drift.occupancy_shift import Shift, shift_of
 from calibrant.drift.power import Monitor
 from calibrant.drift.unit_tables import UnitTable, merged
@@ -33,7 +32,6 @@ from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
-from calibrant_server.workers.alarm.detector_evaluation import judgement_of
 from calibrant_server.workers.alarm.detectors import (
     Detector,
     OpenChange,
@@ -111,7 +109,8 @@ def _calibration(
     settings: AlarmSettings,
 ) -> CalibrationState:
     n = n_judged(alarm.detectors, settings)
-    now = judgement_of(detector.recent(results), settings.tolerance, n)
+    recent = [each.table for each in detector.recent(results)]
+    now = judge_cohorts(recent, settings.tolerance, n)
     is_same = detector.words.tolerance == settings.tolerance
     word = detector.words.calibration if is_same else now.word
     sealed = results[-N_RECENT:]
@@ -169,23 +168,20 @@ def _changed(
     alarm: AlarmSnapshot,
     config: ModelConfig,
 ) -> ChangeState:
-    change, settings = detector.change, AlarmSettings.of(config)
+    change, bucket_s = detector.change, AlarmSettings.of(config).bucket_s
     assert change is not None
-    before, after = sides_of(detector, labelled, alarm)
+    sides = sides_of(detector, labelled, alarm)
     return ChangeState(
         CHANGED,
-        after.n_units,
+        sides[1].n_units,
         change.start,
         change.earliest,
         change.latest,
-        _rate(before),
-        _rate(after),
-        "accuracy" if config.task == "multiclass" else "the rate of positive labels",
-        (mean_gap(before), mean_gap(after)),
-        _temperatures(before, after) if config.task == "binary" else None,
+        sides,
+        config.task == "binary",
         change.of_reference,
-        is_by_day=settings.bucket_s >= DAY_S,
-        events=_events_about(change, config, settings.bucket_s),
+        is_by_day=bucket_s >= DAY_S,
+        events=_events_about(change, config, bucket_s),
     )
 
 
@@ -196,16 +192,6 @@ def _events_about(
     first, last = change.earliest - length_s, change.latest + 2 * length_s
     found = events_between(config, first, last)[:MAX_NAMED_EVENTS]
     return tuple((named(each), seconds_of(each)) for each in found)
-
-
-def mean_gap(table: UnitTable) -> float:
-    """Return the mean label less the mean score; 0 without units."""
-    return float((table.correct - table.confidence).sum()) / table.n_units if table.n_units else 0.0
-
-
-def _temperatures(before: UnitTable, after: UnitTable) -> tuple[float, float] | None:
-    first, last = temperature_of(before), temperature_of(after)
-    return None if first is None or last is None else (first, last)
 
 
 def sides_of(
@@ -294,10 +280,6 @@ def _scores(
 def _share(result: CohortResult) -> float:
     total, labelled = result.coverage.sum(axis=1)
     return float(labelled / total) if total else 1.0
-
-
-def _rate(table: UnitTable) -> float | None:
-    return float(table.correct.sum()) / table.n_units if table.n_units else None
 
 
 def is_of_all(name: str) -> bool:

@@ -64,7 +64,7 @@ def compute(query: Declared, inputs: Inputs) -> Result:
     words = _words(inputs, watched, why_not)
     who = None if watched is None else raters_or_model(alarm, settings)
     found = words_document(words, watched) | {
-        "effect": None if watched is None else effect_of(watched, alarm, config.task),
+        "effect": effect_of(words.change, config.task),
         "title": None if watched is None else title(watched, alarm, who),
         "alarm": None if watched is None else watched.episode,
         "map_version": alarm.active_map.version,
