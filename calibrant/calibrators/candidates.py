@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
-from calibrant.calibrators.held_out_losses import cells_of_rows
+from calibrant.calibrators.held_out import AtRows, SolveRows, cross_fitted, of_class
 from calibrant.calibrators.registry import map_methods
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
@@ -45,23 +43,15 @@ class HalfFits:
     def mapped(self, action: str) -> tuple[Floats | None, str | None]:
         """Return probabilities of every row by the action's map of the other half, (n, n_classes), or the reason why there is none."""
         method = map_methods()[str(map_method(action, self.is_binary))]
-        result = np.empty_like(self.rows.logits)
-        for side in (0, 1):
-            mine = self.rows.half == side
-            solved = self._solved(method, self.rows.take(np.flatnonzero(~mine)))
-            if solved.parameters is None:
-                return None, solved.reason
-            result[mine] = _applied(method, solved.parameters, self.rows, mine)
-        return result, None
+        return cross_fitted(self.rows, self.rows.half, *self._fitting(method))
 
-    def _solved(self, method: MapMethod, half: LabelledRows) -> FitResult:
-        if method.slug == "temperature":
-            return TemperatureOfRows(self.view)(half)
-        if method.solve_rows is not None:
-            return method.solve_rows(half, Options())
-        assert method.solve is not None
-        score = np.clip(half.probabilities[:, 1], 0.0, 1.0)
-        return method.solve(cells_of_rows(half, 1, score), Options())
+    def _fitting(self, method: MapMethod) -> tuple[SolveRows, AtRows]:
+        if method.at_rows is None:
+            return of_class(method, Options())
+        solve = method.solve_rows
+        if solve is None:
+            return TemperatureOfRows(self.view), method.at_rows
+        return lambda rows: solve(rows, Options()), method.at_rows
 
 
 class TemperatureOfRows:
@@ -91,11 +81,3 @@ class TemperatureOfRows:
         if found["temperature"] is None:
             return FitResult(None, found["reason"])
         return FitResult({"temperature": found["temperature"]})
-
-
-def _applied(method: MapMethod, parameters: Any, rows: LabelledRows, mine: Any) -> Floats:
-    if method.at_rows is not None:
-        return method.at_rows(parameters, rows.logits[mine])
-    assert method.at is not None
-    score = method.at(parameters, np.clip(rows.probabilities[mine, 1], 0.0, 1.0))
-    return np.stack([1.0 - score, score], axis=1)

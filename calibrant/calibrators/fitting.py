@@ -15,13 +15,10 @@ from calibrant.calibrators.base import REASONS, FitResult, Floats, MapMethod, Op
 from calibrant.calibrators.cell_fits import filled
 from calibrant.calibrators.from_rows import (
     SUMMED,
-    AtRows,
-    SolveRows,
-    held_out_rows,
     losses_of,
     rows_of,
 )
-from calibrant.calibrators.held_out_losses import held_out_losses
+from calibrant.calibrators.held_out import AtRows, SolveRows, held_out_class, held_out_rows
 from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
 from calibrant.calibrators.one_against_rest import (
     at_classes,
@@ -323,7 +320,7 @@ def _held_out(
             return _held_out_temperature(view)
         view.reject_histograms()
         if scope == "class" and not keeps_class_tables(view.spec):
-            return held_out_losses(method, view, options)
+            return held_out_class(method, view, options)
     except NoResultError as error:
         return None, error.reason
     return held_out(method, view, options)

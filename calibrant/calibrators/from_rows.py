@@ -1,26 +1,19 @@
-"""Common steps of maps fitted to complete rows: which rows, reasons against a fit, diagnostics, and losses on held-out halves.
-
-Common to them: the rows of a fit, the reasons to reject a fit, its diagnostics, losses before and
-after, and losses on held-out halves.
-"""
+"""Common steps of maps fitted to complete rows: which rows, reasons against a fit, its diagnostics, and losses before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from calibrant.calibrators.base import FitResult, Floats
+from calibrant.calibrators.base import Floats
 from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.linear_forms import LinearForm
 from calibrant.calibrators.rows import (
-    MIN_UNITS,
     LabelledRows,
     about_sample,
     event_losses,
     labelled_rows,
-    mean_by_unit,
     row_losses,
 )
 from calibrant.calibrators.softmax import ROWS_A_PARAMETER
@@ -32,9 +25,6 @@ from calibrant.core.view import NoResultError, View
 ECE_BINS = 15
 # Scales of Brier scores of two classes: as the metric `brier`, or half of it.
 SUMMED, ONE_CLASS = "sum over classes", "one class"
-FOLDS = 5
-SolveRows = Callable[[LabelledRows], FitResult]
-AtRows = Callable[[Mapping[str, Any], Floats], Floats]
 
 
 def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, Result | None]:
@@ -149,75 +139,3 @@ def losses_of(
     )
     found = means | {"ece": float(np.abs(gap).sum()) / total}
     return {name: value if np.isfinite(value) else None for name, value in found.items()}
-
-
-def held_out_rows(
-    solve: SolveRows,
-    at: AtRows,
-    rows: LabelledRows,
-    scope: str,
-    ci: float,
-    brier: str = ONE_CLASS,
-) -> tuple[Result | None, str | None]:
-    """Return losses before and after by five-fold cross-fitting over units, or the reason why there are none.
-
-    Returns
-    -------
-    result : dict or None, as from `held_out_result`
-    reason : None, "few_units" or the reason of a fold's fit
-    """
-    rows = rows.take(np.flatnonzero(rows.weight > 0))
-    if rows.n_units < MIN_UNITS:
-        return None, "few_units"
-    after = rows.probabilities.copy()
-    # Units are numbered in the order of their hashes.
-    fold = rows.unit % FOLDS
-    for number in range(FOLDS):
-        mine = np.flatnonzero(fold == number)
-        solved = solve(rows.take(np.flatnonzero(fold != number)))
-        if solved.parameters is None:
-            return None, solved.reason
-        after[mine] = at(solved.parameters, rows.logits[mine])
-    result = held_out_result(rows, after, scope, ci, brier)
-    how = "fifths of the units, each mapped by the fit to the others"
-    return result | {"folds": FOLDS, "interval_method": how}, None
-
-
-def held_out_result(
-    rows: LabelledRows,
-    after: Floats,
-    scope: str,
-    ci: float,
-    brier: str = ONE_CLASS,
-) -> Result:
-    """Return losses before and after of rows mapped by fits to other rows.
-
-    Parameters
-    ----------
-    rows : LabelledRows
-    after : float64 (n, n_classes)
-    scope, ci, brier : as in `held_out_rows`
-
-    Returns
-    -------
-    dict; `gain` is before minus after, its interval from the variation across units (Student's t).
-    """
-    before = rows.probabilities
-    first, then = (scope_losses(rows, each, scope, brier) for each in (before, after))
-    result: Result = {
-        "before": losses_of(rows, before, scope, first),
-        "after": losses_of(rows, after, scope, then),
-        "folds": 2,
-        "n": len(rows),
-        "n_units": rows.n_units,
-        "ci": ci,
-        "interval_method": "halves of the units, each mapped by the other half's fit",
-    }
-    with np.errstate(invalid="ignore"):
-        gain = {
-            name: mean_by_unit(first[name] - then[name], rows.weight, rows.unit, ci)
-            for name in first
-        }
-    eces = result["before"]["ece"], result["after"]["ece"]
-    gain["ece"] = {"value": eces[0] - eces[1], "interval": None}
-    return result | {"gain": gain}

@@ -7,13 +7,11 @@ window's labels.
 
 from __future__ import annotations
 
-import numpy as np
-
 from calibrant.calibrators.base import Options
 from calibrant.calibrators.fitting import apply
 from calibrant.calibrators.map_comparison import losses_under, means_of
-from calibrant.calibrators.procedure_gain import NAMES, losses_across
-from calibrant.calibrators.rows import MIN_UNITS, about_sample, labelled_rows, mean_by_unit
+from calibrant.calibrators.procedure_gain import losses_across
+from calibrant.calibrators.rows import MIN_UNITS, about_sample, gain_by_unit, labelled_rows
 from calibrant.core.documents import FittedMap, Result, Row
 from calibrant.core.view import NoResultError, View
 
@@ -49,10 +47,6 @@ def gain_over_other_map(other: FittedMap, view: View, method: str, options: Opti
     except NoResultError as error:
         return reported | {"difference_reason": error.reason}
     theirs = losses_under(rows, scope, apply(other, batch))
-    with np.errstate(invalid="ignore"):
-        difference = {
-            name: mean_by_unit(theirs[name] - own[name], rows.weight, rows.unit, view.pane_query.ci)
-            for name in NAMES
-        }
+    difference = gain_by_unit(rows, theirs, own, view.pane_query.ci)
     means = {"held_out": means_of(rows, own), "against_held_out": means_of(rows, theirs)}
     return reported | means | {"difference": difference}

@@ -59,6 +59,12 @@ class LogisticLoss:
         return np.asarray((self.design.T * curved) @ self.design / self.total)
 
 
+def fit_scale(odds: Floats, correct: Floats, weight: Floats, bounds: tuple[float, float]) -> float:
+    """Return the factor of log odds, within bounds, that minimises the NLL; all arrays (n,)."""
+    found = minimise(LogisticLoss(odds[:, None], correct, weight), np.ones(1), bounds)
+    return float(found.parameters[0])
+
+
 def fit_logistic(
     features: Floats, correct: Floats, weight: Floats, least: float = -np.inf
 ) -> LogisticFit:

@@ -17,8 +17,8 @@ from calibrant.calibrators.rows import (
     LabelledRows,
     about_sample,
     event_losses,
+    gain_by_unit,
     labelled_rows,
-    mean_by_unit,
     row_losses,
 )
 from calibrant.calibrators.temperature.held_out_gain import gain_between
@@ -87,12 +87,7 @@ def compare(
     first = losses_under(rows, scope, None if current is None else apply(current, batch))
     then = losses_under(rows, scope, apply(candidate, batch))
     result |= {"current": means_of(rows, first), "candidate": means_of(rows, then)}
-    with np.errstate(invalid="ignore"):
-        gain = {
-            name: mean_by_unit(first[name] - then[name], rows.weight, rows.unit, ci)
-            for name in first
-        }
-    result["gain"] = gain
+    result["gain"] = gain_by_unit(rows, first, then, ci)
     if of_window is not None and not result["sample"]["complete"]:
         sampled = {name: result[name] for name in ("n", "n_units", "current", "candidate", "gain")}
         return judged(result | {"sampled": sampled} | of_window)

@@ -7,12 +7,12 @@ tables are coarse (60 bins of the score, 15 of a class's probability), so both n
 from __future__ import annotations
 
 import numpy as np
-import scipy
 
 from calibrant.accumulators.replicates import CLASS_BINS, SCORE_BINS, TABLE_SUMS, keeps_class_tables
 from calibrant.calibrators.base import Floats, MapMethod, Options
 from calibrant.calibrators.from_rows import ONE_CLASS
-from calibrant.calibrators.rows import event_losses
+from calibrant.calibrators.held_out import held_out_result
+from calibrant.calibrators.rows import LabelledRows, event_losses
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.cells import SUM_FIELDS, Cells
 from calibrant.core.documents import Result
@@ -82,7 +82,8 @@ def held_out(method: MapMethod, view: View, options: Options) -> tuple[Result | 
         return None, "few_units"
     assert method.solve is not None
     half = np.arange(N_REPLICATES) % 2
-    before = np.divide(tables[1], tables[0], out=np.zeros_like(tables[1]), where=tables[0] > 0)
+    keep = tables[0] > 0.0
+    before = np.divide(tables[1], tables[0], out=np.zeros_like(tables[1]), where=keep)
     after = np.zeros_like(before)
     for side in (0, 1):
         solved = method.solve(_cells(tables[:, half != side]), options)
@@ -90,44 +91,15 @@ def held_out(method: MapMethod, view: View, options: Options) -> tuple[Result | 
             return None, solved.reason
         mine = before[half == side]
         after[half == side] = method.at_scores(solved.parameters, mine.ravel()).reshape(mine.shape)
-    flat = _flat(tables)
-    known = {
-        "before": losses(flat, before[tables[0] > 0]),
-        "after": losses(flat, after[tables[0] > 0]),
-    }
-    gain: dict[str, Result] = {
-        name: {"value": difference(known["before"][name], known["after"][name]), "interval": None}
-        for name in LOSSES
-    }
-    for name in ("nll", "brier"):
-        if gain[name]["value"] is not None:
-            gain[name]["interval"] = _interval(tables, before, after, name, view.pane_query.ci)
-    result = known | {
-        "gain": gain,
-        "folds": 2,
+    first, then = (np.stack([1.0 - s[keep], s[keep]], axis=1) for s in (before, after))
+    result = held_out_result(_rows(tables), first, then, "positive", view.pane_query.ci)
+    del result["n"], result["n_units"]  # of bins and replicates
+    about = {
         "table_bins": tables.shape[2],
         "n_replicates": int(filled.sum()),
-        "ci": view.pane_query.ci,
         "interval_method": "replicates, each mapped by the other half's fit",
     }
-    return result, None
-
-
-def difference(before: float | None, after: float | None) -> float | None:
-    """Return before minus after; None if one is None."""
-    return None if before is None or after is None else before - after
-
-
-def _interval(tables: Floats, before: Floats, after: Floats, loss: str, ci: float) -> list[float]:
-    """Return Student's interval of the mean gain in one loss, from its variation over replicates."""
-    first, then = (event_losses(tables[2], tables[0], score)[loss] for score in (before, after))
-    gained = (first - then).sum(axis=1)
-    weight = tables[0].sum(axis=1)
-    gained, weight = gained[weight > 0], weight[weight > 0]
-    m, ratio = len(weight), gained.sum() / weight.sum()
-    error = np.sqrt(m / (m - 1) * ((gained - ratio * weight) ** 2).sum()) / weight.sum()
-    reach = float(scipy.special.stdtrit(m - 1, 0.5 + ci / 2.0) * error)
-    return [float(ratio) - reach, float(ratio) + reach]
+    return result | about, None
 
 
 def _replicate_tables(view: View) -> Floats | None:
@@ -156,12 +128,12 @@ def _cells(tables: Floats) -> Cells:
     return _as_cells(edges[:-1][keep], edges[1:][keep], summed[:, keep])
 
 
-def _flat(tables: Floats) -> Cells:
-    """Return every non-empty bin of every replicate as a separate cell."""
-    edges = np.arange(tables.shape[2] + 1) / tables.shape[2]
-    keep = tables[0] > 0.0
-    lower, upper = np.broadcast_to(edges[:-1], keep.shape), np.broadcast_to(edges[1:], keep.shape)
-    return _as_cells(lower[keep], upper[keep], tables[:, keep])
+def _rows(tables: Floats) -> LabelledRows:
+    """Return every non-empty bin of every replicate as a row, whose unit is the replicate."""
+    unit, place = np.nonzero(tables[0] > 0.0)
+    weight, _, correct = tables[:, unit, place]
+    share = np.stack([weight - correct, correct], axis=1)
+    return LabelledRows(np.zeros_like(share), share, unit, unit % 2, place)
 
 
 def _as_cells(lower: Floats, upper: Floats, columns: Floats) -> Cells:

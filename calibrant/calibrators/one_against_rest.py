@@ -17,7 +17,7 @@ import numpy as np
 
 from calibrant.calibrators.base import REASONS, FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import filled
-from calibrant.calibrators.held_out_losses import cells_of_rows
+from calibrant.calibrators.held_out import cells_of_rows
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import View
@@ -55,8 +55,7 @@ def solve_classes(method: MapMethod, view: View, options: Options) -> FitResult:
 def solve_rows(method: MapMethod, rows: LabelledRows, options: Options) -> FitResult:
     """Fit the map of every class to rows."""
     assert method.solve is not None
-    scores = np.clip(rows.probabilities, 0.0, 1.0)
-    cells = (filled(cells_of_rows(rows, k, scores[:, k])) for k in range(rows.n_classes))
+    cells = (filled(cells_of_rows(rows, k)) for k in range(rows.n_classes))
     return _joined([method.solve(each, options) for each in cells])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from calibrant.calibrators.base import REASONS as FIT_REASONS
 from calibrant.calibrators.base import Floats, Options
 from calibrant.calibrators.fitting import apply, fit
-from calibrant.calibrators.from_rows import FOLDS
+from calibrant.calibrators.held_out import FOLDS
 from calibrant.calibrators.map_comparison import (
     REASONS,
     common_scope,
@@ -25,8 +25,8 @@ from calibrant.calibrators.rows import (
     Ints,
     LabelledRows,
     about_sample,
+    gain_by_unit,
     labelled_rows,
-    mean_by_unit,
 )
 from calibrant.core.batch import Batch
 from calibrant.core.documents import FittedMap, Result
@@ -85,11 +85,7 @@ def procedure_gain(current: FittedMap | None, method: str, options: Options, vie
     except NoResultError as error:
         return _because(result, error.reason)
     first = losses_under(rows, scope, None if current is None else apply(current, batch))
-    with np.errstate(invalid="ignore"):
-        gain = {
-            name: mean_by_unit(first[name] - candidate[name], rows.weight, rows.unit, result["ci"])
-            for name in first
-        }
+    gain = gain_by_unit(rows, first, candidate, result["ci"])
     result |= {"scope": scope[0], "gain": gain}
     result |= {"current": means_of(rows, first), "candidate": means_of(rows, candidate)}
     return judged(result)

@@ -20,11 +20,10 @@ from calibrant.calibrators.candidates import HalfFits, TemperatureOfRows, candid
 from calibrant.calibrators.from_rows import (
     ONE_CLASS,
     SUMMED,
-    held_out_result,
-    held_out_rows,
     rows_of,
     scope_losses,
 )
+from calibrant.calibrators.held_out import held_out_result, held_out_rows
 from calibrant.calibrators.information import Information, information_of
 from calibrant.calibrators.recommendation_reasons import (
     INVERSE,
@@ -335,7 +334,9 @@ class CandidateComparison:
         mapped, reason = self.fits["temperature"]
         if mapped is None:
             return None, reason
-        return held_out_result(self.rows, mapped, self.scope, ci, self.brier), None
+        return held_out_result(
+            self.rows, self.rows.probabilities, mapped, self.scope, ci, self.brier
+        ), None
 
 
 def _no_update(reason: str, detail: str) -> Result:

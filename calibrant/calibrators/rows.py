@@ -83,6 +83,14 @@ class LabelledRows:
         below = self.logits < self.logits.max(axis=1, keepdims=True)
         return bool(self.share[below].sum() <= 1e-12 * self.weight.sum())
 
+    def of_class(self, class_index: int) -> LabelledRows:
+        """Return the same rows with two classes: the rest, and this one."""
+        own, share = self.logits[:, class_index], self.share[:, class_index]
+        with np.errstate(divide="ignore"):
+            logits = np.stack([np.log1p(-np.minimum(np.exp(own), 1.0)), own], axis=1)
+        shares = np.stack([np.maximum(self.weight - share, 0.0), share], axis=1)
+        return LabelledRows(logits, shares, self.unit, self.half, self.place)
+
     def take(self, index: NDArray[Any]) -> LabelledRows:
         columns = (self.logits, self.share, self.unit, self.half, self.place)
         return LabelledRows(*(column[index] for column in columns))
@@ -177,6 +185,17 @@ def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> Resul
     error = float(np.sqrt(m / (m - 1) * spread)) / total
     reach = float(scipy.special.stdtrit(m - 1, 0.5 + ci / 2.0)) * error
     return {"value": value, "interval": [value - reach, value + reach]}
+
+
+def gain_by_unit(
+    rows: LabelledRows, first: dict[str, Floats], then: dict[str, Floats], ci: float
+) -> dict[str, Result]:
+    """Return by loss the mean of the first losses of the rows minus the second, with its interval."""
+    with np.errstate(invalid="ignore"):
+        return {
+            name: mean_by_unit(first[name] - then[name], rows.weight, rows.unit, ci)
+            for name in first
+        }
 
 
 def about_sample(pane: Pane) -> Result | None:

@@ -10,9 +10,8 @@ import numpy as np
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import log_odds, logistic, why_no_fit
-from calibrant.calibrators.logistic import LogisticLoss
+from calibrant.calibrators.logistic import fit_scale
 from calibrant.calibrators.rows import about_sample
-from calibrant.calibrators.solver import minimise
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.calibrators.temperature.fit_result import PROOF
 from calibrant.core.cells import Cells
@@ -54,10 +53,9 @@ def solve(cells: Cells, options: Options) -> FitResult:
     if not np.abs(odds).max(initial=0.0) > 0.0:
         return FitResult(None, "flat")
 
-    low, high = float(BETAS[0]), float(BETAS[-1])
-    found = minimise(LogisticLoss(odds[:, None], correct, weight), np.ones(1), (low, high))
-    beta = float(found.parameters[0])
-    if beta in (low, high):
+    bounds = float(BETAS[0]), float(BETAS[-1])
+    beta = fit_scale(odds, correct, weight, bounds)
+    if beta in bounds:
         return FitResult({"temperature": 1.0 / beta}, None, {"at_bound": True}, ["at_bound"])
     return FitResult({"temperature": 1.0 / beta})
 

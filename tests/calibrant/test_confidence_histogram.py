@@ -19,7 +19,7 @@ from calibrant.calibrators.temperature.histogram_fit import (
 from calibrant.calibrators.temperature.losses import (
     EceOptions,
     HistogramLosses,
-    RowTemperatureLosses,
+    TwoClassLosses,
 )
 from calibrant.calibrators.temperature.surface import loss_curve, loss_surface
 from calibrant.core.packing import PackingError
@@ -354,7 +354,7 @@ def test_curves_of_histogram_and_rows_agree() -> None:
     temperatures = np.array([0.5, 1.0, 2.0, 10.0])
     options = EceOptions(least=0)
     kept = loss_curve(HistogramLosses(ConfidenceHistogram.of_batch(batch), options), temperatures)
-    exact = loss_curve(RowTemperatureLosses(batch, options), temperatures)
+    exact = loss_curve(TwoClassLosses.of_batch(batch, options), temperatures)
     p, y = batch.probabilities, labels_of(batch)
     assert exact["nll"][1] == pytest.approx(-np.log(p[np.arange(800), y]).mean(), abs=1e-12)
     assert exact["brier"][1] == pytest.approx(
@@ -379,9 +379,9 @@ def test_surfaces_contain_the_curve() -> None:
     probabilities = Batch.from_columns(
         {"probabilities": batch.probabilities, "labels": labels_of(batch)}
     ).batch
-    rows = loss_surface(RowTemperatureLosses(probabilities, EceOptions()), along, up)
+    rows = loss_surface(TwoClassLosses.of_batch(probabilities, EceOptions()), along, up)
     np.testing.assert_allclose(surface["nll"], rows["nll"], atol=5e-3)
-    logits = loss_surface(RowTemperatureLosses(batch, EceOptions()), along, up)
+    logits = loss_surface(TwoClassLosses.of_batch(batch, EceOptions()), along, up)
     zed = batch.scores / np.array([3.0, 1.0])
     expected = np.log(np.exp(zed).sum(axis=1)) - zed[np.arange(500), labels_of(batch)]
     assert logits["nll"][0][2] == pytest.approx(expected.mean(), abs=1e-12)
@@ -406,7 +406,7 @@ def test_what_cannot_be_answered_is_rejected() -> None:
         lambda: EceOptions(bins=0),
         lambda: EceOptions(denominator="half"),
         lambda: loss_curve(HistogramLosses(two, EceOptions()), np.array([0.0])),
-        lambda: loss_surface(RowTemperatureLosses(batch_of(1, 20), EceOptions())),
+        lambda: loss_surface(TwoClassLosses.of_batch(batch_of(1, 20), EceOptions())),
         lambda: coarse_table(two, "label", label=2),
         lambda: coarse_table(two, "other"),
         lambda: coarse_table(two, bins=FINE_BINS + 1),

@@ -9,12 +9,14 @@ from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.losses import (
     EceOptions,
-    RowTemperatureLosses,
+    Losses,
     TwoClassLosses,
 )
 from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.calibrators.temperature.surface_report import surface_report
-from calibrant.core.query import PaneQuery
+from calibrant.core.batch_sums import BatchSums
+from calibrant.core.logits import relative_logits
+from calibrant.core.query import PaneQuery, policy_index
 from calibrant.core.view import NoResultError, View
 
 
@@ -49,11 +51,55 @@ def naive(batch: Batch, t0: float, t1: float) -> tuple[float, float]:
     return nll / total, brier / total
 
 
+class NaiveLosses:
+    """Losses of raw rows by the formulas, class by class."""
+
+    def __init__(self, batch: Batch, options: EceOptions, raters: str = "pooled") -> None:
+        policy, batch_sums = policy_index(raters), BatchSums(batch)
+        self.options, self.n_classes, self.n = options, batch.n_classes, batch_sums.n
+        correct_ratings = batch_sums.correct_ratings
+        self.mass = batch_sums.weights * (batch_sums.n_ratings if policy == 0 else 1)
+        self.right = np.zeros((batch_sums.n, batch.n_classes))
+        self.right[correct_ratings.row, correct_ratings.class_index] = batch_sums.policy_weights[
+            policy
+        ]
+        with np.errstate(divide="ignore"):
+            scores = batch_sums.batch.scores
+            # As sent: a temperature per class distinguishes logits that a common temperature does not.
+            self.logit = (
+                np.where(np.isfinite(relative_logits(scores, axis=1)), scores, -np.inf)
+                if batch.is_logits
+                else np.log(scores)
+            )
+
+    def at(self, temperatures: np.ndarray) -> Losses:
+        """Return losses at one temperature per class, float64 (n_classes,)."""
+        total = float(self.mass.sum())
+        if not total:
+            return Losses(np.nan, np.nan, np.nan)
+        logit = self.logit / temperatures
+        log_p = logit - logit.max(axis=1, keepdims=True)
+        log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
+        p = np.exp(log_p)
+        finite = np.isfinite(log_p)
+        weight = float(self.right[finite].sum())
+        nll = (
+            -float((self.right * np.where(finite, log_p, 0.0)).sum()) / weight if weight else np.nan
+        )
+        squares = float((self.mass * (p**2).sum(axis=1)).sum())
+        brier = (squares - 2.0 * float((self.right * p).sum()) + float(self.right.sum())) / total
+        top = p.argmax(axis=1)
+        rows = np.arange(self.n)
+        return Losses(
+            nll, brier, self.options.error(p[rows, top], self.mass, self.right[rows, top])
+        )
+
+
 @pytest.mark.parametrize("logits", [True, False])
 def test_rows_equal_the_naive_version(logits: bool) -> None:
     batch = rows(1, 80, logits=logits)
-    general = RowTemperatureLosses(batch, EceOptions(10, 0))
-    two = TwoClassLosses.of_rows(general)
+    general = NaiveLosses(batch, EceOptions(10, 0))
+    two = TwoClassLosses.of_batch(batch, EceOptions(10, 0))
     for t0, t1 in ((1.0, 1.0), (0.5, 3.0), (4.0, 0.25)):
         found, other = (each.at(np.array([t0, t1])) for each in (two, general))
         assert (found.nll, found.brier) == pytest.approx(naive(batch, t0, t1), rel=1e-9)
@@ -67,10 +113,9 @@ def test_impossible_ratings_stay_out_of_nll() -> None:
     batch = Batch.from_columns(
         {"probabilities": p, "labels": [0, 0, 1, 1]}, task="segmentation"
     ).batch
-    general = RowTemperatureLosses(batch, EceOptions(5, 0))
-    found, other = (
-        each.at(np.array([2.0, 0.5])) for each in (TwoClassLosses.of_rows(general), general)
-    )
+    options = EceOptions(5, 0)
+    both = TwoClassLosses.of_batch(batch, options), NaiveLosses(batch, options)
+    found, other = (each.at(np.array([2.0, 0.5])) for each in both)
     assert found.nll == pytest.approx(other.nll)
     assert found.brier == pytest.approx(other.brier)
 
@@ -168,7 +213,7 @@ def test_a_kept_sample_of_logits_is_taken_as_it_was_sent() -> None:
 
 def test_the_lowest_point_is_the_grids() -> None:
     found = loss_surface(
-        RowTemperatureLosses(rows(4), EceOptions()),
+        TwoClassLosses.of_batch(rows(4), EceOptions()),
         np.array([0.5, 1.0, 2.0]),
         np.array([1.0, 2.0, 4.0]),
     )

@@ -9,12 +9,11 @@ Kock, Thielke et al., section 2.3 and appendix B.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.calibrators.logistic import fit_scale
 from calibrant.calibrators.temperature.losses import OBJECTIVES, EceOptions, HistogramLosses, Losses
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
@@ -106,11 +105,8 @@ def fold_temperature(weights: Floats, bias: Floats, temperature: float) -> tuple
 
 
 def _nll_temperature(losses: HistogramLosses, low: float, high: float) -> float:
-    if losses.slope("nll", 1.0 / low) <= 0.0:
-        return low
-    if losses.slope("nll", 1.0 / high) >= 0.0:
-        return high
-    return _root(losses, "nll", 1.0 / high, 1.0 / low)
+    beta = fit_scale(losses.odds, losses.right, losses.mass, (1.0 / high, 1.0 / low))
+    return {1.0 / low: low, 1.0 / high: high}.get(beta, 1.0 / beta)
 
 
 def _on_grid(losses: HistogramLosses, objective: str, low: float, high: float) -> Result:
@@ -132,16 +128,10 @@ def _on_grid(losses: HistogramLosses, objective: str, low: float, high: float) -
 
 def _brier_temperature(losses: HistogramLosses, grid: Floats, best: int) -> float:
     """Return the root of the slope next to the grid's best point; that point if the slope does not change its sign."""
-    ends = 1.0 / grid[min(best + 1, len(grid) - 1)], 1.0 / grid[max(best - 1, 0)]
-    if losses.slope("brier", ends[0]) < 0.0 < losses.slope("brier", ends[1]):
-        return _root(losses, "brier", *ends)
+    low, high = 1.0 / grid[min(best + 1, len(grid) - 1)], 1.0 / grid[max(best - 1, 0)]
+    if losses.brier_slope(low) < 0.0 < losses.brier_slope(high):
+        return 1.0 / float(scipy.optimize.brentq(losses.brier_slope, low, high, xtol=1e-14))
     return float(grid[best])
-
-
-def _root(losses: HistogramLosses, objective: str, low: float, high: float) -> float:
-    """Return the temperature at the root of the slope between two inverse temperatures."""
-    slope = partial(losses.slope, objective)
-    return 1.0 / float(scipy.optimize.brentq(slope, low, high, xtol=1e-14))
 
 
 def _named(losses: Losses) -> dict[str, float | None]:

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.logit_cells import MOMENTS, RIGHT, SUMS, LogitCells
+from calibrant.calibrators.cell_fits import logistic
 from calibrant.calibrators.temperature.curve import CROSSING_NOISE
-from calibrant.calibrators.temperature.losses import EceOptions, Losses, TwoClassLosses, sigmoid
+from calibrant.calibrators.temperature.losses import EceOptions, Losses, TwoClassLosses
 from calibrant.core.label_policies import POLICIES
 
 Floats = NDArray[np.float64]
@@ -132,7 +133,7 @@ class _Margins:
 
     def score(self) -> Floats:
         """Probability of class 1 at the mean, to second order."""
-        s = sigmoid(self.mean)
+        s = logistic(self.mean)
         bent = s + 0.5 * s * (1.0 - s) * (1.0 - 2.0 * s) * self.variance
         return np.clip(bent, 0.0, 1.0)
 
@@ -144,7 +145,7 @@ class _Margins:
 
     def brier(self, cells: _Cells) -> float:
         """Sum of 2 (y (1 - 2 s) + s^2)."""
-        s, r = sigmoid(self.mean), sigmoid(self.rated_mean)
+        s, r = logistic(self.mean), logistic(self.rated_mean)
         slope = s * (1.0 - s)
         squares = s**2 + (slope**2 + s * slope * (1.0 - 2.0 * s)) * self.variance
         rated = r + 0.5 * r * (1.0 - r) * (1.0 - 2.0 * r) * self.variance
@@ -153,7 +154,7 @@ class _Margins:
     def remainder(self, cells: _Cells) -> float:
         """Bound of the error of `log_normalisers`."""
         nearest = np.maximum(np.maximum(self.low, -self.high), 0.0)
-        s = sigmoid(nearest)
+        s = logistic(nearest)
         third = np.where(nearest < _FALLS, _THIRD, s * (1.0 - s) * (2.0 * s - 1.0))
         reach = np.maximum(self.high - self.mean, self.mean - self.low)
         by_taylor = third * np.maximum(reach, 0.0) * self.variance / 6.0
@@ -165,7 +166,7 @@ class _Margins:
         return float(cells.weight @ np.minimum(by_taylor, np.maximum(by_convexity, 0.0)))
 
     def _expanded(self) -> Floats:
-        s = sigmoid(self.mean)
+        s = logistic(self.mean)
         return _softplus(self.mean) + 0.5 * s * (1.0 - s) * self.variance
 
 

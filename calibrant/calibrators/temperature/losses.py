@@ -1,4 +1,4 @@
-"""Losses at given temperatures: of two classes from log odds of any origin, of more from rows.
+"""Losses of two classes at given temperatures, from log odds of any origin.
 
 A histogram of class 1's probability determines the effect of a scalar temperature of two classes: softmax(z / T) is
 the sigmoid of logit(p) / T. With one temperature per class it does not, since softmax loses what is common to both
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibrators.cell_fits import logistic
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
-from calibrant.core.cells import Cells
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.logits import relative_logits
 from calibrant.core.query import policy_index
@@ -92,31 +92,25 @@ class TwoClassLosses:
         self._possible = np.where(possible, [wrong, right], 0.0)
 
     @classmethod
-    def of_cells(cls, cells: Cells, options: EceOptions) -> TwoClassLosses:
-        """Build from cells of class 1's probability, each at its mean."""
-        return cls.of_scores(np.clip(cells.mean, 0.0, 1.0), cells.weight, cells.correct, options)
-
-    @classmethod
-    def of_scores(
-        cls, score: Floats, weight: Floats, right: Floats, options: EceOptions
-    ) -> TwoClassLosses:
-        """Build from probabilities of class 1 with the weight of their ratings and of those for class 1, (n,) each."""
-        with np.errstate(divide="ignore"):
-            log_p = np.stack([np.log1p(-score), np.log(score)])
-        return cls(log_p, np.maximum(weight - right, 0.0), right, options)
-
-    @classmethod
-    def of_rows(cls, rows: RowTemperatureLosses) -> TwoClassLosses:
-        """Build from rows of two classes, with the same numbers.
+    def of_batch(cls, batch: Batch, options: EceOptions, raters: str = "pooled") -> TwoClassLosses:
+        """Build from rows of two classes; probabilities are used as log-probabilities.
 
         Raises
         ------
         CalibrationInputError
             Another number of classes.
         """
-        reject_other_than_two(rows.n_classes)
-        right = rows.right[:, 1]
-        return cls(rows.logit.T, np.maximum(rows.mass - right, 0.0), right, rows.options)
+        reject_other_than_two(batch.n_classes)
+        policy, batch_sums = policy_index(raters), BatchSums(batch)
+        correct_ratings, scores = batch_sums.correct_ratings, batch_sums.batch.scores
+        rated = np.zeros((batch_sums.n, 2))
+        rated[correct_ratings.row, correct_ratings.class_index] = batch_sums.policy_weights[policy]
+        mass = batch_sums.weights * (batch_sums.n_ratings if policy == 0 else 1)
+        right = rated[:, 1]
+        with np.errstate(divide="ignore"):
+            # As sent: a temperature per class distinguishes logits that a common temperature does not.
+            logits = _masked(scores) if batch.is_logits else np.log(scores)
+        return cls(logits.T, np.maximum(mass - right, 0.0), right, options)
 
     def at(self, temperatures: Floats) -> Losses:
         """Return losses at one temperature per class, float64 (2,)."""
@@ -130,21 +124,22 @@ class TwoClassLosses:
         margin = self.log_p[1] / temperatures[1] - self.log_p[0] / temperatures[0]
         if objective == "nll":
             return self._nll(margin)
-        score = sigmoid(margin)
+        score = logistic(margin)
         if objective == "brier":
             return 2.0 * (dot(self.right, (1.0 - score) ** 2) + dot(self.wrong, score**2)) / total
         correct_ratings = np.where(margin > 0, self.right, self.wrong)
         return self.options.error(np.maximum(score, 1.0 - score), self.mass, correct_ratings)
 
-    def slope(self, objective: str, beta: float) -> float:
-        """Return the derivative of NLL or Brier by the inverse temperature."""
-        margin = self.log_p[1] - self.log_p[0]
-        score = sigmoid(beta * margin)
-        away = self.mass * score - self.right
-        if objective == "nll":
-            return dot(away, margin)
-        score_slope = 4.0 * score * (1.0 - score) * margin
-        return dot(self.right, (score - 1.0) * score_slope) + dot(self.wrong, score * score_slope)
+    @property
+    def odds(self) -> Floats:
+        """Log odds of class 1 at temperature 1, (n,)."""
+        return np.asarray(self.log_p[1] - self.log_p[0])
+
+    def brier_slope(self, beta: float) -> float:
+        """Return the derivative of the sum of Brier scores by the inverse temperature."""
+        score = logistic(beta * self.odds)
+        slope = 4.0 * score * (1.0 - score) * self.odds
+        return dot(self.right, (score - 1.0) * slope) + dot(self.wrong, score * slope)
 
     def _nll(self, margin: Floats) -> float:
         wrong, right = self._possible
@@ -174,53 +169,6 @@ class HistogramLosses(TwoClassLosses):
         super().__init__(log_p, wrong, right, options)
 
 
-class RowTemperatureLosses:
-    """Losses of raw rows, any number of classes; probabilities are used as log-probabilities.
-
-    Parameters
-    ----------
-    batch : Batch
-    options : EceOptions
-    raters : label policy
-    """
-
-    def __init__(self, batch: Batch, options: EceOptions, raters: str = "pooled") -> None:
-        policy, batch_sums = policy_index(raters), BatchSums(batch)
-        self.options, self.n_classes, self.n = options, batch.n_classes, batch_sums.n
-        correct_ratings = batch_sums.correct_ratings
-        self.mass = batch_sums.weights * (batch_sums.n_ratings if policy == 0 else 1)
-        self.right = np.zeros((batch_sums.n, batch.n_classes))
-        self.right[correct_ratings.row, correct_ratings.class_index] = batch_sums.policy_weights[
-            policy
-        ]
-        with np.errstate(divide="ignore"):
-            scores = batch_sums.batch.scores
-            # As sent: a temperature per class distinguishes logits that a common temperature does not.
-            self.logit = _masked(scores) if batch.is_logits else np.log(scores)
-
-    def at(self, temperatures: Floats) -> Losses:
-        """Return losses at one temperature per class, float64 (n_classes,)."""
-        total = float(self.mass.sum())
-        if not total:
-            return Losses(np.nan, np.nan, np.nan)
-        logit = self.logit / temperatures
-        log_p = logit - logit.max(axis=1, keepdims=True)
-        log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
-        p = np.exp(log_p)
-        finite = np.isfinite(log_p)
-        weight = float(self.right[finite].sum())
-        nll = (
-            -float((self.right * np.where(finite, log_p, 0.0)).sum()) / weight if weight else np.nan
-        )
-        squares = dot(self.mass, (p**2).sum(axis=1))
-        brier = (squares - 2.0 * float((self.right * p).sum()) + float(self.right.sum())) / total
-        top = p.argmax(axis=1)
-        rows = np.arange(self.n)
-        return Losses(
-            nll, brier, self.options.error(p[rows, top], self.mass, self.right[rows, top])
-        )
-
-
 def reject_other_than_two(n_classes: int) -> None:
     """Raise unless there are two classes, so two temperatures."""
     if n_classes != 2:
@@ -231,12 +179,6 @@ def reject_other_than_two(n_classes: int) -> None:
 def dot(one: Floats, other: Floats) -> float:
     """Return the dot product without BLAS, whose threads cost more than they save at these lengths."""
     return float((one * other).sum())
-
-
-def sigmoid(x: Floats) -> Floats:
-    """Return 1 / (1 + exp(-x)) without overflow."""
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
 
 
 def _masked(logits: Floats) -> Floats:

@@ -10,11 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.temperature.losses import (
-    OBJECTIVES,
-    RowTemperatureLosses,
-    TwoClassLosses,
-)
+from calibrant.calibrators.temperature.losses import OBJECTIVES, TwoClassLosses
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 
@@ -25,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 def loss_curve(
-    losses: TwoClassLosses | RowTemperatureLosses, temperatures: Floats = TEMPERATURES
+    losses: TwoClassLosses, temperatures: Floats = TEMPERATURES
 ) -> dict[str, list[float | None]]:
     """Return NLL, Brier and ECE over scalar temperatures; lists, None if there is no number.
 
@@ -34,8 +30,7 @@ def loss_curve(
     CalibrationInputError
         Temperatures that are not positive, none, or more than 10000.
     """
-    n_classes = losses.n_classes if isinstance(losses, RowTemperatureLosses) else 2
-    found = [losses.at(np.full(n_classes, t)) for t in _checked(temperatures)]
+    found = [losses.at(np.full(2, t)) for t in _checked(temperatures)]
     curve: dict[str, list[float | None]] = {
         "temperature": list(np.asarray(temperatures, np.float64).tolist())
     }
@@ -43,7 +38,7 @@ def loss_curve(
 
 
 def loss_surface(
-    losses: TwoClassLosses | RowTemperatureLosses,
+    losses: TwoClassLosses,
     background: Floats = SURFACE_TEMPERATURES,
     foreground: Floats = SURFACE_TEMPERATURES,
 ) -> Result:
@@ -59,9 +54,8 @@ def loss_surface(
     CalibrationInputError
         Another number of classes, or temperatures as in `loss_curve`.
     """
-    two = TwoClassLosses.of_rows(losses) if isinstance(losses, RowTemperatureLosses) else losses
     along, up = _checked(background), _checked(foreground)
-    found = [[two.at(np.array([t0, t1])) for t0 in along] for t1 in up]
+    found = [[losses.at(np.array([t0, t1])) for t0 in along] for t1 in up]
     surface: Result = {"background": along.tolist(), "foreground": up.tolist()}
     values = {
         name: np.array([[getattr(one, name) for one in row] for row in found])

@@ -15,7 +15,6 @@ from calibrant.calibrators.temperature.logit_surface import (
 )
 from calibrant.calibrators.temperature.losses import (
     EceOptions,
-    RowTemperatureLosses,
     TwoClassLosses,
     reject_other_than_two,
 )
@@ -92,7 +91,7 @@ def _of_rows(
     if not batch.is_logits:
         detail = "the rows are probabilities; two temperatures need the logits of both classes"
         raise NoResultError(NO_LOGITS, detail)
-    losses = TwoClassLosses.of_rows(RowTemperatureLosses(batch, options, view.pane_query.raters))
+    losses = TwoClassLosses.of_batch(batch, options, view.pane_query.raters)
     return {"source": source, "n_used": n, **loss_surface(losses, grid, grid)}
 
 
