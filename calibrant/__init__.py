@@ -35,6 +35,7 @@ _PLACES = {
     "PaneSpec": "core.spec",
     "PanesByKey": "core.panes_by_key",
     "ReliabilityTable": "results",
+    "MultilabelReport": "results",
     "Report": "results",
     "SplitUnitsWarning": "core.panes_by_key",
     "Temperature": "results",

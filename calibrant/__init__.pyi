@@ -26,6 +26,7 @@ from calibrant.metrics.estimate import Estimate as Estimate
 from calibrant.results import CalibrationMap as CalibrationMap
 from calibrant.results import Comparison as Comparison
 from calibrant.results import Difference as Difference
+from calibrant.results import MultilabelReport as MultilabelReport
 from calibrant.results import ReliabilityTable as ReliabilityTable
 from calibrant.results import Report as Report
 from calibrant.results import Temperature as Temperature

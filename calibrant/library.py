@@ -33,6 +33,7 @@ from calibrant.library_of_panes import report_of
 from calibrant.metrics import (
     accumulators_for,
 )
+from calibrant.multilabel import of_task
 from calibrant.peers.comparison import METRICS as COMPARED
 from calibrant.peers.comparison import compared
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
@@ -59,6 +60,7 @@ def evaluate(
     classes: Sequence[Any] | None = None,
     ignore_label: Any = None,
     normalize: bool = False,
+    task: str | None = None,
     **options: Any,
 ) -> Report:
     """Compute several metrics of one batch of predictions.
@@ -86,11 +88,14 @@ def evaluate(
         are never indices.
     ignore_label : a label, or several, that stand for none, such as -100 or 255
     normalize : divide each row of probabilities by its sum, whatever it is; the result states how many rows, and by how much
+    task : "multilabel" for independent events: `probabilities` or `logits` (n, n_labels) and `labels` (n, n_labels) of 0 and 1, NaN
+        where there is none; `classes` names the labels. Default: by the shape of the probabilities.
     options : further options, by name, of the metrics that take them
 
     Returns
     -------
-    Report, a mapping of slug to Estimate
+    Report, a mapping of slug to Estimate. For "multilabel" the estimates are means over labels; its `labels` has the report, and its
+    `temperatures` the temperature of each label.
 
     Raises
     ------
@@ -110,6 +115,8 @@ def evaluate(
         bins, binning, edges, raters, min_count, scope, ci, accepted_options(options, slugs)
     )
     reject_unused_edges(pane_query, slugs)
+    if task is not None:
+        return of_task(task, arguments, pane_query, slugs)
     return report_of(filled_view(arguments, pane_query, slugs), slugs)
 
 

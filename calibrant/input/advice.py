@@ -11,7 +11,7 @@ PERCENT_OR_LOGITS = (
     " If these are percentages, divide them by 100; if they are logits, pass them as logits."
 )
 MULTI_LABEL = (
-    " If the columns are independent labels (multi-label), score each column by itself, as the probability of its label. "
+    " If the columns are independent labels (multi-label), pass task='multilabel' to evaluate: each column is scored by itself. "
     "To divide each row by its sum, pass normalize=true."
 )
 NORMALIZE = " To divide each row by its sum, pass normalize=true."

@@ -6,13 +6,14 @@ The dictionaries are those that the service returns under the same names.
 from calibrant.results.calibration_map import CalibrationMap
 from calibrant.results.comparison import Comparison, Difference
 from calibrant.results.reliability_table import ReliabilityTable
-from calibrant.results.report import Report
+from calibrant.results.report import MultilabelReport, Report
 from calibrant.results.temperature import Temperature
 
 __all__ = [
     "CalibrationMap",
     "Comparison",
     "Difference",
+    "MultilabelReport",
     "ReliabilityTable",
     "Report",
     "Temperature",

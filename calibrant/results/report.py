@@ -14,6 +14,8 @@ from calibrant.results.values import MISSING, bounds_text, cell, counted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from calibrant.results.temperature import Temperature
+
 
 class Report(Mapping[str, Estimate]):
     """Estimates by slug, with the counts of the data that they describe.
@@ -171,3 +173,32 @@ def _row(name: str, estimate: Estimate) -> tuple[str, ...]:
         cell(estimate.null_mean),
         cell(estimate.null_q95),
     )
+
+
+class MultilabelReport(Report):
+    """Means over labels by slug, with the report and the temperature of each label.
+
+    Attributes
+    ----------
+    labels : report of each label, by its name
+    temperatures : of each label, by its name
+    """
+
+    def __init__(
+        self,
+        estimates: Mapping[str, Estimate],
+        about: Mapping[str, Any],
+        labels: Mapping[str, Report],
+        temperatures: Mapping[str, Temperature],
+    ) -> None:
+        super().__init__(estimates, about)
+        self.labels, self.temperatures = dict(labels), dict(temperatures)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON: `metrics` are means over labels, `labels` has each label's own."""
+        return super().to_dict() | {
+            "labels": {
+                name: each.to_dict() | {"temperature": self.temperatures[name].to_dict()}
+                for name, each in self.labels.items()
+            }
+        }

@@ -17,7 +17,7 @@ from calibrant.input.labels import named_raters
 from calibrant.metrics import DEFAULT_METRICS, requested
 from calibrant.metrics.label_distribution import INSTANCES
 from calibrant.metrics.requests import shared_options
-from calibrant.report import score_batch
+from calibrant.report import pane_query_of, score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant.results.metrics import MetricBinning
 from calibrant.results.reads import Edges, Raters
@@ -28,6 +28,7 @@ from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.ingest.annotated import with_annotations
 from calibrant_server.service.ingest.body_reading import BodyReading, ignored_of_query
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
+from calibrant_server.service.ingest.multilabel import multilabel_scores
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.schemas import (
     IgnoreLabel,
@@ -72,6 +73,11 @@ class ScoreParameters(ValuesQuery):
     scope: str | None = Field(None, max_length=200)
     objective: Literal["nll", "brier", "ece"] = "nll"
     ci: float = Field(0.95, ge=0.5, lt=1)
+    task: Literal["multilabel"] | None = Field(
+        None,
+        description="`multilabel`: `probabilities` or `logits` of independent events and `labels` of 0 and 1, a list per row of each. The "
+        "response has means over labels, and `labels` with each label's own metrics and temperature; `partial` and `include` are not taken.",
+    )
     partial: bool = Field(False, description="Score the valid rows and return the invalid ones.")
     include: str | None = Field(
         None,
@@ -160,8 +166,13 @@ class PlainResponse(BaseModel):
     n_predictions: int
     n_ratings: int
     metrics: estimates()  # type: ignore[valid-type]
-    reliability: dict[str, Any]
-    temperature: part_of(Temperature)  # type: ignore[valid-type]
+    reliability: dict[str, Any] | None = Field(None, description="Absent for multi-label rows.")
+    temperature: part_of(Temperature) | None = Field(  # type: ignore[valid-type]
+        None, description="Absent for multi-label rows."
+    )
+    labels: dict[str, dict[str, Any]] | None = Field(
+        None, description="Of multi-label rows: by label its counts, `metrics` and `temperature`."
+    )
     baselines: Baselines | None = Field(None, description="Present if `raters` names the raters.")
     n_adjusted: int = Field(
         0, description="Values outside [0, 1] by rounding, which were set to the bound."
@@ -190,7 +201,7 @@ ScoreResponse = create_model(
 
 
 # Parameters of how the body is read.
-NOT_COMPUTED = {"columns", "options"} | set(ValuesQuery.model_fields)
+NOT_COMPUTED = {"columns", "options", "task"} | set(ValuesQuery.model_fields)
 SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability diagram")
 
 
@@ -211,6 +222,7 @@ async def score_once(posted: PostedToScore, query: Annotated[ScoreParameters, Qu
     """Score one posted batch; nothing is stored. As SVG or PNG, the reliability diagram."""
     media_type = media_type_of(None, posted.request)
     sections = included(query.include)
+    _reject_with_task(query, media_type)
     params = {
         **query.model_dump(exclude=NOT_COMPUTED),
         "metrics": _keys(query.metrics, shared_options(query.binning)),
@@ -224,6 +236,18 @@ async def score_once(posted: PostedToScore, query: Annotated[ScoreParameters, Qu
         return Response(result, media_type=JSON)
     drawn = await run_in_threadpool(diagram, result, media_type)
     return Response(drawn, headers={"Vary": "Accept"}, media_type=media_type)
+
+
+def _reject_with_task(query: ScoreParameters, media_type: str) -> None:
+    """Reject what multi-label rows do not have."""
+    others = {
+        "include": query.include is not None,
+        "partial": query.partial,
+        "Accept": media_type != JSON,
+    }
+    for name in [each for each, given in others.items() if given and query.task is not None]:
+        detail = f"Received {name} with task={query.task}, which returns metrics as JSON alone. Remove {name}."
+        raise invalid_query(CalibrationInputError.at(f"/{name}", "not_taken", detail))
 
 
 def diagram(result: bytes, media_type: str) -> bytes:
@@ -260,6 +284,10 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreP
     reading = posted.reading.stated_by(stated)
     options = options_in(posted)
     params = params | options
+    if query.task is not None:
+        pane_query = pane_query_of(params)
+        found = multilabel_scores(posted, reading, pane_query, params["metrics"], body.sent_bytes)
+        return orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY)
     names, plain = posted.columns.get("raters"), dict(posted.columns)
     plain.pop("raters", None)
     is_named = posted.has_named_raters or names is not None

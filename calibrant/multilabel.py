@@ -1,0 +1,154 @@
+"""Multi-label predictions: K independent events per row, each scored as the probability of its own label.
+
+No softmax, and no top label: a label is a binary model of its own, with its own temperature. Averages are means over labels. They have
+no interval: the labels of a row depend on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibrators.temperature.fit import fit_temperature_exact
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.query import PaneQuery
+from calibrant.input.arrow import plain
+from calibrant.input.arrow_column import Column
+from calibrant.input.value_checks import as_array, described
+from calibrant.library_arguments import labelled_batch, view_of_rows
+from calibrant.library_of_panes import report_of
+from calibrant.metrics import Estimate
+from calibrant.results import MultilabelReport, Report, Temperature
+
+MULTILABEL = "multilabel"
+MAX_LABELS = 1000
+_EXPECTED = "expected one column per label, (n, n_labels)"
+_NOT_TAKEN = ("label_counts", "normalize")
+
+
+def of_task(
+    task: Any, arguments: Mapping[str, Any], pane_query: PaneQuery, slugs: Sequence[str]
+) -> MultilabelReport:
+    """Return the report of a task that is named.
+
+    Raises
+    ------
+    CalibrationInputError
+        Another task than "multilabel"; the shape of the probabilities says what else they are.
+    """
+    if task != MULTILABEL:
+        detail = f"Received task={task!r:.60}; expected 'multilabel', or none: the shape of the probabilities says whether a model is binary."
+        raise CalibrationInputError.at("/task", "task", detail)
+    return multilabel_report(arguments, pane_query, slugs)
+
+
+def multilabel_report(
+    arguments: Mapping[str, Any], pane_query: PaneQuery, slugs: Sequence[str]
+) -> MultilabelReport:
+    """Return metrics and temperature of each label, and the means over labels.
+
+    Parameters
+    ----------
+    arguments : of `calibrant.evaluate`; `probabilities` or `logits` (n, n_labels), `labels` (n, n_labels) of 0 and 1, NaN or None where
+        there is none; `classes` names the labels
+
+    Raises
+    ------
+    CalibrationInputError
+        A value that is not allowed, with its argument, row, rule and label.
+    """
+    if pane_query.scope not in (None, "positive"):
+        detail = f"Received scope={pane_query.scope!r:.60}; expected none: each label is scored as the probability of its event."
+        raise CalibrationInputError.at("/scope", "scope", detail)
+    labels: dict[str, Report] = {}
+    temperatures: dict[str, Temperature] = {}
+    for name, batch in _batches(arguments).items():
+        labels[name] = report_of(view_of_rows(batch, pane_query, slugs), slugs)
+        fitted = fit_temperature_exact(batch, raters=pane_query.raters, ci=pane_query.ci)
+        temperatures[name] = Temperature.from_dict(fitted)
+    return MultilabelReport(
+        {slug: _mean([each[slug] for each in labels.values()]) for slug in slugs},
+        _about(list(labels.values())),
+        labels,
+        temperatures,
+    )
+
+
+def _about(reports: Sequence[Report]) -> dict[str, Any]:
+    """Return the counts of all labels; rows and units are those of the label that has most."""
+    own = {name: each for name, each in reports[0].about.items() if name != "detectable"}
+    most = {name: max(each.about[name] for each in reports) for name in ("n_labelled", "n_units")}
+    n_ratings = sum(each.n_ratings for each in reports)
+    return own | most | {"n_ratings": n_ratings, "task": MULTILABEL, "n_labels": len(reports)}
+
+
+def _mean(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the mean over the labels that have a value."""
+    values = [each.value for each in estimates if each.value is not None]
+    first = estimates[0]
+    extra = {"n_labels": len(values), "interval_reason": "mean_of_labels"}
+    if not values:
+        return Estimate(None, first.reason, first.detail, extra=extra, name=first.name, n=0)
+    n = max(each.n or 0 for each in estimates)
+    return Estimate(float(np.mean(values)), extra=extra, name=first.name, n=n)
+
+
+def _batches(arguments: Mapping[str, Any]) -> dict[str, Batch]:
+    """Return the rows of each label, as a binary model has them."""
+    for name in _NOT_TAKEN:
+        if arguments.get(name) is not None and arguments.get(name) is not False:
+            detail = f"Received {name} with task='multilabel'; expected labels of 0 and 1. Remove {name}."
+            raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
+    kind = "probabilities" if arguments.get("logits") is None else "logits"
+    scores, labels = (_matrix(name, arguments.get(name)) for name in (kind, "labels"))
+    if scores.shape != labels.shape:
+        detail = f"Received labels of shape {labels.shape}; expected {scores.shape}, a 0 or 1 for each of the {kind}."
+        raise CalibrationInputError.at("/labels", "shape", detail)
+    names = _names(arguments.get("classes"), scores.shape[1])
+    return {
+        name: _of_label(name, {**arguments, kind: scores[:, k], "labels": labels[:, k]})
+        for k, name in enumerate(names)
+    }
+
+
+def _of_label(name: str, arguments: dict[str, Any]) -> Batch:
+    try:
+        return labelled_batch(arguments | {"classes": None})
+    except CalibrationInputError as error:
+        raise error.each(_named(name)) from error
+
+
+def _named(name: str) -> Callable[[Any], Any]:
+    """Return the function that adds the name of the label to a violation."""
+    return lambda each: type(each)(each.pointer, each.rule, f"Label {name!r:.60}: {each.detail}")
+
+
+def _matrix(name: str, value: Any) -> NDArray[Any]:
+    """Return an argument as numbers, NaN where there is none."""
+    column = plain(name, value)
+    if isinstance(column, Column):
+        column = column.ratings() if name == "labels" else column.numbers()
+    array = as_array(column)
+    if array is None and isinstance(column, list):
+        array = as_array([[np.nan if each is None else each for each in row] if isinstance(row, list) else row for row in column])  # fmt: skip
+    if array is None or array.ndim != 2 or array.dtype.kind not in "fiub":
+        received = described(column) if array is None else described(array)
+        detail = f"Received {received} for {name}; {_EXPECTED}."
+        raise CalibrationInputError.at(f"/{name}", "shape", detail)
+    if not 1 <= array.shape[1] <= MAX_LABELS:
+        detail = f"Received {array.shape[1]} labels; expected 1 to {MAX_LABELS}."
+        raise CalibrationInputError.at(f"/{name}", "n_classes", detail)
+    return array
+
+
+def _names(classes: Any, k: int) -> list[str]:
+    """Return the name of each label, by default its place."""
+    names = [str(each) for each in (range(k) if classes is None else classes)]
+    if len(names) != k or len(set(names)) < k:
+        detail = f"Received {len(set(names))} names of labels; expected {k}, one per column."
+        raise CalibrationInputError.at("/classes", "n_classes", detail)
+    return names
