@@ -78,7 +78,7 @@ def test_a_sample_does_not_depend_on_when_rows_become_sums(bench, seed):
         opened(bench, numerics, model)
         for numerics, model in zip(NUMERICS, (other, MODEL), strict=True)
     ]
-    folding = TailFolding(bench.client, loops[1].keys, loops[1]._fencing, Numerics())
+    folding = TailFolding(bench.store, loops[1].keys, loops[1]._fencing, Numerics())
     for number, step in enumerate(steps(np.random.default_rng(seed))):
         for model, loop in zip((other, MODEL), loops, strict=True):
             bench.deliver(step(model))
@@ -115,7 +115,7 @@ def test_a_sample_is_complete_with_slices_and_panes(bench, loop):
 def test_parts_of_a_series_are_the_merges_of_their_panes(bench, loop, every_s):
     """Eight hours, of which some are sums and some are rows: each part is what a window of its length is, samples included."""
     rng = np.random.default_rng(2)
-    folding = TailFolding(bench.client, loop.keys, loop._fencing, Numerics())
+    folding = TailFolding(bench.store, loop.keys, loop._fencing, Numerics())
     for hour in range(8):
         columns = random_rows(rng, 5, hour)
         bench.deliver(predictions(MODEL, f"b{hour}", columns))
@@ -325,7 +325,7 @@ def test_a_fold_between_two_transactions_of_a_read_moves_no_row_twice_or_never(b
     drained(bench, loop)
     starts = [START + 60 * i for i in range(40)]
     steps = SampleSource(loop.keys, Numerics(), model, "").steps(START, dict.fromkeys(starts))
-    folding = TailFolding(bench.client, loop.keys, loop._fencing, Numerics())
+    folding = TailFolding(bench.store, loop.keys, loop._fencing, Numerics())
     n_reads, reads = 0, next(steps)
     try:
         while True:

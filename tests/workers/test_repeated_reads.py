@@ -47,7 +47,7 @@ def rows(batch_id, n, hour=0, seed=0):
 def test_repeated_reads_find_what_a_first_read_finds(bench, loop, seed):
     """Units over several batches, labels by id, corrections, deletions, and rows that become sums; counts to the bit, sums to 1e-12."""
     panes = WindowPanes(bench.store, bench.numerics)
-    folding = TailFolding(bench.client, loop.keys, loop._fencing, bench.numerics)
+    folding = TailFolding(bench.store, loop.keys, loop._fencing, bench.numerics)
     bench.deliver(rows("first", 40))
     for number, step in enumerate(steps(np.random.default_rng(seed))):
         bench.deliver(step(MODEL))

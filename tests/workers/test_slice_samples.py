@@ -73,7 +73,7 @@ def two_days(rng, name, n=40, site=None):
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_slice_is_a_part_of_all_rows(bench, loop, days_read, seed):
     """Units over batches, delayed labels, corrections, deletions, rows that became sums: after each, equal to the bit."""
-    folding = TailFolding(bench.client, loop.keys, loop._fencing, Numerics())
+    folding = TailFolding(bench.store, loop.keys, loop._fencing, Numerics())
     for number, step in enumerate(steps(np.random.default_rng(seed))):
         bench.deliver(step(MODEL))
         drained(bench, loop)

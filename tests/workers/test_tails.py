@@ -22,6 +22,7 @@ from calibrant_server.workers.ingest.tail_cache import (
     CachedTail,
     estimated_pane_bytes,
 )
+from calibrant_server.workers.lifecycle.levels import DAYS
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.queries import pane_reader, pane_rows, window_merges
 from calibrant_server.workers.queries.window_panes import WindowPanes
@@ -251,7 +252,7 @@ def test_a_fold_changes_no_result_version_or_slice(bench, loop):
     drained(bench, loop)
     panes, state = WindowPanes(bench.store, bench.numerics), versions(bench)
     before = [panes.merged(MODEL, slice_, EVER, None) for slice_ in SLICES]
-    folding = TailFolding(bench.client, loop.keys, loop._fencing, bench.numerics)
+    folding = TailFolding(bench.store, loop.keys, loop._fencing, bench.numerics)
     assert folding.fold(MODEL, [START], lambda: None) == (1, None)
     assert folding.fold(MODEL, [START], lambda: None) == (0, None)
     assert not bench.client.exists(tail_key(loop)) and versions(bench) == state
@@ -262,16 +263,21 @@ def test_a_fold_changes_no_result_version_or_slice(bench, loop):
         assert one.merged.parts() == other.merged.parts()
 
 
-def test_a_fold_restores_no_pane_that_is_removed(bench, loop):
+def test_what_is_being_removed_is_not_merged_any_more(bench):
     """A worker stopped between the removal of a slice's pane and that of all rows, with which the rows go."""
-    bench.deliver(predictions(MODEL, "b0", rows_at()))
+    model = bench.put_model(replace(MODEL, retention_s=86_400))
+    bench.settings = bench.settings.replace(compact_after_s=3600)
+    bench.numerics = Numerics()
+    loop = bench.loop()
+    loop._housekeeping.due_at = float("inf")
+    bench.deliver(predictions(model, "b0", rows_at()))
     loop.step()
-    removed = PaneKey(MODEL.key, MODEL.generation, "site:A", START)
+    removed = PaneKey(model.key, model.generation, "site:A", START)
     loop._housekeeping._removal._remove([removed])
-    folding = TailFolding(bench.client, loop.keys, loop._fencing, bench.numerics)
-    assert folding.fold(MODEL, [START], lambda: None) == (1, None)
-    assert not bench.client.exists(loop.keys.pane(removed))
-    assert stored_pane(bench, "site:B", START).counts["n_predictions"] == 1
+    assert bench.client.exists(tail_key(loop))
+    loop._housekeeping.run()
+    assert not bench.client.exists(tail_key(loop), loop.keys.pane(removed))
+    assert loop._housekeeping.apply(DAYS, [model]) == 0
 
 
 def test_a_fold_of_a_commit_writes_every_pane_and_renews_the_versions_of_touched_ones(bench, loop):

@@ -21,7 +21,7 @@ from calibrant.core.pane import Pane
 from calibrant_server.workers.ingest.baseline_samples import BaselineSamples
 from calibrant_server.workers.ingest.cached_pane import CachedPane, UnreadablePane, total_field
 from calibrant_server.workers.ingest.joined_model import ChangedRows
-from calibrant_server.workers.ingest.pane_places import PanePlaces
+from calibrant_server.workers.ingest.pane_places import PanePlaces, model_of
 from calibrant_server.workers.ingest.posted_sums import Claim, LiftedSample
 from calibrant_server.workers.ingest.reduce import NewRows, Numerics
 from calibrant_server.workers.ingest.sample_cache import (
@@ -44,10 +44,6 @@ from calibrant_server.workers.store.slice_names import sealed_slice
 
 # Models whose slices are known to be listed; a slice that is not known is listed again.
 MAX_KNOWN_MODELS = 1000
-
-
-def _model(key: PaneKey) -> tuple[str, str]:
-    return key.model, key.generation
 
 
 class PaneCache:
@@ -108,7 +104,6 @@ class PaneCache:
         tails : by the pane of all rows of their time slice
         """
         wanted, tails = list(wanted), list(tails)
-        node = self._store.node(self._keys.partition)
         self._places.know((*wanted, *tails))
         missing = self._missing(self._panes, map(self._places.place, wanted), lambda key: key)
         here = (key for key in tails if not self._places.is_old(key))
@@ -116,7 +111,7 @@ class PaneCache:
         if not missing and not missing_tails:
             return
         in_files = self._places.of_files(missing)
-        with node.pipeline(transaction=False) as pipe:
+        with self._store.node(self._keys.partition).pipeline(transaction=False) as pipe:
             for key in missing:
                 pipe.hgetall(self._keys.pane(key))
             for key in missing_tails:
@@ -148,10 +143,6 @@ class PaneCache:
                 else:
                     known[key] = found
         return missing
-
-    def place(self, key: PaneKey) -> PaneKey:
-        """Return the pane that stores what is filled into `key`."""
-        return self._places.place(key)
 
     def _read_tail(self, key: PaneKey, fields: dict[bytes, bytes]) -> CachedTail:
         try:
@@ -231,6 +222,16 @@ class PaneCache:
             return
         tail.clear()
 
+    def fold(self, key: PaneKey, config: ModelConfig) -> bool:
+        """Make sums of the rows of a fetched tail; return whether there are any. Raise UnreadablePane."""
+        tail = self._tails.get(key)
+        if tail is None or not tail.data:
+            return False
+        self._changed_tails.add(key)
+        self._fill(key, config, tail.all_rows())
+        tail.clear()
+        return True
+
     def _fill(self, key: PaneKey, config: ModelConfig, rows: Rows) -> None:
         """Fill rows into the sums of every slice."""
         spec = self._numerics.spec(config)
@@ -264,7 +265,7 @@ class PaneCache:
         ----------
         key : pane of all rows of their time slice
         """
-        self._cold.note_erased(_model(key), key.start_s)
+        self._cold.note_erased(model_of(key), key.start_s)
         if not self._numerics.keeps_samples:
             return
         hashes = hash_names(list(names))
@@ -306,7 +307,7 @@ class PaneCache:
             if self._write(key, commit) and key in self._posted:
                 renewed.add(key)
             self._panes[key].pane.tighten()
-            self._cold.take_back(_model(key), [pane_item(key)])
+            self._cold.take_back(model_of(key), [pane_item(key)])
         self._cold.write(commit)
         self._write_versions(renewed, commit, version)
         self._forget_changes()

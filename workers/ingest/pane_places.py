@@ -15,7 +15,8 @@ from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.watermarks import Watermarks, latest_day
 
 
-def _model(key: PaneKey) -> tuple[str, str]:
+def model_of(key: PaneKey) -> tuple[str, str]:
+    """Return model and generation of a pane."""
     return key.model, key.generation
 
 
@@ -40,7 +41,7 @@ class PanePlaces:
 
     def know(self, panes: Iterable[PaneKey]) -> None:
         """Read the watermarks and cold days of models that are not known."""
-        models = sorted(set(map(_model, panes)) - self._marks.keys())
+        models = sorted(set(map(model_of, panes)) - self._marks.keys())
         if not models:
             return
         with self._node.pipeline(transaction=False) as pipe:
@@ -57,17 +58,17 @@ class PanePlaces:
 
         If the store of files has been away for a while, the entries that need it are parked; the others do not wait.
         """
-        cold = [key for key in keys if self.cold.day(_model(key), key.start_s) is not None]
+        cold = [key for key in keys if self.cold.day(model_of(key), key.start_s) is not None]
         if not cold:
             return {}
         with self._node.pipeline(transaction=False) as pipe:
             for key in cold:
-                pipe.hexists(self._keys.versions(*_model(key), key.slice), key.start_s)
+                pipe.hexists(self._keys.versions(*model_of(key), key.slice), key.start_s)
             exist = pipe.execute()
         by_model: dict[tuple[str, str], list[PaneKey]] = {}
         for key, exists in zip(cold, exist, strict=True):
             if exists:
-                by_model.setdefault(_model(key), []).append(key)
+                by_model.setdefault(model_of(key), []).append(key)
         found = {}
         for model, some in by_model.items():
             with self.readable(some[0]):
@@ -101,6 +102,6 @@ class PanePlaces:
 
     def is_old(self, key: PaneKey) -> bool:
         """Whether a slice of the model has merged this time into a day, or the day is in files: it has no tail any more."""
-        if key.start_s < latest_day(self._marks[_model(key)]):
+        if key.start_s < latest_day(self._marks[model_of(key)]):
             return True
-        return self.cold.day(_model(key), key.start_s) is not None
+        return self.cold.day(model_of(key), key.start_s) is not None

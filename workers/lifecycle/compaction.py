@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.cached_pane import total_field
@@ -40,13 +39,13 @@ class Compaction:
         keys: PartitionKeys,
         fencing: FencingToken,
         numerics: Numerics,
-        sample_bytes: int = MAX_PANE_BYTES,
+        folding: TailFolding,
     ):
         self._node = node
         self._keys = keys
         self._fencing = fencing
         self._numerics = numerics
-        self._folding = TailFolding(node, keys, fencing, numerics, sample_bytes)
+        self._folding = folding
         self._cold = ColdDays(node, keys)
         self.is_blocked = False
 

@@ -82,8 +82,8 @@ class Housekeeping:
         self._texts: dict[bytes, ModelConfig] = {}
         sample_bytes = store.settings.sample_bytes
         self._sealing = Sealing(self._node, keys, fencing, numerics, sample_bytes=sample_bytes)
-        self._compaction = Compaction(self._node, keys, fencing, numerics, sample_bytes)
-        folding = TailFolding(self._node, keys, fencing, numerics, sample_bytes)
+        folding = TailFolding(store, keys, fencing, numerics)
+        self._compaction = Compaction(self._node, keys, fencing, numerics, folding)
         self._cold = DayMoves(store, keys, fencing, folding)
         self._applied: dict[str, Callable[[ModelConfig, float, Progress], float]] = {
             SEALED: self._seal,

@@ -13,8 +13,8 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import DAY_S
 
-# Copies of cohorts; panes of days; nothing, past the retention; files.
-SEALED, DAYS, GONE, FILES = "sealed", "days", "gone", "files"
+# Copies of cohorts; nothing, past the retention; panes of days; files. What is being removed is not merged any more.
+SEALED, GONE, DAYS, FILES = "sealed", "gone", "days", "files"
 
 
 class Rule(NamedTuple):
@@ -47,8 +47,8 @@ def rules_of(config: ModelConfig, settings: EngineSettings) -> tuple[Rule, ...]:
     >>> for rule in rules_of(hourly, EngineSettings(compact_after_s=1_209_600)):
     ...     print(*rule)
     sealed None 3600
-    days 1209600 86400
     gone 86400 3600
+    days 1209600 86400
     files None 86400
     """
     pane_s = config.pane_s
@@ -58,8 +58,8 @@ def rules_of(config: ModelConfig, settings: EngineSettings) -> tuple[Rule, ...]:
     cold_s = settings.cold_after_s + max(pane_s - DAY_S, 0)
     return (
         Rule(SEALED, config.label_horizon_s, pane_s),
-        Rule(DAYS, settings.compact_after_s if merges else None, DAY_S),
         Rule(GONE, config.retention_s, pane_s),
+        Rule(DAYS, settings.compact_after_s if merges else None, DAY_S),
         Rule(FILES, cold_s if moves else None, DAY_S),
     )
 
