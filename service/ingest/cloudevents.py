@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import orjson
 
-from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.http.bodies import decoded_limit, decompressed
 from calibrant_server.service.http.errors import MediaTypeUnsupported
 from calibrant_server.service.http.json_bodies import read_json
@@ -101,7 +101,9 @@ def read_event(
     if media_type == STRUCTURED:
         document = read_json(body, 3 * settings.max_rows + 100)
         if not isinstance(document, dict):
-            raise _error("", "object", "Received another type; expected an event as JSON object.")
+            raise CalibrationInputError.at(
+                "", "object", "Received another type; expected an event as JSON object."
+            )
         attributes, data = _attributes_of(document), _data_of(document)
     elif f"{PREFIX}specversion" in headers:
         names = (name for name in headers if name.startswith(PREFIX))
@@ -116,10 +118,6 @@ def read_event(
     if isinstance(data, bytes) and data.startswith(GZIP) and "content-encoding" not in headers:
         data = decompressed(data, "gzip", decoded_limit(len(data), settings), reserve)
     return Event(attributes, data, _headers_of(attributes.get("metadata")))
-
-
-def _error(pointer: str, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError([Violation(pointer, rule, detail)])
 
 
 def _attributes_of(document: dict[str, Any]) -> dict[str, str]:
@@ -138,20 +136,26 @@ def _data_of(document: dict[str, Any]) -> Any:
     try:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, TypeError, ValueError):
-        raise _error("/data_base64", "base64", "Received data that is not base64.") from None
+        raise CalibrationInputError.at(
+            "/data_base64", "base64", "Received data that is not base64."
+        ) from None
 
 
 def _check(attributes: Mapping[str, str]) -> None:
     if attributes.get("specversion") != "1.0":
         given = attributes.get("specversion", "none")[:20]
-        raise _error("/specversion", "specversion", f"Received {given}; expected version 1.0.")
+        raise CalibrationInputError.at(
+            "/specversion", "specversion", f"Received {given}; expected version 1.0."
+        )
     for name in ("id", "source", "type"):
         if not attributes.get(name):
-            raise _error(f"/{name}", "missing", f"Received no attribute {name}; expected one.")
+            raise CalibrationInputError.at(
+                f"/{name}", "missing", f"Received no attribute {name}; expected one."
+            )
     for name, text in attributes.items():
         if len(text) > MAX_ATTRIBUTE:
             detail = f"Received {len(text)} characters; expected at most {MAX_ATTRIBUTE}."
-            raise _error(f"/{name[:60]}", "too_long", detail)
+            raise CalibrationInputError.at(f"/{name[:60]}", "too_long", detail)
 
 
 def _headers_of(metadata: str | None) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.errors import CalibrationInputError
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.histogram_updates import FIELDS, read_arrays
 from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
@@ -28,12 +28,12 @@ def read_confidence(
         return read_arrays(fields, n_classes, pointer)
     if written:
         detail = f"Received packed and {', '.join(written)}; expected packed alone, which contains them. Leave the others out."
-        raise CalibrationInputError([Violation(f"{pointer}/packed", "one_of", detail)])
+        raise CalibrationInputError.at(f"{pointer}/packed", "one_of", detail)
     place = f"{pointer}/packed"
     data = decoded(fields["packed"], place)
     found, content_bytes = unpacked(ConfidenceHistogram.packed_size, data, place)
     if n_classes is not None and found != n_classes:
         detail = f"Received a histogram of {found} classes; expected {n_classes}, as the model has."
-        raise CalibrationInputError([Violation(place, "shape", detail)])
+        raise CalibrationInputError.at(place, "shape", detail)
     (budget or UnpackingBudget()).take(data, content_bytes)
     return unpacked(ConfidenceHistogram.unpack, data, place)

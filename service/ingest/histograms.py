@@ -158,7 +158,7 @@ def _kind_of(placed: list[PlacedUpdate]) -> str:
     if any(is_pane):
         pointer = placed[is_pane.index(True)].pointer
         detail = "Received panes and histograms in one batch; expected one kind. Send two batches."
-        raise CalibrationInputError([Violation(f"{pointer}/kind", "mixed_kinds", detail)])
+        raise CalibrationInputError.at(f"{pointer}/kind", "mixed_kinds", detail)
     return HISTOGRAMS
 
 
@@ -174,8 +174,8 @@ def _updates_of(body: Body, context: IngestContext) -> tuple[BatchHead, list[Pla
             f"Received {len(placed)} updates; expected at most {MAX_UPDATES}. Split the request."
         )
     if not placed:
-        raise CalibrationInputError(
-            [Violation("/histograms", "empty", "Received no updates; expected at least one.")]
+        raise CalibrationInputError.at(
+            "/histograms", "empty", "Received no updates; expected at least one."
         )
     return head, placed
 
@@ -193,7 +193,7 @@ def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[PlacedUpda
     if "histograms" not in document:
         if "kind" not in document:
             detail = f"Received no kind; expected one of {', '.join(KINDS)}. Send several updates as a list in histograms."
-            raise CalibrationInputError([Violation("/kind", "required", detail)])
+            raise CalibrationInputError.at("/kind", "required", detail)
         # Without offsets, the source is that of a running total.
         own = {"batch_id", *ORIGIN_FIELDS}
         if "offsets" not in document:
@@ -204,7 +204,7 @@ def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[PlacedUpda
     histograms = document["histograms"]
     if not isinstance(histograms, list) or not all(isinstance(each, dict) for each in histograms):
         detail = "Received another type; expected a list of objects."
-        raise CalibrationInputError([Violation("/histograms", "list", detail)])
+        raise CalibrationInputError.at("/histograms", "list", detail)
     return BatchHead.of(document), [
         PlacedUpdate(f"/histograms/{i}", each) for i, each in enumerate(histograms)
     ]
@@ -221,7 +221,7 @@ def _updates(
     kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         detail = f"Received another kind; expected one of {', '.join(KINDS)}."
-        raise CalibrationInputError([Violation(f"{pointer}/kind", "unknown_value", detail)])
+        raise CalibrationInputError.at(f"{pointer}/kind", "unknown_value", detail)
     reject_unknown(fields, (*NAMES[kind], *HEAD_NAMES), pointer)
     head = _head({k: v for k, v in fields.items() if k in HEAD_NAMES}, pointer)
     _check_head(head, kind, pointer)
@@ -294,7 +294,7 @@ def _check_time(
         )
     else:
         return
-    raise CalibrationInputError([Violation(f"{pointer}/event_time", rule, detail)])
+    raise CalibrationInputError.at(f"{pointer}/event_time", rule, detail)
 
 
 def _check_panes(updates: list[PackedUpdate], config: ModelConfig, context: IngestContext) -> None:
@@ -308,7 +308,7 @@ def _check_panes(updates: list[PackedUpdate], config: ModelConfig, context: Inge
     limit = context.limits.max_panes
     if len(refs) > limit:
         detail = f"Received updates of {len(refs)} panes, slices counted; expected at most {limit}. Split the request."
-        raise CalibrationInputError([Violation("/histograms", "too_many_panes", detail)])
+        raise CalibrationInputError.at("/histograms", "too_many_panes", detail)
 
 
 def _config_for(placed: list[PlacedUpdate], context: IngestContext) -> ModelConfig:

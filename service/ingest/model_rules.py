@@ -84,8 +84,8 @@ def rows_of_model(
 def reject_unitless(checked: BatchResult, config: ModelConfig) -> None:
     """Reject a segmentation batch that does not name the unit or case of its pixels."""
     if config.task == SEGMENTATION and checked.batch.unit_source not in ("unit", "case"):
-        raise CalibrationInputError(
-            [Violation("/units", "units_required", f"{PIXELS} Send units or cases, one per row.")]
+        raise CalibrationInputError.at(
+            "/units", "units_required", f"{PIXELS} Send units or cases, one per row."
         )
 
 
@@ -99,7 +99,7 @@ def reject_unitless_update(fields: Mapping[str, Any], config: ModelConfig, point
             else f"Received no number of units. The unit of the model is {config.unit}, and a histogram has no rows to count."
         )
         detail = f"{why} Send n_units, or the unit or case of the histogram."
-        raise CalibrationInputError([Violation(f"{pointer}/n_units", "units_required", detail)])
+        raise CalibrationInputError.at(f"{pointer}/n_units", "units_required", detail)
 
 
 def reject_undeclared(keys: Iterable[str], config: ModelConfig, pointer: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.errors import CalibrationInputError
 from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE
 from calibrant_server.service.ingest.schemas import SourceQuery
 from calibrant_server.workers.ingest.entries import SourceOffsets
@@ -67,4 +67,4 @@ def agreed_origin(
 
 
 def _error(field: str, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError([Violation(f"/{field}", rule, detail)])
+    return CalibrationInputError.at(f"/{field}", rule, detail)

@@ -55,7 +55,7 @@ def decoded(packed: Any, pointer: str) -> bytes:
     try:
         return base64.b64decode(packed, validate=True)
     except ValueError as error:
-        raise CalibrationInputError([Violation(pointer, "base64", str(error))]) from error
+        raise CalibrationInputError.at(pointer, "base64", str(error)) from error
 
 
 def unpacked(unpack: Callable[..., T], packed: Any, pointer: str) -> T:
@@ -63,4 +63,4 @@ def unpacked(unpack: Callable[..., T], packed: Any, pointer: str) -> T:
     try:
         return unpack(packed)
     except PackingError as error:
-        raise CalibrationInputError([Violation(pointer, "packed", str(error))]) from error
+        raise CalibrationInputError.at(pointer, "packed", str(error)) from error

@@ -153,8 +153,8 @@ def some_of(names: Sequence[str]) -> str:
 def object_of(document: Any) -> dict[str, Any]:
     """Return the document if it is an object."""
     if not isinstance(document, dict):
-        raise CalibrationInputError(
-            [Violation("", "object", "Received a body of another type; expected a JSON object.")]
+        raise CalibrationInputError.at(
+            "", "object", "Received a body of another type; expected a JSON object."
         )
     return document
 
@@ -164,12 +164,8 @@ def batch_id_of(document: dict[str, Any]) -> str | None:
     batch_id = document.get("batch_id")
     if batch_id is None or isinstance(batch_id, str):
         return batch_id
-    raise CalibrationInputError(
-        [
-            Violation(
-                "/batch_id", "string", "Received a batch_id of another type; expected a string."
-            )
-        ]
+    raise CalibrationInputError.at(
+        "/batch_id", "string", "Received a batch_id of another type; expected a string."
     )
 
 
@@ -180,4 +176,4 @@ def has_origin(document: dict[str, Any]) -> bool:
 def check_list(pointer: str, value: Any) -> None:
     if not isinstance(value, list | np.ndarray | Column):
         detail = f"Received another type for {pointer[1:]}; expected a list with one entry per prediction."
-        raise CalibrationInputError([Violation(pointer, "list", detail)])
+        raise CalibrationInputError.at(pointer, "list", detail)

@@ -69,9 +69,7 @@ def _reject_columns(document: dict[str, Any], head: tuple[str, ...]) -> None:
             f"Received {quoted(others[0])!r} next to {RECORDS!r}, which is a list of records. Put its values into the records, as "
             "label, id or unit; or send columns alone: probabilities, labels, ids, units."
         )
-        raise CalibrationInputError(
-            [Violation(f"/{escaped(quoted(others[0]))}", "unknown_field", detail)]
-        )
+        raise CalibrationInputError.at(f"/{escaped(quoted(others[0]))}", "unknown_field", detail)
 
 
 def from_records(
@@ -113,7 +111,7 @@ def _reject_two_spellings(
         for record, line in zip(records, lines, strict=True):
             if both <= record.keys():
                 detail = f"Received both {SINGULAR[plural]!r} and {plural!r}; expected one of them."
-                raise CalibrationInputError([Violation(f"/{line}/{plural}", "one_of", detail)])
+                raise CalibrationInputError.at(f"/{line}/{plural}", "one_of", detail)
 
 
 def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> list[Any]:

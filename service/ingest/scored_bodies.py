@@ -1,4 +1,4 @@
-"""A posted batch of `POST /v1/score` in any of its formats: JSON, NDJSON, CSV, `.npy`, Arrow.
+"""A posted batch of `POST /v1/score` in any of its formats: JSON, NDJSON, CSV, `.npy`, Arrow; its annotations and options.
 
 The formats of tables have no field for options: these are in the query. An Arrow table has the columns of JSON, with scores and labels
 as lists, or one number per cell, as in CSV.
@@ -8,19 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.core.query import Option
+from calibrant.estimators.roc import MAX_POINTS
+from calibrant.input.annotations import COLUMNS as OF_ANNOTATIONS
+from calibrant.input.annotations import Annotations
 from calibrant.input.arrow_column import Column
+from calibrant.input.labels import MAX_RATERS
+from calibrant.input.names import MAX_LENGTH
+from calibrant.metrics import OPTIONS, requested
+from calibrant.peers import PEERS
 from calibrant_server.service.http.bodies import ARROW, CSV, JSON, NPY, Body, decoded_limit
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.problem import Problem
+from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.columns import COLUMNS, arrow_batch, read_columns
 from calibrant_server.service.ingest.csv_table import read_csv
 from calibrant_server.service.ingest.flat_table import from_flat
 from calibrant_server.service.ingest.npy_arrays import read_npy
-from calibrant_server.service.ingest.parsed_batch import ParsedBatch, indexed
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch, indexed, reject_unknown
 from calibrant_server.service.settings import Settings
 
 TABLES = (ARROW, CSV, NPY)
@@ -107,3 +118,144 @@ _READERS: dict[str, Callable[[Body, Settings, str | None], ParsedBatch]] = {
     NPY: _npy,
     ARROW: _arrow,
 }
+
+
+_OTHERS = ("labels", "label_counts", "raters")
+
+
+def with_annotations(posted: ParsedBatch) -> ParsedBatch:
+    """Return a batch with the labels and raters of its annotations; raters of a larger crowd are not named.
+
+    Raises
+    ------
+    CalibrationInputError
+        Annotations of another form, next to other labels, or of rows without ids.
+    """
+    if posted.annotations is None:
+        return posted
+    given = _checked(posted.annotations)
+    for name in _OTHERS:
+        if posted.columns.get(name) is not None:
+            detail = f"Received both annotations and {name}; expected one of them."
+            raise CalibrationInputError.at("/annotations", "one_label_column", detail)
+    ids = posted.columns.get("ids")
+    if ids is None:
+        detail = "Received annotations without ids; expected the id of each prediction."
+        raise CalibrationInputError.at("/ids", "missing", detail)
+    long = Annotations(given["ids"], given["labels"], given.get("raters"))
+    labels, raters = long.by_row([str(each) for each in indexed(ids)])
+    columns: dict[str, Any] = {"labels": [each or None for each in labels]}
+    if long.is_named and len(set(long.raters)) <= MAX_RATERS:
+        columns["raters"] = [each or None for each in raters]
+    return replace(
+        posted, columns=posted.columns | columns, has_named_raters=long.is_named, is_joined=True
+    )
+
+
+def _checked(given: Any) -> dict[str, Any]:
+    """Return the columns of the table."""
+    if not isinstance(given, dict):
+        detail = 'Received another type; expected {"ids": [...], "raters": [...], "labels": [...]}.'
+        raise CalibrationInputError.at("/annotations", "object", detail)
+    reject_unknown(given, OF_ANNOTATIONS, "/annotations")
+    for name in ("ids", "labels"):
+        if not isinstance(given.get(name), list):
+            detail = f"Received no list of {name}; expected one entry per rating."
+            raise CalibrationInputError.at(f"/annotations/{name}", "list", detail)
+    return given
+
+
+COMPOSITE = r"^[A-Za-z0-9._-]{1,60}$"
+
+
+class LossFactors(BaseModel):
+    """Factors of the terms of the weighted sum."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ace: float = Field(1, ge=0, le=1e6, description="Factor of the term that `membership` selects.")
+    dice: float = Field(1, ge=0, le=1e6)
+    cross_entropy: float = Field(1, ge=0, le=1e6)
+
+
+class SectionOptions(BaseModel):
+    """Options of the included results."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    metric: str | None = Field(
+        None,
+        max_length=400,
+        description="For `stability`, `stability_by_case` and `by_case`: a metric as in `metrics`. Default: ece.",
+    )
+    subsets: Literal["nested", "independent"] | None = Field(
+        None, description="For `stability` and `stability_by_case`: how subsets are drawn."
+    )
+    points: int | None = Field(
+        None, ge=2, le=MAX_POINTS, description="For `roc`: maximum number of points."
+    )
+    frequency_bins: int | None = Field(
+        None, ge=1, le=100, description="For `cases`: bins of the observed frequency."
+    )
+    case: str | None = Field(
+        None, max_length=MAX_LENGTH, description="For `cases`: name of a case whose table is added."
+    )
+    packed: bool = Field(
+        False,
+        description="For `confidence_histogram`: return its 2^14 bins, packed as `POST /v1/models/{model}/histograms` takes them.",
+    )
+    sensitivity: bool = Field(
+        False, description="For `cases`: also return the averages at 5, 10, 20, 50 and 100 bins."
+    )
+    composites: dict[Annotated[str, Field(pattern=COMPOSITE)], list[int]] | None = Field(
+        None,
+        description='Unions of classes instead of the classes of cases: {"whole": [1, 2], "core": [2]}.',
+    )
+    loss_weights: LossFactors | None = Field(
+        None, description="For `losses`: factors of the terms. Default: 1 each."
+    )
+    gradients: Literal["probabilities", "logits"] | None = Field(
+        None,
+        description="For `losses`: return the derivatives by probabilities or by logits. Default: no derivatives.",
+    )
+    compat: Literal[tuple(PEERS)] | None = Field(  # type: ignore[valid-type]
+        None,
+        description="For `compat`: compute metrics as this library does. Default: all libraries.",
+    )
+
+
+def _option_field(option: Option) -> Any:
+    kind: Any = Literal[option.allowed] if option.allowed else option.type
+    limits: dict[str, Any] = (
+        {"ge": option.low, "le": option.high} if option.type is not str else {"max_length": 200}
+    )
+    given = {
+        name: limit for name, limit in limits.items() if limit is not None and not option.allowed
+    }
+    return (
+        kind | None,
+        Field(None, description=f"{option.description} Default: {option.default}.", **given),
+    )
+
+
+# One source: the options that the metrics declare are those that a body may set for all of them.
+_OPTION_FIELDS: dict[str, Any] = {
+    name: _option_field(option) for name, option in sorted(OPTIONS.items())
+}
+ScoreOptions = create_model(
+    "ScoreOptions",
+    __base__=SectionOptions,
+    __doc__="Options of every metric that takes them (brackets of a metric have precedence), and of `include`.",
+    **_OPTION_FIELDS,
+)
+
+
+def options_in(posted: ParsedBatch) -> dict[str, Any]:
+    """Return the options of a batch, or raise every rule that they break."""
+    if posted.options is None:
+        return {}
+    place = posted.options_at
+    options = validated(ScoreOptions, posted.options, tuple(place)).model_dump(exclude_none=True)
+    if "metric" in options:
+        requested([options["metric"]], f"/{'/'.join(place)}/metric")
+    return options

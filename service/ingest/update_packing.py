@@ -52,7 +52,7 @@ def _class_index(name: str, classes: list[str], pointer: str) -> int:
     if name in classes:
         return classes.index(name)
     detail = f"Received class {name[:40]!r}; expected a class of this model."
-    raise CalibrationInputError([Violation(f"{pointer}/class", "unknown_class", detail)])
+    raise CalibrationInputError.at(f"{pointer}/class", "unknown_class", detail)
 
 
 def pack_pane(
@@ -63,12 +63,12 @@ def pack_pane(
     envelope = unpacked(PaneEnvelope.read, data, place)
     if envelope.spec != config.spec():
         detail = f"Received a pane of {envelope.spec.to_dict()}; expected the model's {config.spec().to_dict()}."
-        raise CalibrationInputError([Violation(place, "spec", detail)])
+        raise CalibrationInputError.at(place, "spec", detail)
     budget.take(data, unpacked(_content_bytes, envelope, place))
     pane = unpacked(_pane_in, envelope, place)
     if config.task == SEGMENTATION and pane.unit_source not in (None, "named"):
         detail = f"{PIXELS} Name units or cases when you fill the pane."
-        raise CalibrationInputError([Violation(place, "units_required", detail)])
+        raise CalibrationInputError.at(place, "units_required", detail)
     try:
         check_pane(pane, config.spec())
     except CalibrationInputError as error:
@@ -84,7 +84,7 @@ def reject_sampled_total(packed: bytes, pointer: str) -> None:
     """Reject a running total with a sample of rows: the rows of the total that it replaces could not be removed."""
     if "sample" in PaneEnvelope.read(packed).parts:
         detail = "Received a running total with a stored sample; expected none. Fill the pane with sample_bytes=0."
-        raise CalibrationInputError([Violation(f"{pointer}/packed", "total_with_sample", detail)])
+        raise CalibrationInputError.at(f"{pointer}/packed", "total_with_sample", detail)
 
 
 def _content_bytes(envelope: PaneEnvelope) -> int:

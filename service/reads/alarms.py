@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from calibrant.core.durations import parse_duration
-from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.query import PaneQuery
 from calibrant.drift.calibration import TOLERANCE
@@ -325,4 +325,4 @@ def newly_made(body: AlarmBody, current: ModelConfig | None) -> frozenset[str]:
 
 
 def _broken(member: str, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError([Violation(f"/alarm/{member}", rule, detail)])
+    return CalibrationInputError.at(f"/alarm/{member}", rule, detail)

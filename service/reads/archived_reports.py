@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import Path, Response
+from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.quality_report import page
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.errors import (
     AnswerLate,
     ArchiveFull,
@@ -37,6 +36,7 @@ from calibrant_server.workers.store.report_archive import (
     NewReport,
     NoSuchReport,
     ReportSummary,
+    StoredReport,
 )
 from calibrant_server.workers.store.windows import rfc3339
 
@@ -118,8 +118,14 @@ def reports_kept(config: ModelConfig) -> Iterator[None]:
         ) from error
 
 
-async def archived(read: ReadAccess, wanted: ArchivedParameters, by: str) -> Response:
-    """Archive the report of a model; `by` is who requests it. The same report of the same state is archived once.
+async def archived(
+    read: ReadAccess, wanted: ArchivedParameters, by: str
+) -> tuple[StoredReport, bool]:
+    """Archive the report of a model; return what lists show of it, and whether it is new.
+
+    Parameters
+    ----------
+    by : who requests it
 
     Raises
     ------
@@ -138,9 +144,7 @@ async def archived(read: ReadAccess, wanted: ArchivedParameters, by: str) -> Res
     )
     with engine_errors(), report_errors():
         number, is_new = await archive.add(report.config, made, max_bytes)
-        shown = await archive.summary(report.config, number)
-    location = {"Location": f"/v1/models/{read.model}/reports/{number}"}
-    return Response(orjson.dumps(shown), 201 if is_new else 200, location, JSON)
+        return await archive.summary(report.config, number), is_new
 
 
 async def _results(read: ReadAccess, report: PreparedReport) -> dict[str, Any]:

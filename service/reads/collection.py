@@ -6,16 +6,18 @@ from the declaration.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from inspect import Parameter, Signature
 from typing import Annotated, Any, TypeVar
 
+import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, create_model
 
 from calibrant_server.service.engine import Connection, engine_errors, model_of
-from calibrant_server.service.http.json_bodies import json_response
+from calibrant_server.service.http.bodies import JSON, read_body
+from calibrant_server.service.http.json_bodies import json_response, read_json
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -26,10 +28,13 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.http.validation_errors import validated
+from calibrant_server.service.ingest.parsed_batch import object_of
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.store.model_config import ModelConfig
 
+MAX_OBJECTS = 1000
 Entry = TypeVar("Entry")
 Page = tuple[dict[str, Any], str | None]
 
@@ -41,12 +46,14 @@ class CollectionAccess:
     Attributes
     ----------
     id : the entry in the path; None if the path is that of the collection
+    body : what a new entry is made of, checked
     """
 
     request: Request
     caller: Caller
     query: Any = None
     id: Any = None
+    body: Any = None
 
     @property
     def connection(self) -> Connection:
@@ -57,6 +64,27 @@ class CollectionAccess:
     async def config(self) -> ModelConfig:
         """Return the model in the path, or raise ModelUnknown."""
         return await model_of(self.connection, self.caller, self.request.path_params["model"])
+
+
+@dataclass(frozen=True)
+class Created:
+    """An entry that a request has made, or that was the same before.
+
+    Attributes
+    ----------
+    location : of the entry
+    headers : further headers of the response
+    """
+
+    document: Mapping[str, Any]
+    location: str
+    is_new: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def response(self) -> Response:
+        """Return the response to the request."""
+        headers = {"Location": self.location, **self.headers}
+        return Response(orjson.dumps(self.document), 201 if self.is_new else 200, headers, JSON)
 
 
 @dataclass(frozen=True)
@@ -142,6 +170,40 @@ class Collection:
 
         return declare
 
+    def creates(
+        self,
+        operation: str,
+        body: type[BaseModel],
+        title: str,
+        caller: Any,
+        *statuses: int,
+        responses: dict[int | str, dict[str, Any]],
+    ) -> Callable[
+        [Callable[[CollectionAccess], Awaitable[Created]]], Callable[..., Awaitable[Response]]
+    ]:
+        """Return a decorator: its function makes an entry of a `body`; `statuses` are those of its problems."""
+
+        def declare(
+            create: Callable[[CollectionAccess], Awaitable[Created]],
+        ) -> Callable[..., Awaitable[Response]]:
+            async def respond(request: Request, caller: Caller, **_: object) -> Response:
+                given = validated(body, await document(request))
+                with engine_errors():
+                    made = await create(CollectionAccess(request, caller, body=given))
+                return made.response()
+
+            _describe(respond, create, self._taken(caller))
+            self.router.post(
+                self.path,
+                operation_id=operation,
+                status_code=201 if list(responses) == [201] else None,
+                responses={**responses, **problems(*statuses)},
+                openapi_extra=takes(title, json=body),
+            )(respond)
+            return respond
+
+        return declare
+
     def deletes(
         self,
         operation: str,
@@ -197,6 +259,14 @@ class Collection:
         return create_model(
             name, __base__=ListPage, __doc__=f"{self.title}.", **{self.name: entries}
         )
+
+
+async def document(request: Request) -> dict[str, Any]:
+    """Return the JSON object that a request has as its body."""
+    ingest = request.app.state.ingest
+    with ingest.admission.hold() as hold:
+        body = await read_body(request, ingest.settings, hold, (JSON,))
+        return object_of(read_json(body.data, MAX_OBJECTS))
 
 
 def _describe(respond: Any, function: Any, taken: dict[str, Any]) -> None:

@@ -4,21 +4,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-from fastapi import Path, Request
+from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.results.calibration_map import CalibrationMap, calibration_map
 from calibrant.results.map_query import MapFitQuery
-from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.errors import (
     MapsFull,
     MapUnknown,
     ModelUnknown,
     PreconditionFailed,
 )
-from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.ingest.parsed_batch import object_of
-from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import ProblemError
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.response_models import part_of
@@ -33,7 +29,6 @@ from calibrant_server.workers.store.frozen_maps import (
 )
 from calibrant_server.workers.store.model_config import ModelConfig
 
-MAX_OBJECTS = 1000
 MAX_VERSION = 1_000_000
 MapNumber = Annotated[int, Path(ge=1, le=MAX_VERSION, description="Number of the version.")]
 
@@ -93,12 +88,6 @@ class PromotionRecord(BaseModel):
     override: bool
     evidence: dict[str, Any] | None
     warnings: list[ProblemError] = Field([], description="Side effects of the promotion.")
-
-
-async def document(request: Request, ingest: IngestService) -> dict[str, Any]:
-    with ingest.admission.hold() as hold:
-        body = await read_body(request, ingest.settings, hold, (JSON,))
-        return object_of(read_json(body.data, MAX_OBJECTS))
 
 
 def who_is(caller: Caller) -> str:

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from calibrant.core.errors import Violation
 from calibrant.results.recommendation import Recommendation
 from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON, read_body
@@ -29,19 +30,30 @@ from calibrant_server.service.http.parameters import (
     Prefer,
     preferred_wait,
 )
+from calibrant_server.service.http.problem_responses import invalid_input
+from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.acknowledgements import (
-    Acknowledgement,
-    is_awaited,
-    order_of,
-    parsed,
-)
 from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
+from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.alarm_reader import AlarmReader
-from calibrant_server.workers.alarm.episodes import CLOSED, Episode, shown
+from calibrant_server.workers.alarm.commands import Command, acknowledgement
+from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, shown
+
+
+class Acknowledgement(BaseModel):
+    """An acknowledgement."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    note: str | None = Field(
+        None,
+        max_length=2000,
+        description="The reason; required from people whom a proxy names.",
+    )
+
 
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 
@@ -259,3 +271,22 @@ async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:
     if found is None or not caller.may_use(found.model):
         raise AlarmUnknown()
     return found
+
+
+def parsed(document: dict[str, Any], caller: Caller) -> Acknowledgement:
+    """Return a valid acknowledgement; a person gives a reason, which is recorded with their name."""
+    said: Acknowledgement = validated(Acknowledgement, document)
+    if caller.is_person and not (said.note or "").strip():
+        detail = "Received no note; expected the reason of the acknowledgement."
+        raise invalid_input([Violation("/note", "missing", detail)])
+    return said
+
+
+def order_of(episode: Episode, said: Acknowledgement, caller: Caller) -> Command:
+    """Return the order to acknowledge an alarm."""
+    return acknowledgement(episode.id, who_is(caller), said.note, caller.role or None)
+
+
+def is_awaited(episode: Episode) -> bool:
+    """Return whether an order to acknowledge has not taken effect yet."""
+    return episode.state == OPEN and not episode.is_acknowledged

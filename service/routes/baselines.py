@@ -1,16 +1,21 @@
 """Baselines: windows frozen under a name, for later comparisons."""
 
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.core.errors import Violation
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import Connection, engine_errors, model_of
-from calibrant_server.service.http.bodies import read_body
+from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, PANE, Body, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
     Reader,
@@ -23,19 +28,20 @@ from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.parameters import BaselineName, ModelId
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.http.validation_errors import validated
-from calibrant_server.service.ingest.baseline_content import (
-    MEDIA_TYPES,
-    baseline_content,
-    window_document,
-)
+from calibrant_server.service.ingest.columns import read_columns
+from calibrant_server.service.ingest.model_rules import checked_batch, rows_of_model
+from calibrant_server.service.ingest.packed import UnpackingBudget
 from calibrant_server.service.ingest.parsed_batch import object_of
+from calibrant_server.service.ingest.plain_columns import read_document
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.ingest.service import IngestService, digest_of
+from calibrant_server.service.ingest.update_packing import pack_pane
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.response_models import WindowShown
 from calibrant_server.service.reads.service import ReadQuery, ReadService
+from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import BASELINE
 from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
@@ -204,3 +210,65 @@ async def _done(
     if not receipt.is_final:
         raise AnswerLate()
     return receipt
+
+
+MEDIA_TYPES = (JSON, NDJSON, ARROW, PANE)
+SCORES = frozenset(("probabilities", "logits", "confidences", "predictions"))
+
+
+@dataclass(frozen=True)
+class BaselineContent:
+    """What a posted baseline is filled from.
+
+    Attributes
+    ----------
+    kind, packed : a batch of rows, or a pane
+    window : from the first event time to the end of the last second, in seconds; empty without event times
+    """
+
+    kind: Literal["rows", "pane"]
+    packed: bytes
+    window: tuple[int, int] = (0, 0)
+
+    def to_entry(self) -> dict[str, Any]:
+        """Return the fields of the entry that makes the baseline."""
+        return {
+            "kind": self.kind,
+            "packed": b64encode(self.packed).decode(),
+            "content": digest_of(self.packed).hex(),
+            "window": list(self.window),
+        }
+
+
+def window_document(body: Body, settings: Settings) -> Any:
+    """Return the document of a body that names a window; None if it has the content itself."""
+    if body.media_type != JSON:
+        return None
+    document = read_document(body.data, 3 * settings.max_rows + 100, settings.max_rows)
+    has_scores = isinstance(document, dict) and not SCORES.isdisjoint(document)
+    return None if has_scores else document
+
+
+def baseline_content(body: Body, config: ModelConfig, settings: Settings) -> BaselineContent:
+    """Return the checked content of a body.
+
+    Raises
+    ------
+    CalibrationInputError
+        A row or pane that the model does not accept, or no label.
+    """
+    if body.media_type == PANE:
+        [packed] = pack_pane({"packed": body.data}, config, "", UnpackingBudget())
+        return BaselineContent("pane", packed)
+    posted = read_columns(body, settings)
+    batch = rows_of_model(checked_batch(posted, config, False), posted, config, False).batch
+    if not batch.row_total.any():
+        detail = "Received predictions without any label; expected labels: a baseline is what later labels are compared with."
+        raise CalibrationInputError.at("/labels", "labels_required", detail)
+    return BaselineContent("rows", batch.pack(), _window(batch))
+
+
+def _window(batch: Batch) -> tuple[int, int]:
+    if batch.event_times is None:
+        return 0, 0
+    return int(batch.event_times.min() // 10**6), int(batch.event_times.max() // 10**6) + 1

@@ -23,9 +23,13 @@ from calibrant_server.service.http.problem import Problem, RetryLater
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.cloudevents import FEEDBACK, RESPONSE, Event, read_event
-from calibrant_server.service.ingest.event_columns import Inputs, event_columns, event_inputs
-from calibrant_server.service.ingest.event_feedback import feedback_labels
-from calibrant_server.service.ingest.event_settings import CloudEventSettings
+from calibrant_server.service.ingest.event_columns import (
+    CloudEventSettings,
+    Inputs,
+    event_columns,
+    event_inputs,
+    feedback_labels,
+)
 from calibrant_server.service.ingest.label_batch import load_labels
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.prediction_batch import prediction_batch

@@ -39,11 +39,11 @@ from calibrant_server.service.http.parameters import (
 )
 from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.collection import document
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
     MapVersion,
     PromotionRecord,
-    document,
     map_errors,
     who_is,
 )
@@ -156,7 +156,7 @@ async def promote_map(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Make a version the current map; the same call returns to an earlier one."""
-    wanted = validated(Promotion, await document(request, ingest))
+    wanted = validated(Promotion, await document(request))
     config = await model_of(connection, caller, model)
     reject_observed(settings, config)
     with engine_errors(), map_errors():

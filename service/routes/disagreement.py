@@ -7,7 +7,7 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.errors import CalibrationInputError
 from calibrant.raters.alpha_calibration import compared as compared_ways
 from calibrant.raters.rated_rows import MAX_FEATURE
 from calibrant.results.disagreement import MethodsQuery
@@ -107,7 +107,7 @@ def _compared(body: Body, query: Declared, config: ModelConfig, settings: Settin
     width = batch.n_classes + (0 if features is None else features.shape[1])
     if batch.n * width > MAX_NUMBERS:
         detail = f"Received {batch.n} predictions of {width} numbers; expected at most {MAX_NUMBERS:,} numbers in all. Send fewer rows."
-        raise CalibrationInputError([Violation("", "size", detail)])
+        raise CalibrationInputError.at("", "size", detail)
     parts = _parts(document.get("parts"))
     found = compared_ways(batch, features=features, parts=parts, **query.model_dump())
     source = "log_probabilities" if features is None else "posted"

@@ -1,11 +1,14 @@
-"""The API document and its interactive pages, which need nothing but this process."""
+"""The API document, its interactive pages, and the documentation site at `/help`; they need nothing but this process."""
 
 from importlib.resources import files
+from mimetypes import guess_type
 
 import orjson
 from fastapi import APIRouter, Path, Request, Response
+from starlette.responses import FileResponse, RedirectResponse
 
 from calibrant_server.service.http.errors import PathUnknown
+from calibrant_server.service.pages import help_site
 from calibrant_server.service.pages.documentation import CONTENT_POLICY, PAGE, START
 from calibrant_server.service.pages.sample import sample_body
 
@@ -51,3 +54,30 @@ async def get_asset(asset: str = Path()) -> Response:
         raise PathUnknown()
     data = files("fastapi_swagger").joinpath("resources", asset).read_bytes()
     return Response(data, headers=A_DAY, media_type=ASSETS[asset])
+
+
+NOT_BUILT = "The documentation site is not part of this installation. Wheels contain it; in a clone, `make docs` builds it."
+# The theme starts with inline scripts and styles. The site is ours, shows no input, and loads nothing from other places.
+POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {"Content-Security-Policy": POLICY, "Cache-Control": "public, max-age=3600"}
+
+
+@router.get("/help")
+async def get_help() -> Response:
+    """Lead to the first page, whose links are relative to the folder."""
+    return RedirectResponse("/help/index.html")
+
+
+@router.get("/help/{page:path}")
+async def get_help_page(page: str = Path()) -> Response:
+    """Return a page or a file of the site."""
+    found = help_site.files()
+    if not found:
+        raise PathUnknown(NOT_BUILT)
+    file = found.get(page or "index.html")
+    if file is None:
+        raise PathUnknown(f"The documentation has no page {page!r}; /help/index.html lists all.")
+    return FileResponse(file, headers=HEADERS, media_type=guess_type(file.name)[0])

@@ -3,14 +3,10 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.http.dependencies import TheConnection, TheIngestService
 from calibrant_server.service.http.errors import (
     InvalidInput,
     KeyConfigured,
@@ -18,10 +14,8 @@ from calibrant_server.service.http.errors import (
     KeysNotConfigured,
     QuotaFull,
 )
-from calibrant_server.service.http.validation_errors import validated
-from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
-from calibrant_server.service.reads.frozen_maps import document
+from calibrant_server.service.openapi.schema import success
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.key_file import hash_of, new_secret
 from calibrant_server.service.security.keys import (
@@ -110,7 +104,6 @@ async def _keyring(request: Request) -> Keyring:
 
 
 KeyAdmin = Annotated[Caller, Depends(needs("admin", every_model=True))]
-TheKeyring = Annotated[Keyring, Depends(_keyring)]
 
 
 KEYS = Collection(router, "/v1/keys", "keys", KeyResponse, KeyAdmin, "A page of keys")
@@ -127,25 +120,18 @@ async def list_keys(access: CollectionAccess) -> Page:
     return KEYS.paged(access, mine, lambda each: [each[0].id, each[1]], lambda each: _shown(*each))
 
 
-@router.post(
-    "/v1/keys",
-    operation_id="createKey",
-    status_code=201,
-    responses={
-        201: success(CreatedKeyResponse, "The key, with its secret", Location="The key."),
-        **problems(408, 413, 415, 422, 429),
-    },
-    openapi_extra=takes("The key", json=NewKey),
+@KEYS.creates(
+    "createKey",
+    NewKey,
+    "The key",
+    KeyAdmin,
+    *(408, 413, 415, 422, 429),
+    responses={201: success(CreatedKeyResponse, "The key, with its secret", Location="The key.")},
 )
-async def create_key(
-    request: Request,
-    caller: KeyAdmin,
-    keyring: TheKeyring,
-    connection: TheConnection,
-    ingest: TheIngestService,
-) -> Response:
+async def create_key(access: CollectionAccess) -> Created:
     """Create a key of your tenant, with at most your own scopes and until your own expiry; the secret is returned once."""
-    wanted = validated(NewKey, await document(request, ingest))
+    await _keyring(access.request)
+    wanted, caller, request = access.body, access.caller, access.request
     now = datetime.now(UTC)
     _reject_more_scopes(wanted, caller)
     expires_at = _expiry(wanted, caller, now)
@@ -162,18 +148,16 @@ async def create_key(
         role=wanted.role,
     )
     try:
-        with engine_errors():
-            await connection.inbox.access_keys.add(
-                caller.tenant, key.id, key.model_dump(mode="json")
-            )
-            await request.app.state.key_refresh.read_store()
+        stored = key.model_dump(mode="json")
+        await access.connection.inbox.access_keys.add(caller.tenant, key.id, stored)
+        await request.app.state.key_refresh.read_store()
     except TooManyKeys as error:
         detail = f"Your tenant has {MAX_KEYS} keys, the maximum. Revoke one first."
         raise QuotaFull(detail, retry_after_s=FULL_RETRY_S) from error
     shown = _shown(key, "created")
     audit_of(request).details = shown
-    headers = {"Location": f"/v1/keys/{key.id}", "Cache-Control": "no-store"}
-    return Response(orjson.dumps({**shown, "secret": secret}), 201, headers, JSON)
+    headers = {"Cache-Control": "no-store"}
+    return Created({**shown, "secret": secret}, f"/v1/keys/{key.id}", headers=headers)
 
 
 @KEYS.deletes(

@@ -16,26 +16,22 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     MapReader,
     TheConnection,
-    TheIngestService,
-    TheReadService,
 )
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId, entity_tags, names
 from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.http.validation_errors import validated
-from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
+from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
 from calibrant_server.service.reads.frozen_maps import (
     MapNumber,
     MapParameters,
     MapVersion,
     PromotionRecord,
-    document,
     map_errors,
     map_read_query,
     who_is,
 )
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.store.windows import rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
@@ -66,51 +62,6 @@ class MapsResponse(ListPage):
     )
 
 
-@router.post(
-    "/v1/models/{model}/maps",
-    operation_id="createMap",
-    responses={
-        200: success(MapVersion, "The same fit was frozen before", Location="The version."),
-        201: success(MapVersion, "The version", Location="The version."),
-        **problems(408, 409, 413, 415, 422),
-    },
-    openapi_extra=takes("The fit to freeze", json=NewMap),
-)
-async def create_map(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    connection: TheConnection,
-    reads: TheReadService,
-    ingest: TheIngestService,
-) -> Response:
-    """Fit a calibration map and freeze it as a version."""
-    wanted = validated(NewMap, await document(request, ingest))
-    config = await model_of(connection, caller, model)
-    parts = ",".join(PARTS)
-    read_query = map_read_query(wanted.model_copy(update={"include": parts}), config)
-    with engine_errors(), map_errors():
-        fitted = orjson.loads((await reads.result(read_query)).body)
-        if fitted.get("parameters") is None:
-            detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
-            raise invalid_input([Violation("/method", "no_map", detail)])
-        frozen = {
-            **fitted,
-            "fit": fit_of(read_query),
-            "created_at": rfc3339(datetime.now(UTC)),
-            "created_by": who_is(caller),
-            "note": wanted.note,
-        }
-        body = orjson.dumps(frozen, option=orjson.OPT_SORT_KEYS)
-        summary = orjson.dumps(_summary(frozen))
-        number, is_new = await connection.inbox.maps.add(
-            config, _identity(fitted, read_query), body, summary
-        )
-        shown = await connection.inbox.maps.version(config, number)
-    location = {"Location": f"/v1/models/{model}/maps/{number}"}
-    return Response(orjson.dumps(shown), 201 if is_new else 200, location, JSON)
-
-
 MAPS = Collection(
     router,
     "/v1/models/{model}/maps",
@@ -120,6 +71,42 @@ MAPS = Collection(
     "A page of versions",
     page=MapsResponse,
 )
+
+
+@MAPS.creates(
+    "createMap",
+    NewMap,
+    "The fit to freeze",
+    Admin,
+    *(408, 409, 413, 415, 422),
+    responses={
+        200: success(MapVersion, "The same fit was frozen before", Location="The version."),
+        201: success(MapVersion, "The version", Location="The version."),
+    },
+)
+async def create_map(access: CollectionAccess) -> Created:
+    """Fit a calibration map and freeze it as a version."""
+    config, maps = await access.config(), access.connection.inbox.maps
+    wanted = access.body.model_copy(update={"include": ",".join(PARTS)})
+    read_query = map_read_query(wanted, config)
+    reads: ReadService = access.request.app.state.reads
+    with map_errors():
+        fitted = orjson.loads((await reads.result(read_query)).body)
+        if fitted.get("parameters") is None:
+            detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
+            raise invalid_input([Violation("/method", "no_map", detail)])
+        frozen = {
+            **fitted,
+            "fit": fit_of(read_query),
+            "created_at": rfc3339(datetime.now(UTC)),
+            "created_by": who_is(access.caller),
+            "note": wanted.note,
+        }
+        body = orjson.dumps(frozen, option=orjson.OPT_SORT_KEYS)
+        summary = orjson.dumps(_summary(frozen))
+        number, is_new = await maps.add(config, _identity(fitted, read_query), body, summary)
+        shown = await maps.version(config, number)
+    return Created(shown, f"/v1/models/{config.model}/maps/{number}", is_new)
 
 
 @MAPS.lists("listMaps")

@@ -2,31 +2,15 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.engine import engine_errors, model_of
-from calibrant_server.service.http.bodies import JSON, read_body
-from calibrant_server.service.http.dependencies import (
-    Admin,
-    Reader,
-    TheConnection,
-    TheIngestService,
-)
+from calibrant_server.service.http.dependencies import Admin, Reader
 from calibrant_server.service.http.errors import EventUnknown, ModelConflict, PreconditionFailed
-from calibrant_server.service.http.json_bodies import json_response, read_json
-from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
-    PAGE_HEADERS,
-    ListPage,
-    PageQuery,
-    list_response,
-    page_of,
-)
-from calibrant_server.service.http.parameters import PATTERN, IfNoneMatch, ModelId, TextName
-from calibrant_server.service.http.validation_errors import validated
-from calibrant_server.service.ingest.parsed_batch import object_of
-from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.http.lists import ListPage
+from calibrant_server.service.http.parameters import PATTERN, TextName
+from calibrant_server.service.openapi.schema import success
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
 from calibrant_server.service.reads.queries import Timestamp
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import (
@@ -42,7 +26,7 @@ from calibrant_server.workers.store.registry import RevisionConflict
 
 router = APIRouter(tags=["drift"], default_response_class=Response)
 EventId = Annotated[str, Path(description="Event id", pattern=f"^{PATTERN}$")]
-MAX_OBJECTS = 16
+NO_CACHE = {"Cache-Control": "no-cache"}
 
 
 class NewEvent(BaseModel):
@@ -72,89 +56,58 @@ class ModelEventsResponse(ListPage):
     events: list[ModelEventResponse]
 
 
-@router.get(
+EVENTS = Collection(
+    router,
     "/v1/models/{model}/events",
-    operation_id="listEvents",
-    responses={
-        200: success(ModelEventsResponse, "A page of events", **PAGE_HEADERS),
-        304: NOT_MODIFIED,
-        **problems(422),
-    },
+    "events",
+    ModelEventResponse,
+    Reader,
+    "A page of events",
+    page=ModelEventsResponse,
 )
-async def list_events(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    query: Annotated[PageQuery, Query()],
-    connection: TheConnection,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+
+
+@EVENTS.lists("listEvents")
+async def list_events(access: CollectionAccess) -> Page:
     """List the dated events of a model, oldest first."""
-    config = await model_of(connection, caller, model)
-    found = [_shown(each) for each in config.events]
-    page, following = page_of(found, lambda each: [each["at"], each["id"]], query)
-    return list_response(request, {"events": page}, following)
+    found = [_shown(each) for each in (await access.config()).events]
+    return EVENTS.paged(access, found, lambda each: [each["at"], each["id"]])
 
 
-@router.post(
-    "/v1/models/{model}/events",
-    operation_id="createEvent",
-    status_code=201,
-    responses={
-        201: success(ModelEventResponse, "The event", Location="The events."),
-        **problems(408, 409, 412, 413, 415, 422),
-    },
-    openapi_extra=takes("The event", json=NewEvent),
+@EVENTS.creates(
+    "createEvent",
+    NewEvent,
+    "The event",
+    Admin,
+    *(408, 409, 412, 413, 415, 422),
+    responses={201: success(ModelEventResponse, "The event", Location="The events.")},
 )
-async def create_event(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    connection: TheConnection,
-    ingest: TheIngestService,
-) -> Response:
+async def create_event(access: CollectionAccess) -> Created:
     """Add a dated event: a version, pipeline or scanner. It is drawn on curves and named with the date of a change."""
-    config = await model_of(connection, caller, model)
-    with ingest.admission.hold() as hold:
-        body = await read_body(request, ingest.settings, hold, (JSON,))
-        wanted = validated(NewEvent, object_of(read_json(body.data, MAX_OBJECTS)))
+    config, wanted = await access.config(), access.body
     event = event_of(wanted.kind, wanted.name, wanted.at)
     if event not in config.events:
         if len(config.events) >= MAX_EVENTS:
             detail = f"The model has {MAX_EVENTS} events, the maximum. Delete one first."
             raise ModelConflict(detail)
-        await _put(ingest, config, [*config.events, event])
-    location = f"/v1/models/{model}/events"
-    return json_response(_shown(event), 201, Location=location)
+        await _put(access, config, [*config.events, event])
+    return Created(_shown(event), f"/v1/models/{config.model}/events", headers=NO_CACHE)
 
 
-@router.delete(
-    "/v1/models/{model}/events/{event}",
-    operation_id="deleteEvent",
-    status_code=204,
-    responses={204: {"description": "The event is deleted"}, **problems(409, 412, 422)},
-)
-async def delete_event(
-    model: ModelId,
-    event: EventId,
-    caller: Admin,
-    connection: TheConnection,
-    ingest: TheIngestService,
-) -> Response:
+@EVENTS.deletes("deleteEvent", ("event", EventId), "The event is deleted", Admin, *(409, 412, 422))
+async def delete_event(access: CollectionAccess) -> None:
     """Delete an event."""
-    config = await model_of(connection, caller, model)
-    left = [each for each in config.events if event_id(each) != event]
+    config = await access.config()
+    left = [each for each in config.events if event_id(each) != access.id]
     if len(left) == len(config.events):
-        raise EventUnknown(f"The model has no event {event!r}.")
-    await _put(ingest, config, left)
-    return Response(status_code=204)
+        raise EventUnknown(f"The model has no event {access.id!r}.")
+    await _put(access, config, left)
 
 
-async def _put(ingest: Any, config: ModelConfig, events: list[ModelEvent]) -> None:
+async def _put(access: CollectionAccess, config: ModelConfig, events: list[ModelEvent]) -> None:
     """Write the events of a model over the version that was read."""
     try:
-        with engine_errors():
-            await ingest.registry.put(with_events(config, events), config.revision)
+        await access.connection.registry.put(with_events(config, events), config.revision)
     except RevisionConflict as error:
         raise PreconditionFailed() from error
 

@@ -113,7 +113,7 @@ async def _fitted(reads: ReadService, config: ModelConfig, query: PosteriorParam
     found = orjson.loads((await reads.result(read_query)).body)
     if found.get("concentration") is None:
         detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no ratings'}."
-        raise CalibrationInputError([Violation("/concentration", "not_fitted", detail)])
+        raise CalibrationInputError.at("/concentration", "not_fitted", detail)
     return float(found["concentration"]["value"])
 
 
@@ -166,7 +166,7 @@ def _computed(
         columns["probabilities"] = posted["members"][0]
     batch = checked_batch(ParsedBatch(posted_columns(columns, settings)), config, False).batch
     if members is not None and len(members[0]) != batch.n:
-        raise _violation(
+        raise CalibrationInputError.at(
             "/members",
             "length",
             "Received members and ratings of different lengths; expected one row per prediction in both.",
@@ -228,7 +228,7 @@ def _belief(
 def _members(value: Any, config: ModelConfig, settings: Settings) -> Numbers:
     """Return the members' probabilities, float64 (members, n, n_classes), each row checked."""
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_MEMBERS:
-        raise _violation(
+        raise CalibrationInputError.at(
             "/members",
             "list",
             f"Received another value; expected a list of 1 to {MAX_MEMBERS} members.",
@@ -251,7 +251,7 @@ def _members(value: Any, config: ModelConfig, settings: Settings) -> Numbers:
             ) from error
         if len(checked[place]) != len(checked[0]):
             detail = f"Received {len(checked[place])} rows; expected {len(checked[0])}, as in the first member."
-            raise _violation(f"/members/{place}", "length", detail)
+            raise CalibrationInputError.at(f"/members/{place}", "length", detail)
     return np.stack(checked)
 
 
@@ -260,7 +260,7 @@ def _concentration(value: Any, n: int) -> Any:
     values = value if isinstance(value, list) else [value]
     if isinstance(value, list) and len(value) != n:
         detail = f"Received another number of concentrations; expected one number, or {n}: one per prediction."
-        raise _violation("/concentration", "length", detail)
+        raise CalibrationInputError.at("/concentration", "length", detail)
     bad = [
         place
         for place, each in enumerate(values)
@@ -292,8 +292,4 @@ def _weights(value: Any, members: Numbers | None) -> Numbers | None:
     detail = (
         f"Received other member_weights; expected {len(members)} numbers of at least 0, not all 0."
     )
-    raise _violation("/member_weights", "range", detail)
-
-
-def _violation(pointer: str, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError([Violation(pointer, rule, detail)])
+    raise CalibrationInputError.at("/member_weights", "range", detail)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.core.batch import BatchResult
-from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.reliability import draw_reliability
 from calibrant.input.labels import named_raters
 from calibrant.metrics import DEFAULT_METRICS, requested
@@ -25,7 +25,6 @@ from calibrant.results.temperature import Temperature
 from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.parameters import Name, TextName, media_type_of
 from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.ingest.annotated import with_annotations
 from calibrant_server.service.ingest.body_reading import BodyReading, ignored_of_query
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.multilabel import multilabel_scores
@@ -40,8 +39,13 @@ from calibrant_server.service.ingest.schemas import (
     ValuesQuery,
 )
 from calibrant_server.service.ingest.score_limits import reject_costly_score
-from calibrant_server.service.ingest.score_options import ScoreOptions, options_in
-from calibrant_server.service.ingest.scored_bodies import TABLES, read_scored_body
+from calibrant_server.service.ingest.scored_bodies import (
+    TABLES,
+    ScoreOptions,
+    options_in,
+    read_scored_body,
+    with_annotations,
+)
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
 from calibrant_server.service.reads.figures import image_of, or_drawn
 from calibrant_server.service.reads.posted import PostedToScore
@@ -297,7 +301,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreP
     reject_too_many(checked.batch.n, violations, checked.n_rejected)
     if not checked.batch.row_total.any():
         detail = "Received no label; expected one in at least one row: without labels there is nothing to score."
-        raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
+        raise CalibrationInputError.at("/labels", "labels_required", detail)
     n_ratings = 0 if names is None else int(checked.batch.row_total.sum())
     cases = checked.batch.cases
     reject = partial_of(

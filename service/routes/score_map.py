@@ -121,7 +121,7 @@ def _read(body: Body, query: MapQuery, settings: Settings) -> dict[str, Any]:
     reject_unknown(document, tuple(MapBody.model_fields))
     probabilities = _pixels(document.get("probabilities"), "/probabilities", None)
     if not ((probabilities >= 0.0) & (probabilities <= 1.0)).all():
-        raise _error(
+        raise CalibrationInputError.at(
             "/probabilities", "range", "Received a value outside [0, 1]; expected probabilities."
         )
     shape = probabilities.shape
@@ -155,32 +155,32 @@ def _reject_long_outlines(found: dict[str, Any]) -> None:
             f"Received regions whose outlines have {length:,} sides of pixels; expected at most {MAX_OUTLINE:,} in a "
             "figure. Send fewer masks or a part of the image, or ask for application/json."
         )
-        raise _error("/probabilities", "outline", detail)
+        raise CalibrationInputError.at("/probabilities", "outline", detail)
 
 
 def _masks(document: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     one, several = document.get("mask"), document.get("masks")
     if (one is None) == (several is None):
         detail = "Received both mask and masks, or none; expected one of them: true and false positives need a reference."
-        raise _error("/mask", "missing", detail)
+        raise CalibrationInputError.at("/mask", "missing", detail)
     if one is not None:
         return {"reference": (one, "/mask")}
     if not isinstance(several, dict) or not 1 <= len(several) <= MAX_MASKS:
-        raise _error(
+        raise CalibrationInputError.at(
             "/masks",
             "length",
             f"Received another value; expected an object of 1 to {MAX_MASKS} masks by name.",
         )
     if not all(0 < len(name) <= MAX_NAME and name.isprintable() for name in several):
         detail = f"Received an invalid name; expected 1 to {MAX_NAME} printable characters."
-        raise _error("/masks", "name", detail)
+        raise CalibrationInputError.at("/masks", "name", detail)
     return {name: (each, f"/masks/{i}") for i, (name, each) in enumerate(several.items())}
 
 
 def _mask(value: Any, pointer: str, shape: tuple[int, ...]) -> Pixels:
     mask = _pixels(value, pointer, shape)
     if not ((mask == 0.0) | (mask == 1.0)).all():
-        raise _error(
+        raise CalibrationInputError.at(
             pointer, "one_of", "Received a value other than 0 and 1; expected a mask of 0 and 1."
         )
     return mask
@@ -192,9 +192,9 @@ def _pixels(value: Any, pointer: str, shape: tuple[int, ...] | None) -> Pixels:
     width = len(rows[0]) if rows and isinstance(rows[0], list) else 0
     if not 0 < width <= MAX_SIDE or len(rows) > MAX_SIDE or len(rows) * width > MAX_PIXELS:
         detail = f"Received another value; expected rows of numbers, at most {MAX_SIDE} by {MAX_SIDE} and {MAX_PIXELS:,} pixels."
-        raise _error(pointer, "shape", detail)
+        raise CalibrationInputError.at(pointer, "shape", detail)
     if not all(isinstance(row, list) and len(row) == width for row in rows):
-        raise _error(
+        raise CalibrationInputError.at(
             pointer,
             "shape",
             f"Received rows of different lengths; expected {width} numbers in each, as in the first.",
@@ -203,12 +203,14 @@ def _pixels(value: Any, pointer: str, shape: tuple[int, ...] | None) -> Pixels:
         detail = (
             f"Received {len(rows)} by {width}; expected {shape[0]} by {shape[1]}, as probabilities."
         )
-        raise _error(pointer, "shape", detail)
+        raise CalibrationInputError.at(pointer, "shape", detail)
     if not all(type(each) in (int, float) for row in rows for each in row):
-        raise _error(pointer, "number", "Received a pixel that is not a number; expected numbers.")
+        raise CalibrationInputError.at(
+            pointer, "number", "Received a pixel that is not a number; expected numbers."
+        )
     found: Pixels = np.array(rows, np.float64)
     if not np.isfinite(found).all():
-        raise _error(
+        raise CalibrationInputError.at(
             pointer, "number", "Received a pixel that is not finite; expected finite numbers."
         )
     return found
@@ -217,7 +219,3 @@ def _pixels(value: Any, pointer: str, shape: tuple[int, ...] | None) -> Pixels:
 def _dice(counts: dict[str, int]) -> float | None:
     size = 2 * counts["true_positive"] + counts["false_negative"] + counts["false_positive"]
     return 2.0 * counts["true_positive"] / size if size else None
-
-
-def _error(pointer: str, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError.at(pointer, rule, detail)

@@ -277,4 +277,4 @@ def _line(text: bytes, number: int) -> dict[str, Any]:
 
 
 def _rejected(number: int, rule: str, detail: str) -> CalibrationInputError:
-    return CalibrationInputError([Violation(f"/{number}", rule, detail)])
+    return CalibrationInputError.at(f"/{number}", rule, detail)

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from calibrant_server.service.http import drained_body
+from calibrant_server.service.http import middleware
 
 pytestmark = pytest.mark.anyio
 CHUNK = b"x" * 65_536
@@ -56,8 +56,8 @@ async def test_nothing_is_received_without_a_body_or_a_permission(app):
 
 
 async def test_the_rest_of_a_body_is_bounded_in_bytes_and_time(app, settings, monkeypatch):
-    n = drained_body.MAX_UNKNOWN_BYTES // len(CHUNK)
+    n = middleware.MAX_UNKNOWN_BYTES // len(CHUNK)
     status, received = await served(app, "/v1/nothing", 10_000, headers=[LENGTH])
     assert status == 404 and received <= n + 1
-    monkeypatch.setattr(drained_body, "DRAIN_S", 0.05)
+    monkeypatch.setattr(middleware, "DRAIN_S", 0.05)
     assert await served(app, "/v1/nothing", 12, headers=[LENGTH], stalls=True) == (404, 1)

@@ -1,15 +1,18 @@
-"""Archived reports of a model: written once with their results, beyond the model's retention."""
+"""Reports of a model for a quality committee: one HTML page, and archived ones, written once with their results."""
+
+from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
 
+from calibrant.quality_report import page
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
     Admin,
     Reader,
     TheConnection,
-    TheIngestService,
 )
 from calibrant_server.service.http.errors import NotAcceptable
 from calibrant_server.service.http.parameters import (
@@ -19,8 +22,7 @@ from calibrant_server.service.http.parameters import (
     names,
     negotiated,
 )
-from calibrant_server.service.http.validation_errors import validated
-from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.archived_reports import (
     ArchivedParameters,
     ArchivedReport,
@@ -29,9 +31,11 @@ from calibrant_server.service.reads.archived_reports import (
     archived,
     report_errors,
 )
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
-from calibrant_server.service.reads.dependencies import ReadAccess
-from calibrant_server.service.reads.frozen_maps import document, who_is
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
+from calibrant_server.service.reads.dependencies import ReadAccess, TheReadAccess
+from calibrant_server.service.reads.frozen_maps import who_is
+from calibrant_server.service.reads.report_pages import prepared
+from calibrant_server.service.reads.reports import ReportParameters
 
 router = APIRouter(tags=["metrics"], default_response_class=Response)
 HTML, PDF = "text/html", "application/pdf"
@@ -44,31 +48,6 @@ ONE["content"] |= {
 }
 
 
-@router.post(
-    "/v1/models/{model}/reports",
-    operation_id="createReport",
-    responses={
-        200: success(ArchivedReport, "The same report was archived before", Location="The report."),
-        201: success(ArchivedReport, "The report, archived", Location="The report."),
-        **problems(408, 409, 413, 415, 422),
-    },
-    openapi_extra=takes("The report to archive", json=ArchivedParameters),
-)
-async def create_report(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    ingest: TheIngestService,
-) -> Response:
-    """Archive the report of a window immutably, with its results.
-
-    Retention does not remove it. The same report of the same state is archived once.
-    """
-    wanted = validated(ArchivedParameters, await document(request, ingest))
-    read = ReadAccess(model, request, caller)
-    return await archived(read, wanted, who_is(caller))
-
-
 REPORTS = Collection(
     router,
     "/v1/models/{model}/reports",
@@ -78,6 +57,28 @@ REPORTS = Collection(
     "A page of reports",
     page=ReportsResponse,
 )
+
+
+@REPORTS.creates(
+    "createReport",
+    ArchivedParameters,
+    "The report to archive",
+    Admin,
+    *(408, 409, 413, 415, 422),
+    responses={
+        200: success(ArchivedReport, "The same report was archived before", Location="The report."),
+        201: success(ArchivedReport, "The report, archived", Location="The report."),
+    },
+)
+async def create_report(access: CollectionAccess) -> Created:
+    """Archive the report of a window immutably, with its results.
+
+    Retention does not remove it. The same report of the same state is archived once.
+    """
+    model = access.request.path_params["model"]
+    read = ReadAccess(model, access.request, access.caller)
+    shown, is_new = await archived(read, access.body, who_is(access.caller))
+    return Created(shown, f"/v1/models/{model}/reports/{shown['report']}", is_new)
 
 
 @REPORTS.lists("listReports")
@@ -124,3 +125,38 @@ async def get_archived_report(
         read = {HTML: archive.page, RESULTS: archive.results}.get(media_type)
         body = orjson.dumps(shown) if read is None else await read(config, report)
     return Response(body, 200, headers, media_type)
+
+
+REPORT: dict[str, Any] = {
+    "description": "The report",
+    "content": {HTML: {"schema": {"type": "string"}}},
+    "headers": {
+        "ETag": {
+            "description": "Changes with the state and the query.",
+            "schema": {"type": "string"},
+        }
+    },
+}
+
+
+@router.get(
+    "/v1/models/{model}/report",
+    operation_id="getReport",
+    responses={
+        200: REPORT,
+        304: {"description": "The state is the one that If-None-Match names"},
+        **problems(406, 422),
+    },
+)
+async def get_report(read: TheReadAccess, query: Annotated[ReportParameters, Query()]) -> Response:
+    """Return a report for a quality committee: data, verdict, measurements, figures, assumptions, versions."""
+    media_type = negotiated(read.request, [HTML])
+    report = await prepared(read, query)
+
+    async def render(body: bytes) -> bytes:
+        found = orjson.loads(body)
+        return (await run_in_threadpool(lambda: page(report.contents(found)))).encode()
+
+    return await read.reads.together(
+        read.request, report.queries, lambda found: found, media_type, render
+    )
