@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-# Merging, first queries, other queries.
+# Merging, fast queries, slow queries.
 N_OF_ENGINE = 3
 _N_ALIVE, _N_RESTARTS, _FIRST_BEAT = 0, 1, 2
 

@@ -2,9 +2,9 @@
 
 The parent has loaded the code and has no threads, so a process is a fork of it: it starts in a fraction of a second, and
 shares the loaded code's memory. With the embedded store, three more processes have the engine: one manages the store, merges and
-sends webhooks; one computes the first query of each tenant, and one all others, so that a result waits neither for the
-interpreter of the one that merges nor for that of a busy tenant's queries. They start first and are stopped last. Where cores are
-few, merging and other queries have less of them (`BACKGROUND_NICE`).
+sends webhooks; one computes fast queries, and one slow ones, so that a result waits neither for the
+interpreter of the one that merges nor for that of a slow query. They start first and are stopped last. Where cores are
+few, merging and slow queries have less of them (`BACKGROUND_NICE`).
 
 Each process has sockets of its own on the port (SO_REUSEPORT; the system divides connections among them). The parent
 holds them too: connections to a process that died wait in its queue until it is restarted. Without that option of the
@@ -42,8 +42,8 @@ STOP_S = 30.0  # longer than the service waits for responses in progress
 # Pause before a restart: doubled by each death, until a process has lived long enough.
 FIRST_PAUSE_S, MAX_PAUSE_S, STABLE_S = 0.2, 30.0, 60.0
 EXIT_NOT_STARTED, EXIT_NOT_STOPPED = 3, 1
-# Added to the nice value of the processes that merge and that compute further queries. It only matters where cores are busy: then
-# requests and first queries come before them.
+# Added to the nice value of the processes that merge and that compute slow queries. It only matters where cores are busy: then
+# requests and fast queries come before them.
 BACKGROUND_NICE = 10
 
 log = logging.getLogger("service.processes")
@@ -228,11 +228,11 @@ def engine_works(settings: EngineSettings, board: Board) -> dict[str, Callable[[
         return with_partitions_of_store(running_store_of(settings))
 
     merging, nice = settings.replace(compute_threads=0), BACKGROUND_NICE
-    other_queries = partial(run_queries, queues="other", nice=nice)
+    slow_queries = partial(run_queries, queues="slow", nice=nice)
     works: list[tuple[str, Callable[..., None], Callable[[], EngineSettings]]] = [
         ("engine", partial(run, nice=nice), lambda: merging),
         ("queries", run_queries, started),
-        ("other-queries", other_queries, started),
+        ("slow-queries", slow_queries, started),
     ]
     return {
         name: partial(_run_engine, work, given, partial(board.beat, board.n + i))

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Literal
 
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
@@ -80,19 +80,20 @@ def run_queries(
     stop: threading.Event,
     on_start: Callable[[], None] = lambda: None,
     nice: int = 0,
-    queues: Literal["first", "other"] = "first",
+    queues: Literal["fast", "slow"] = "fast",
 ) -> None:
     """Only compute queries until `stop` is set; the engine runs in another process, with `compute_threads` 0.
 
     Parameters
     ----------
     settings : with a store that runs
-    queues : first queries of tenants, or further and slow ones; each in a process of its own
+    queues : fast or slow queries; each in a process of its own
     """
     os.nice(nice)
     with closing(Store(settings)) as store:
         store.check_properties()
-        threads = QueryServer(store, Compute(store, Numerics())).threads(stop, queues)
+        server = QueryServer(store, Compute(store, Numerics()))
+        threads = server.threads(stop, queues)
         for thread in threads:
             thread.start()
         on_start()
@@ -104,6 +105,8 @@ def run_queries(
                 raise
             except RedisError as error:
                 store.state.failed(error)
+        with suppress(RedisError):  # then each ends with its wait
+            server.wake()
         for thread in threads:
             thread.join(STOP_QUERIES_S)
 

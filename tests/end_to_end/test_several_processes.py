@@ -119,7 +119,7 @@ def test_merging_and_other_queries_come_after_requests_and_the_store(service: Se
     children = Path(f"/proc/{engine}/task/{engine}/children").read_text().split()
     assert own in nice_of(service.pid("http-0")) and own in nice_of(service.pid("queries"))
     assert children and all(nice_of(int(pid)) == {own} for pid in children), "the store"
-    assert later in nice_of(engine) and later in nice_of(service.pid("other-queries"))
+    assert later in nice_of(engine) and later in nice_of(service.pid("slow-queries"))
 
 
 def test_processes_share_a_port_and_outlive_kills(service: Service) -> None:
@@ -130,7 +130,7 @@ def test_processes_share_a_port_and_outlive_kills(service: Service) -> None:
         sender.start()
     eventually(lambda: service.requests_of(0) > 3 and service.requests_of(1) > 3)
 
-    for n, name in enumerate(("http-1", "engine", "queries", "other-queries"), start=1):
+    for n, name in enumerate(("http-1", "engine", "queries", "slow-queries"), start=1):
         before, done = service.pid(name), [each.n_acknowledged for each in senders]
         os.kill(before, signal.SIGKILL)
         eventually(lambda n=n: len(service.events("service_process_ended")) == n)
@@ -150,7 +150,7 @@ def test_processes_share_a_port_and_outlive_kills(service: Service) -> None:
         "service_process_ended process=http-1 exit_code=-9",
         "service_process_ended process=engine exit_code=-9",
         "service_process_ended process=queries exit_code=-9",
-        "service_process_ended process=other-queries exit_code=-9",
+        "service_process_ended process=slow-queries exit_code=-9",
     ]
     n = sum(sender.n_acknowledged for sender in senders)
     last = ROWS | {"batch_id": "c0-0"}

@@ -219,7 +219,7 @@ def test_a_lost_question_is_asked_again(bench):
         asking = asyncio.create_task(
             bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=PATIENCE_S)
         )
-        while not await bench.inbox.client.zpopmin(bench.store.keys.first_queries):
+        while not await bench.inbox.client.zpopmin(bench.store.keys.queries):
             await asyncio.sleep(0.01)
         await asyncio.to_thread(bench.engine, kinds=KINDS)
         return await asking
@@ -230,7 +230,7 @@ def test_a_lost_question_is_asked_again(bench):
 def test_a_queue_that_is_full_is_reported_at_once(bench):
     bench.put_model()
     queue = {f"x{i}": i for i in range(MAX_QUERIES)}
-    bench.client.zadd(bench.store.keys.first_queries, queue)
+    bench.client.zadd(bench.store.keys.queries, queue)
     with pytest.raises(ResultTimeoutError, match="too many"):
         bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=PATIENCE_S))
 
@@ -252,38 +252,6 @@ def test_the_age_of_a_query_is_by_the_clock_of_the_store(
     server._serve(element, server._quick)
     assert len(calls) - n_before == n_computed
     assert bench.client.delete("replies") == n_computed
-
-
-def test_of_threads_for_first_queries_one_at_a_time_serves_a_tenant(bench, monkeypatch):
-    """Several service processes may each have a first query of the same tenant: another tenant's waits for none of them."""
-    server = QueryServer(
-        Store(bench.settings), Compute(Store(bench.settings), bench.numerics, KINDS)
-    )
-    release, served = threading.Event(), []
-
-    def serve(request: QueryRequest) -> None:
-        served.append(request.digest)
-        release.wait(PATIENCE_S)
-
-    def first_of(tenant: str, digest: str) -> QueryRequest:
-        return QueryRequest(digest, "sums", {}, Side(f"{tenant}/m", "", (0, 1)), "replies", 5.0)
-
-    monkeypatch.setattr(server, "_quick", serve)
-    threads = [
-        threading.Thread(target=server._first, args=(first_of(tenant, tenant),), daemon=True)
-        for tenant in ("a", "b")
-    ]
-    for thread in threads:
-        thread.start()
-    eventually(lambda: len(served) == 2)
-    server._first(first_of("a", "again"))
-    [further] = bench.client.zrange(server._keys.more_queries, 0, -1)
-    assert b'"digest":"again"' in further and b'"earlier":1' in further
-    release.set()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    server._first(first_of("a", "later"))
-    assert sorted(served) == ["a", "b", "later"]
 
 
 def test_a_query_that_is_sent_again_is_not_computed_twice(bench):

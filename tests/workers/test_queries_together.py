@@ -39,7 +39,7 @@ def queries(version: str, numbers: range, **changes: bool) -> list[StatedQuery]:
 
 def queued(bench: Bench) -> int:
     keys = bench.store.keys
-    return sum(bench.client.zcard(each) for each in (keys.first_queries, keys.more_queries))
+    return bench.client.zcard(keys.queries)
 
 
 async def turns_given_back(bench: Bench) -> None:
@@ -68,8 +68,7 @@ def test_what_is_lost_is_sent_again(bench, version):
         )
         while queued(bench) < 5:
             await asyncio.sleep(0.01)
-        for name in (bench.store.keys.first_queries, bench.store.keys.more_queries):
-            bench.client.delete(name)
+        bench.client.delete(bench.store.keys.queries)
         await asyncio.to_thread(bench.engine, kinds=KINDS)
         return await asking
 
@@ -116,9 +115,8 @@ def test_a_query_that_also_waits_alone_has_one_result(bench, version):
 
 
 def test_in_a_full_queue_there_is_no_result(bench, version):
-    bench.client.zadd(bench.store.keys.more_queries, {f"x{i}": i for i in range(MAX_QUERIES - 2)})
+    bench.client.zadd(bench.store.keys.queries, {f"x{i}": i for i in range(MAX_QUERIES - 2)})
     found = bench.run(bench.inbox.results.computed(queries(version, range(9)), 0.2))
     assert found == [None] * 9
-    # The first one is in the other queue.
-    assert queued(bench) == 1 + MAX_QUERIES
+    assert queued(bench) == MAX_QUERIES
     bench.run(asyncio.wait_for(turns_given_back(bench), PATIENCE_S))

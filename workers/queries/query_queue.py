@@ -57,8 +57,8 @@ class QueryQueue:
 
     async def send(self, query: QueuedQuery) -> bool:
         """Put a query into its queue; return whether there was room."""
-        queue = self._keys.more_queries if query.earlier else self._keys.first_queries
-        return bool(await run_async(self._client, "push_query", [queue], [MAX_QUERIES, *query]))
+        arguments = [MAX_QUERIES, *query]
+        return bool(await run_async(self._client, "push_query", [self._keys.queries], arguments))
 
     def _forget(self, digest: str, reply: asyncio.Future[bytes]) -> None:
         waiting = self._waiting.get(digest, [])

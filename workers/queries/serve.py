@@ -1,10 +1,7 @@
-"""Server of queries from the store, in three queues: first queries of tenants, further ones, and slow ones.
+"""Server of queries from the store: one queue by priority, and one of slow queries.
 
-A tenant that sends many queries at once delays no other tenant's. One thread serves only the first query of each tenant (and
-service process): while it waits for the result, its further ones are in the second queue, where tenants take turns. So a
-first query waits neither behind the further queries of a busy tenant nor for one of these that is being computed: at most for one first
-query of each other tenant. Several service processes may have a first query of the same tenant: where several threads serve first queries,
-one of them at a time serves a tenant.
+The priority of a query is the number of queries that its tenant has in the queue already, so that tenants take turns: a query
+of a tenant that sends few waits for those that are being computed, not for those of a busy tenant that wait.
 
 A fit of seconds must not delay fast results, nor occupy every worker when it is requested repeatedly meanwhile. So a worker
 that takes a slow query without a cached result moves it to the queue of slow ones, which one thread of each process
@@ -35,7 +32,6 @@ from calibrant_server.workers.queries.ask import (
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.query_queue import MAX_QUERIES
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import tenant_of
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +53,6 @@ class QueryServer:
         self._store = store
         self._keys = store.keys
         self._compute = compute
-        self._served_first: set[str] = set()
         self._computing: set[tuple[str, str]] = set()
         self._changing = threading.Lock()
         self._wakes = store.keys.query_wakes(token_hex(8))
@@ -71,50 +66,37 @@ class QueryServer:
             pipe.execute()
 
     def threads(
-        self, stop: threading.Event, queues: Literal["all", "first", "other"] = "all"
+        self, stop: threading.Event, queues: Literal["all", "fast", "slow"] = "all"
     ) -> list[threading.Thread]:
         """Return the threads that serve these queues until stopped, not started."""
         n = self._store.settings.compute_threads
         works: dict[str, Callable[[threading.Event], None]] = {}
-        if n and queues == "all":
-            works |= {f"compute-{i}": self.run for i in range(n)}
-            works |= {"compute-first": self.run_first, "compute-slow": self.run_slow}
-        elif n and queues == "first":
-            works |= {f"compute-first-{i}": self.run_first for i in range(n + 1)}
-        elif n:
-            works |= {f"compute-{i}": self.run_more for i in range(n)}
-            works |= {"compute-slow": self.run_slow}
+        if n and queues != "slow":
+            works |= {f"compute-{i}": self.run for i in range(n + 1)}
+        if n and queues != "fast":
+            works["compute-slow"] = self.run_slow
         return [
             threading.Thread(target=work, args=(stop,), name=name, daemon=True)
             for name, work in works.items()
         ]
 
     def run(self, stop: threading.Event) -> None:
-        """Serve fast queries until stopped, further ones before first ones, and move slow ones to their own queue."""
-        queues = [self._keys.more_queries, self._keys.first_queries]
-        self._work_off(queues, self._quick, stop)
-
-    def run_first(self, stop: threading.Event) -> None:
-        """Serve first queries of tenants until stopped."""
-        self._work_off([self._keys.first_queries], self._first, stop)
-
-    def run_more(self, stop: threading.Event) -> None:
-        """Serve further queries of tenants until stopped."""
-        self._work_off([self._keys.more_queries], self._quick, stop)
+        """Serve fast queries until stopped, and move slow ones to their own queue."""
+        self._work_off(self._keys.queries, self._quick, stop)
 
     def run_slow(self, stop: threading.Event) -> None:
         """Serve slow queries until stopped."""
-        self._work_off([self._keys.slow_queries], self._slow, stop)
+        self._work_off(self._keys.slow_queries, self._slow, stop)
 
     def _work_off(
         self,
-        queues: list[str],
+        queue: str,
         serve: Callable[[QueryRequest], None],
         stop: threading.Event,
     ) -> None:
         while not stop.is_set():
             try:
-                popped = self._store.client.bzpopmin([*queues, self._wakes], self._pop_s)
+                popped = self._store.client.bzpopmin([queue, self._wakes], self._pop_s)
                 if popped is not None and popped[0] != self._wakes.encode():
                     self._serve(popped[1], serve)
             except RedisError as error:
@@ -137,21 +119,6 @@ class QueryServer:
             self._send(request, Reply.from_bytes(stored), is_new=False)
         else:
             serve(replace(request, wait_s=request.wait_s - waited_s))
-
-    def _first(self, request: QueryRequest) -> None:
-        """Serve the first query of a tenant; a further one if another thread serves one of the tenant, from another service process."""
-        tenant = tenant_of(request.side.model)
-        with self._changing:
-            is_further = tenant in self._served_first
-            self._served_first.add(tenant)
-        if is_further:
-            self._push(self._keys.more_queries, replace(request, earlier=max(request.earlier, 1)))
-            return
-        try:
-            self._quick(request)
-        finally:
-            with self._changing:
-                self._served_first.discard(tenant)
 
     def _push(self, queue: str, request: QueryRequest) -> None:
         arguments = [MAX_QUERIES, request.to_json(), request.earlier]

@@ -20,7 +20,6 @@ from calibrant_server.workers.ingest.sample_reading import (
     by_day,
     merged_sample,
 )
-from calibrant_server.workers.queries.slice_samples import SliceSamples, day_name
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
@@ -76,23 +75,16 @@ class WindowSamples:
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         source = SampleSource(keys, self._numerics, config, slice_, marks, self._read)
-        of_slices = SliceSamples(node, keys, config, self._days)
-        parts: dict[int, DaySample] | None = None
         found = []
         for day_s, starts in by_day(versions).items():
             expected = {start: versions[start] for start in starts}
-            name = day_name(config, slice_, day_s, expected)
+            name = "sample", config.key, config.generation, slice_, day_s, tuple(expected.items())
             day: DaySample | None = self._days.get(name)
             if day is None:
-                if parts is None:
-                    parts = of_slices.days(slice_, marks, versions)
                 try:
-                    day = self._days.put(
-                        name, parts.get(day_s) or source.day(node, day_s, expected)
-                    )
+                    day = self._days.put(name, source.day(node, day_s, expected))
                 except PackingError as error:
                     raise SampleDamaged(starts, error) from error
-                of_slices.remember(slice_, marks, day_s, expected)
             found.append(day)
         return found
 

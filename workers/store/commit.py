@@ -109,14 +109,6 @@ class Commit:
         """Remove a member from a set."""
         self._operate("srem", key, [member])
 
-    def add_scored(self, key: str, member: str, score: int | str) -> None:
-        """Add a member with its score to a sorted set."""
-        self._append("zadd", key, [score, member])
-
-    def set_value(self, key: str, value: bytes) -> None:
-        """Write a string."""
-        self._append("set", key, [value])
-
     def add_numbers(self, key: str, numbers: Mapping[str, int]) -> None:
         """Add to counters of a hash."""
         changed = {name: n for name, n in numbers.items() if n}

@@ -369,12 +369,8 @@ class Keys:
         return f"{self.namespace}:w"
 
     @property
-    def first_queries(self) -> str:
-        return f"{{{self.namespace}.ask}}:first"
-
-    @property
-    def more_queries(self) -> str:
-        return f"{{{self.namespace}.ask}}:more"
+    def queries(self) -> str:
+        return f"{{{self.namespace}.ask}}:all"
 
     @property
     def slow_queries(self) -> str:
