@@ -20,6 +20,15 @@ GAPS = (
 MEANS = ("accuracy", "brier", "nll", "auc", "macro_ce", "squared_loss")
 PARTS = ("calibration_loss", "corp_discrimination", "corp_uncertainty")
 INTERVALS = (*GAPS, *MEANS, *PARTS)
+OF_RISKS = ("oe_ratio", "calibration_intercept", "calibration_slope", "net_benefit", "aurc")
+OF_RARE_ERRORS = (
+    *MEANS,
+    *OF_RISKS,
+    "corp_discrimination",
+    "corp_uncertainty",
+    "l2_ece_squared",
+    "ece",
+)
 OF_RATERS = (
     "ece", "classwise_ece", "adaptive_ece", "ks", "brier", "nll", "dist_ce", "ent_ce", "rank_cs", "calibration_loss",
     "disagreement_ce", "disagreement_loss", "epistemic_loss", "irreducible_loss",
@@ -54,11 +63,18 @@ def _intervals() -> Iterator[Block]:
         yield Block(
             section, "coverage", one, (*INTERVALS, "l2_ece_squared"), 0.93, 500 + i, runs=RUNS
         )
+        risks = Setting("beta", "slope .6", n)
+        yield Block(section, "coverage", risks, OF_RISKS, 0.93, 560 + i, runs=RUNS)
         several = Setting(curve="slope .6", n=n, n_classes=3, raters=3)
         yield Block(section, "coverage", several, OF_RATERS, 0.93, 510 + i, runs=RUNS)
+    for i, n in enumerate((600, 3000)):
+        accurate = Setting("accurate", "slope .6", n)
+        yield Block(section, "coverage", accurate, OF_RARE_ERRORS, 0.93, 590 + i, runs=RUNS)
     for i, n in enumerate((50, 150, 300)):
         units = Setting("confident", "slope .6", units=Units(n, 10, 0.6))
         yield Block(section, "coverage", units, OF_UNITS, 0.93, 520 + i, runs=RUNS)
+        risks = Setting("beta", "slope .6", units=Units(n, 10, 0.6))
+        yield Block(section, "coverage", risks, OF_RISKS, 0.93, 570 + i, runs=RUNS)
 
 
 def _nulls() -> Iterator[Block]:
@@ -66,6 +82,10 @@ def _nulls() -> Iterator[Block]:
     for i, n in enumerate(SIZES):
         one = Setting("confident", n=n)
         yield Block(section, "above null", one, NULLS, 0.07, 530 + i, at_least=False, runs=RUNS)
+        risks = Setting("beta", n=n)
+        yield Block(
+            section, "above null", risks, ("ici", "aurc"), 0.07, 580 + i, at_least=False, runs=RUNS
+        )
         several = Setting(n=n, n_classes=3, raters=3)
         yield Block(
             section,

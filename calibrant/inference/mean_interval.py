@@ -28,7 +28,8 @@ EXACT = "Clopper-Pearson with Kish's effective number of samples"
 MIN_EFFECTIVE = 120.0
 _UNEVEN = 2.0
 # Fewer errors than this: a jackknife that saw none or one knows nothing of the next. Five independent errors have about 4.7.
-_MIN_ERRORS = 4.5
+MIN_ERRORS = 4.5
+_ROUNDING = 1e-9
 
 
 def mean_interval(
@@ -47,7 +48,7 @@ def mean_interval(
         if not np.all(columns[weight].sum() - columns[weight] > 0):
             raise NoResultError("too_few_units", "one replicate holds all the weight")
         reject_uneven(view)
-        if column == "correct" and _has_few_errors(columns) and not has_named_units(view):
+        if column == "correct" and has_few_errors(columns) and not has_named_units(view):
             share = float(columns["correct"].sum() / columns["weight"].sum())
             bounds, method = exact_interval(share, effective_size(view), view.pane_query.ci), EXACT
         else:
@@ -79,24 +80,35 @@ def reject_uneven(view: View) -> None:
 
 
 def reject_few_errors(columns: dict[str, Floats]) -> None:
-    """Raise if a few replicates hold all errors, or all correct predictions.
+    """Raise if a few replicates hold all errors, or all correct predictions; `columns` as `score_columns`.
 
     Raises
     ------
     NoResultError
         Fewer than about five independent errors or correct predictions.
     """
-    if _has_few_errors(columns):
-        raise NoResultError(
-            "few_errors", "fewer than five independent errors, or correct predictions"
-        )
+    if has_few_errors(columns):
+        raise few_errors()
 
 
-def _has_few_errors(columns: dict[str, Floats]) -> bool:
+def few_errors() -> NoResultError:
+    """Return the error of too few outcomes of one kind."""
+    return NoResultError("few_errors", "fewer than five independent errors, or correct predictions")
+
+
+def has_few_errors(columns: dict[str, Floats]) -> bool:
     """Return whether the errors, or the correct predictions, are in few replicates."""
-    correct = columns["correct"]
-    both = np.stack([correct, columns["weight"] - correct], axis=1)
-    return bool(kish(np.maximum(both, 0.0)).min() < _MIN_ERRORS)
+    correct, weight = columns["correct"], columns["weight"]
+    both = np.stack([correct, weight - correct], axis=1)
+    return bool(effective_outcomes(both, _ROUNDING * float(weight.sum())).min() < MIN_ERRORS)
+
+
+def effective_outcomes(sums: Floats, least: float) -> Floats:
+    """Return the effective number of replicates with outcomes of each kind, (n_replicates, n_kinds) to (n_kinds,).
+
+    Sums up to `least` are none.
+    """
+    return kish(np.where(sums > least, sums, 0.0))
 
 
 def effective_size(view: View) -> float:

@@ -34,6 +34,7 @@ from calibrant.metrics.formula_metric import (
     Interval,
     MetricValue,
     bin_scores,
+    reject_few_outcomes,
 )
 
 
@@ -61,14 +62,11 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     tables = tables_for(view, view.scope, SCORE_BINS)
     weight = tables.weight[:, 0]
     right = tables.difference[:, 0] + weight * bin_scores(view, tables.bins)
+    reject_few_outcomes(view, right, weight)
     # A replicate's bin may miss its own mean score, and so be a little below 0 or above its weight.
     left_out = right.sum(axis=0) - right
     rest = weight.sum(axis=0) - weight - left_out
     values = area(np.maximum(left_out, 0.0), np.maximum(rest, 0.0))
-    if not np.isfinite(values).all():
-        raise NoResultError(
-            "too_few_units", "one replicate holds all correct ratings or all incorrect ones"
-        )
     low, high = jackknife_interval(reading.value, values, view.pane_query.ci)
     return Interval((max(low, 0.0), min(high, 1.0)), {"interval_method": JACKKNIFE})
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells
-from calibrant.core.view import NoResultError, View
+from calibrant.core.view import View
 from calibrant.inference.intervals import JACKKNIFE, jackknife_interval
 from calibrant.inference.null_reference import (
     NullReference,
@@ -30,6 +30,7 @@ from calibrant.metrics.formula_metric import (
     Interval,
     MetricValue,
     bin_scores,
+    reject_few_outcomes,
     scored_cells,
 )
 
@@ -137,8 +138,7 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     """Return the interval by the jackknife of the area from the replicates' bins."""
     weight, errors, n = _replicates(view)
     total, wrong = weight.sum(axis=0), errors.sum(axis=0)
-    if not wrong.sum() > 0.0:
-        raise NoResultError("few_errors", "no prediction is wrong")
+    reject_few_outcomes(view, errors, weight, SCOPE)
     left, left_wrong = total - weight, np.maximum(wrong - errors, 0.0)
     share = np.divide(left, total, out=np.zeros_like(left), where=total > 0)
     values = np.array([area(*each) for each in zip(left, left_wrong, share * n, strict=True)])

@@ -6,6 +6,7 @@ From stored state, scores are cells' means. `error_bound` holds for any position
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.calibrators.recalibration import recalibrate
 from calibrant.core.cells import Cells, equal_mass_groups
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
@@ -25,8 +27,10 @@ from calibrant.estimators.isotonic import (
     min_score,
     recalibrated,
 )
+from calibrant.inference.bin_noise import kish
 from calibrant.inference.intervals import GapStatistic, jackknife_interval
 from calibrant.inference.isotonic_null import NORMAL, isotonic_null
+from calibrant.inference.mean_interval import effective_size
 from calibrant.inference.null_reference import (
     DRAWN,
     NullReference,
@@ -44,6 +48,7 @@ from calibrant.metrics.formula_metric import (
     bin_scores,
     bounded,
     each_division,
+    reject_few_outcomes,
     scored_cells,
 )
 
@@ -57,7 +62,11 @@ _WILSON = (
 )
 _POPULATION = "the population's value; the fit follows the noise of the labels, so the value is biased upward at this n"
 _N_DRAWS, _FEW = 200, 150
+# Rates of replicates differ by as much from rounding.
+_EQUAL = 1e-12
 _INTERVAL_BINS = 30
+# Measured: with scores in fewer bins, replicates' bins show too little of the variation; intervals contain the truth in .79 to .9 of runs.
+_MIN_BINS = 8.0
 _MIN_FINE_DRAWS, _FINE_POINTS = 4, 30_000
 
 
@@ -150,17 +159,27 @@ def _of_cells(part: str) -> Callable[[View, Cells, Floats], Floats]:
 def _discrimination_interval(view: View, reading: MetricValue, seed: int) -> Interval:
     """Compute the interval of the value less the gain that recalibration has from chance alone, from the replicates' bins.
 
-    The fit follows the noise of the labels that it is judged by. What a calibrated model gains by it is that much, at any n.
+    The fit follows the noise of the labels that it is judged by. What scores gain by it whose intercept and slope were fitted is that much,
+    at any n.
+
+    Raises
+    ------
+    NoResultError
+        Too few units or errors, scores in few bins, or no intercept and slope fit best.
     """
     tables = tables_for(view, view.scope, SCORE_BINS)
     kind, score = SCORE.of(view.pane_query), bin_scores(view, tables.bins)
     weight, difference = tables.weight[:, 0], tables.difference[:, 0]
     correct = difference + weight * score
+    reject_few_outcomes(view, correct, weight)
+    if kish(weight.sum(axis=0)) < _MIN_BINS:
+        raise NoResultError("narrow_scores", "almost all scores are in fewer than 8 of 60 bins")
     values = [
         _discrimination(weight.sum(axis=0) - w, correct.sum(axis=0) - c, score, kind)
         for w, c in zip(weight, correct, strict=True)
     ]
-    corrected = max(reading.value - null(view, reading, seed).mean, 0.0)
+    chance = _null_of(_recalibrated(scored_cells(view)), kind, view.pane_query.ci, seed).mean
+    corrected = max(reading.value - chance, 0.0)
     lower, upper = jackknife_interval(corrected, np.array(values), view.pane_query.ci)
     about = {
         "interval_method": _CORRECTED,
@@ -168,6 +187,15 @@ def _discrimination_interval(view: View, reading: MetricValue, seed: int) -> Int
         "interval_bins": tables.bins,
     }
     return Interval((max(lower, 0.0), upper), about | {"corrected": corrected})
+
+
+def _recalibrated(cells: Cells) -> Cells:
+    """Return the cells with the rates of a logistic recalibration as their scores, and the variance of outcomes at these rates."""
+    score = np.clip(cells.mean, 0.0, 1.0)
+    rate = recalibrate(cells, 2).rates(score)
+    chance = score * (1.0 - score)
+    ratio = np.divide(rate * (1.0 - rate), chance, out=np.ones(len(rate)), where=chance > _EQUAL)
+    return replace(cells, confidence=rate * cells.weight, null_variance=cells.null_variance * ratio)
 
 
 def _discrimination(weight: Floats, correct: Floats, score: Floats, kind: str) -> float:
@@ -186,15 +214,21 @@ def _uncertainty_interval(view: View, reading: MetricValue, seed: int) -> Interv
     tables = tables_for(view, view.scope, SCORE_BINS)
     weight, score = tables.weight[:, 0].sum(axis=1), bin_scores(view, tables.bins)
     correct = (tables.difference[:, 0] + tables.weight[:, 0] * score).sum(axis=1)
-    rate = float(np.clip(correct.sum() / weight.sum(), 0.0, 1.0))
-    n, chance = len(weight), rate * (1.0 - rate)
+    rate, n = float(np.clip(correct.sum() / weight.sum(), 0.0, 1.0)), len(weight)
     squares = float(((correct - rate * weight) ** 2).sum()) * n / (n - 1.0)
-    size = chance * float(weight.sum()) ** 2 / squares if squares > 0 else float(weight.sum())
     reach = float(scipy.special.stdtrit(n - 1.0, 0.5 + view.pane_query.ci / 2.0))
-    ends = _wilson(rate, size, reach)
+    ends = _wilson(rate, _samples(view, rate, squares, float(weight.sum())), reach)
     losses = [_of_rate(end, SCORE.of(view.pane_query)) for end in ends]
     most = _of_rate(0.5, SCORE.of(view.pane_query)) if ends[0] < 0.5 < ends[1] else max(losses)
     return Interval((min(losses), most), {"interval_method": _WILSON, "interval_bins": tables.bins})
+
+
+def _samples(view: View, rate: float, squares: float, weight: float) -> float:
+    """Return the number of samples whose rate varies as the replicates' does; that of the units where all outcomes are equal."""
+    chance = rate * (1.0 - rate)
+    if min(chance, squares / weight**2) <= _EQUAL:
+        return min(effective_size(view), float(view.counts["n_units"]))
+    return chance * weight**2 / squares
 
 
 def _wilson(rate: float, size: float, reach: float) -> tuple[float, float]:
@@ -246,8 +280,12 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     Recalibration fits noise down to the finest cells. Many draws in few groups give the variation; a few draws in all cells show how
     much lower the mean of the groups is.
     """
-    kind, ci = SCORE.of(view.pane_query), view.pane_query.ci
-    cells = independent(scored_cells(view))
+    return _null_of(scored_cells(view), SCORE.of(view.pane_query), view.pane_query.ci, seed)
+
+
+def _null_of(cells: Cells, kind: str, ci: float, seed: int) -> NullReference:
+    """Return the same of cells."""
+    cells = independent(cells)
     closed = isotonic_null(cells, ci) if kind == "brier" else None
     if closed is not None:
         return closed

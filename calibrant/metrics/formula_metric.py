@@ -26,6 +26,7 @@ from calibrant.inference.intervals import (
     GapStatistic,
     gap_interval,
 )
+from calibrant.inference.mean_interval import MIN_ERRORS, effective_outcomes, few_errors
 from calibrant.inference.null_reference import NullReference
 from calibrant.metrics.base import Estimate, Metric
 
@@ -176,6 +177,37 @@ def bounded(bound: float | None, why: str) -> Result:
     if bound is not None and np.isfinite(bound):
         return {"error_bound": bound}
     return {"error_bound": None, "error_bound_reason": why}
+
+
+def outcomes_of(view: View, sums: Floats, scope: str | None = None) -> Floats:
+    """Return the effective number of replicates with outcomes of each kind, (n_replicates, n_kinds) to (n_kinds,).
+
+    Sums from `bin_scores` are none up to a third of a sample's weight: the mean score of a bin stands for that of its replicate.
+    """
+    cells = scored_cells(view, scope)
+    return effective_outcomes(sums, float(cells.weight.sum()) / (3.0 * float(cells.count.sum())))
+
+
+def reject_few_outcomes(
+    view: View, outcomes: Floats, weight: Floats, scope: str | None = None
+) -> None:
+    """Raise if a few replicates hold all outcomes of one kind.
+
+    Parameters
+    ----------
+    view : View
+    outcomes, weight : float64 (n_replicates, n_bins), from `bin_scores`
+    scope : Default: the requested one.
+
+    Raises
+    ------
+    NoResultError
+        Fewer than about five independent outcomes of one kind.
+    """
+    total = outcomes.sum(axis=1)
+    both = np.stack([total, weight.sum(axis=1) - total], axis=1)
+    if outcomes_of(view, both, scope).min() < MIN_ERRORS:
+        raise few_errors()
 
 
 def scored_cells(view: View, scope: str | None = None) -> Cells:

@@ -20,6 +20,8 @@ from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValue
 
 Floats = NDArray[np.float64]
+# Measured: with fewer errors, the interval is too low in a tenth to all of the runs.
+MIN_OUTCOMES = 20
 METHOD = "normal, with the variance of the debiased squared error (Sun et al. 2024)"
 
 
@@ -122,11 +124,15 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     Raises
     ------
     NoResultError
-        As `reject_others`, or too few predictions.
+        As `reject_others`, or too few predictions or outcomes of one kind.
     """
     reject_others(view)
     if view.counts["n_labelled"] < MIN_EFFECTIVE:
         raise NoResultError("too_few_units", f"intervals need {MIN_EFFECTIVE:.0f} predictions")
+    cells = view.table().cells
+    correct = float(cells.correct.sum())
+    if min(correct, float(cells.weight.sum()) - correct) < MIN_OUTCOMES:
+        raise NoResultError("few_errors", "fewer than 20 outcomes of one kind")
     z = float(scipy.special.ndtri(0.5 + view.pane_query.ci / 2.0))
     reach = z * float(np.sqrt(error_variance(bins_of(view))))
     about = {

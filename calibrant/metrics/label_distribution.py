@@ -18,7 +18,8 @@ from calibrant.core.documents import Result
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import JACKKNIFE, ratio_interval
-from calibrant.inference.replication import reject_if_thin
+from calibrant.inference.mean_interval import reject_few_errors
+from calibrant.inference.replication import score_columns
 from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValue
 
 Floats = NDArray[np.float64]
@@ -106,7 +107,7 @@ def instances(view: View, column: str) -> list[Any]:
 
 def _interval(column: str) -> Callable[[View, MetricValue, int], Interval]:
     def interval(view: View, reading: MetricValue, seed: int) -> Interval:
-        reject_if_thin(view)
+        reject_few_errors(score_columns(view))
         sums = sums_of(view)
         filled = sums["weight"] > 0
         weight = sums["weight"][filled]

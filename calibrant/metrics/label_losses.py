@@ -18,7 +18,9 @@ import math
 
 from calibrant.core.documents import Extra, Result
 from calibrant.core.view import View
+from calibrant.inference.mean_interval import MIN_ERRORS, effective_outcomes, has_few_errors
 from calibrant.inference.pairing import Ratio
+from calibrant.inference.replication import score_columns
 from calibrant.metrics.base import Estimate, FunctionMetric, share
 from calibrant.raters.label_losses_by_bin import ClassBins, calibration_interval, class_bins
 from calibrant.raters.label_losses_by_row import (
@@ -141,9 +143,18 @@ def root(loss: float) -> float:
 
 def _of_rows(view: View, rows: RowLosses, sums: str, value: float, extra: Extra) -> Estimate:
     interval, about = row_interval(view, getattr(rows, sums), rows)
+    if interval is not None and _has_few_outcomes(view, rows, sums):
+        interval, about = None, {"interval_reason": "few_errors"}
     return Estimate(
         value, interval=interval, extra=extra | {"n_one_vote": n_one_vote(view)} | about
     )
+
+
+def _has_few_outcomes(view: View, rows: RowLosses, sums: str) -> bool:
+    """Return whether few replicates decide: those with disagreeing raters, or with errors."""
+    if sums == "irreducible":
+        return bool(effective_outcomes(rows.irreducible[:, None], 0.0)[0] < MIN_ERRORS)
+    return has_few_errors(score_columns(view))
 
 
 def _weight(choice: Choice) -> dict[str, str]:

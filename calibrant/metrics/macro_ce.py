@@ -18,6 +18,7 @@ from calibrant.metrics.formula_metric import (
     MetricValue,
     bin_scores,
     each_division,
+    reject_few_outcomes,
     scored_cells,
 )
 
@@ -103,11 +104,8 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     columns = np.stack(
         [correct.sum(1), (weight - correct).sum(1), correct @ score, (weight - correct) @ score]
     )
+    reject_few_outcomes(view, correct, weight)
     left_out = columns.sum(axis=1, keepdims=True) - columns
-    if not (left_out[:2] > 0).all():
-        raise NoResultError(
-            "too_few_units", "one replicate holds all correct ratings or all incorrect ones"
-        )
     values = (1.0 - left_out[2] / left_out[0] + left_out[3] / left_out[1]) / 2.0
     return Interval(
         jackknife_interval(reading.value, values, view.pane_query.ci),

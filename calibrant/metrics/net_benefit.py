@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells
 from calibrant.core.query import Option
-from calibrant.core.view import View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import JACKKNIFE, RATIO_OF, ratio_interval
 from calibrant.inference.replication import tables_for
 from calibrant.metrics.formula_metric import (
@@ -26,10 +26,14 @@ from calibrant.metrics.formula_metric import (
     Interval,
     MetricValue,
     bin_scores,
+    outcomes_of,
     scored_cells,
 )
+from calibrant.metrics.weak_calibration import too_few_outcomes
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+_DECISIVE = 0.1
 THRESHOLD = Option(
     "threshold", 0.5, "Predictions from this probability on are acted on.", low=0.001, high=0.999
 )
@@ -60,18 +64,23 @@ class Decisions:
 
 
 def decisions(cells: Cells, threshold: float) -> Decisions:
-    """Divide predictions at a threshold; a cell that it divides counts on the side of its mean.
-
-    A score that was rounded to float32 from the threshold is at the threshold.
-    """
-    least = min(threshold, float(np.float32(threshold)))
-    divided = (cells.lower < least) & (cells.upper > threshold) & cells.divisible
-    acted = np.where(divided, cells.mean >= threshold, cells.lower >= least)
+    """Divide predictions at a threshold; a cell that it divides counts on the side of its mean."""
+    acted, divided = acted_on(cells, threshold)
     true = float(cells.correct[acted].sum())
     predicted = float(cells.weight[acted] @ cells.mean[acted])
     acting, uncertain = float(cells.weight[acted].sum()), float(cells.weight[divided].sum())
     deviation = float(np.sqrt(cells.label_variance[divided].sum()))
     return Decisions(true, acting - true, predicted, uncertain, deviation)
+
+
+def acted_on(cells: Cells, threshold: float) -> tuple[Bools, Bools]:
+    """Return which cells are acted on, and which the threshold divides.
+
+    A score that was rounded to float32 from the threshold is at the threshold.
+    """
+    least = min(threshold, float(np.float32(threshold)))
+    divided = (cells.lower < least) & (cells.upper > threshold) & cells.divisible
+    return np.where(divided, cells.mean >= threshold, cells.lower >= least), divided
 
 
 def odds(threshold: float) -> float:
@@ -112,7 +121,13 @@ def read(view: View) -> MetricValue | None:
 
 
 def interval(view: View, reading: MetricValue, seed: int) -> Interval:
-    """Return the interval of the mean benefit by the jackknife over replicates; a bin that the threshold divides counts in part."""
+    """Return the interval of the mean benefit by the jackknife over replicates; a bin that the threshold divides counts in part.
+
+    Raises
+    ------
+    NoResultError
+        Replicates do not store this scope, too few are filled, or too few independent outcomes decide the benefit.
+    """
     tables = tables_for(view, scope_of(view), SCORE_BINS)
     threshold = THRESHOLD.of(view.pane_query)
     share = np.clip(np.arange(1, tables.bins + 1) - threshold * tables.bins, 0.0, 1.0)
@@ -120,12 +135,38 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     true = (
         tables.difference[:, 0] + weight * bin_scores(view, tables.bins, scope_of(view))
     ) @ share
-    benefit = true - odds(threshold) * (weight @ share - true)
+    acted = weight @ share
+    false = acted - true
+    _reject_few(view, np.stack([true, false, weight.sum(axis=1) - acted], axis=1), threshold)
+    benefit = true - odds(threshold) * false
     total = weight.sum(axis=1)
     middle = float(benefit.sum() / total.sum())
     low, high = ratio_interval(benefit, total, view.pane_query.ci)
     bounds = (reading.value - middle + low, reading.value - middle + high)
     return Interval(bounds, {"interval_method": JACKKNIFE, "interval_of": RATIO_OF})
+
+
+def _reject_few(view: View, observed: Floats, threshold: float) -> None:
+    """Require independent predictions of each kind that decides the benefit: true positives, false ones, those not acted on.
+
+    A kind decides if it has a tenth of the benefit's variance, by the scores or as observed; `observed` is float64 (n_replicates, 3).
+    """
+    cells = scored_cells(view, scope_of(view))
+    acted = cells.select(acted_on(cells, threshold)[0])
+    cases, total = float(acted.confidence.sum()), float(acted.weight.sum())
+    expected = np.array([cases, total - cases, float(cells.weight.sum()) - total])
+    shares = np.stack([expected, np.maximum(observed, 0.0).sum(axis=0)])
+    shares /= shares.sum(axis=1, keepdims=True)
+    values = np.array([1.0, -odds(threshold), 0.0])
+    spread = shares * (values - (shares @ values)[:, None]) ** 2
+    decides = (spread > _DECISIVE * spread.sum(axis=1, keepdims=True)).any(axis=0)
+    few = outcomes_of(view, observed, scope_of(view))[decides]
+    variance = max(float(acted.null_variance.sum()), np.finfo(float).tiny)
+    likely = (expected**2 / [variance, variance, 1.0])[decides]
+    if not decides.any() or too_few_outcomes(float(few.min()), float(likely.min())):
+        raise NoResultError(
+            "few_errors", "fewer than ten independent predictions of a kind decide the benefit"
+        )
 
 
 METRIC = FormulaMetric(

@@ -22,7 +22,6 @@ from calibrant.calibrators.cell_fits import log_odds
 from calibrant.calibrators.recalibration import Recalibration, recalibrate, terms
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
-from calibrant.inference.bin_noise import kish
 from calibrant.inference.replication import tables_for
 from calibrant.metrics.formula_metric import (
     FormulaMetric,
@@ -31,6 +30,7 @@ from calibrant.metrics.formula_metric import (
     bin_scores,
     bounded,
     each_division,
+    outcomes_of,
     scored_cells,
 )
 
@@ -114,16 +114,20 @@ def _observed(view: View) -> tuple[Floats, Floats, Floats, Floats]:
     weight = tables.weight[:, 0]
     expected = weight * score
     observed = expected + tables.difference[:, 0]
-    few = _observed_outcomes(observed, weight)
-    if few < MIN_OUTCOMES or (few < ENOUGH_OUTCOMES and expected_outcomes(view) < MIN_EXPECTED):
+    if too_few_outcomes(_observed_outcomes(view, observed, weight), expected_outcomes(view)):
         raise NoResultError("few_errors", "fewer than ten independent outcomes of one kind")
     return score, weight, observed, expected
 
 
-def _observed_outcomes(observed: Floats, weight: Floats) -> float:
+def too_few_outcomes(observed: float, expected: float) -> bool:
+    """Return whether an interval would contain the truth too rarely, with so many independent outcomes observed and expected."""
+    return observed < MIN_OUTCOMES or (observed < ENOUGH_OUTCOMES and expected < MIN_EXPECTED)
+
+
+def _observed_outcomes(view: View, observed: Floats, weight: Floats) -> float:
     """Return the effective number of replicates with outcomes of the rarer kind."""
     both = np.stack([observed.sum(axis=1), (weight - observed).sum(axis=1)], axis=1)
-    return float(kish(np.maximum(both, 0.0)).min())
+    return float(outcomes_of(view, both).min())
 
 
 def expected_outcomes(view: View) -> float:

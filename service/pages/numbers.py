@@ -21,6 +21,7 @@ REASONS = {
     "not_in_histogram": "Histograms were posted, which do not carry this result.",
     "too_few_units": "Too few independent units.",
     "few_errors": "Too few errors, or too few correct predictions, for an interval.",
+    "narrow_scores": "Almost all scores are equal, or nearly, so no interval holds.",
     "units_of_several_cases": "Some unit has several cases, such as two scans of a patient.",
     "tied_rows": "Few distinct scores, and rows have no ids.",
     "zero_probability": "A label has a class to which the model gave probability 0.",
