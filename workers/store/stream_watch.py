@@ -170,6 +170,7 @@ class StreamWatch:
         with self._lock:
             sent, self._sent = self._sent, []
         for request in sent:
+            # The only private member of redis-py that the engine uses: no public one names the socket to wait for.
             self._requests[request.connection._sock.fileno()] = request
 
     def _pool(self, name: str) -> Any:
