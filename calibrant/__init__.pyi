@@ -38,6 +38,8 @@ class Options(TypedDict, total=False):
     ci: float
     logits: Any
     label_counts: Any
+    label_shares: Any
+    n_ratings: Any
     weights: Any
     units: Any
     ids: Any

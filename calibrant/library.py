@@ -30,9 +30,7 @@ from calibrant.library_arguments import (
     slugs_of,
 )
 from calibrant.library_of_panes import report_of
-from calibrant.metrics import (
-    accumulators_for,
-)
+from calibrant.metrics import accumulators_for
 from calibrant.multilabel import of_task
 from calibrant.peers.comparison import METRICS as COMPARED
 from calibrant.peers.comparison import compared
@@ -53,6 +51,8 @@ def evaluate(
     ci: float = 0.95,
     logits: Any = None,
     label_counts: Any = None,
+    label_shares: Any = None,
+    n_ratings: Any = None,
     weights: Any = None,
     units: Any = None,
     ids: Any = None,
@@ -81,6 +81,8 @@ def evaluate(
     logits : instead of `probabilities`: (n, n_classes), or (n,), the log-odds of class 1 of two, which mean what their logistic
         function means as probabilities
     label_counts : instead of `labels`: (n, n_classes), ratings per class
+    label_shares : instead of `labels`: (n, n_classes), shares of the classes, which sum to 1; `raters` is then "pooled" or "mean"
+    n_ratings : (n,), ratings of each row of `label_shares`. Default: one that is divided. Smoothed targets are no ratings.
     weights : (n,), a factor per row
     units : (n,), names or integers: what is independent of the rest, such as the patient
     ids, cases : (n,), names or integers of predictions, and of images or studies
@@ -133,6 +135,8 @@ def reliability(
     ci: float = 0.95,
     logits: Any = None,
     label_counts: Any = None,
+    label_shares: Any = None,
+    n_ratings: Any = None,
     weights: Any = None,
     units: Any = None,
     ids: Any = None,
@@ -145,7 +149,7 @@ def reliability(
 
     Parameters
     ----------
-    probabilities, labels, bins, binning, edges, min_count, scope, raters, ci, logits, label_counts, weights, units, ids, \
+    probabilities, labels, bins, binning, edges, min_count, scope, raters, ci, logits, label_counts, label_shares, n_ratings, weights, units, ids, \
 cases, classes, ignore_label, normalize : as in `evaluate`
 
     Returns
@@ -181,6 +185,8 @@ def fit_temperature(
     ci: float = 0.95,
     logits: Any = None,
     label_counts: Any = None,
+    label_shares: Any = None,
+    n_ratings: Any = None,
     weights: Any = None,
     units: Any = None,
     ids: Any = None,
@@ -195,7 +201,8 @@ def fit_temperature(
     ----------
     objective : the loss to minimise: "nll", "brier" or "ece"
     bins, min_count : of the ECE: number of bins; those with fewer samples are left out
-    probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes, ignore_label, normalize : as in `evaluate`
+    probabilities, labels, raters, ci, logits, label_counts, label_shares, n_ratings, weights, units, ids, cases, \
+classes, ignore_label, normalize : as in `evaluate`
 
     Returns
     -------
@@ -236,6 +243,8 @@ def fit_map(
     ci: float = 0.95,
     logits: Any = None,
     label_counts: Any = None,
+    label_shares: Any = None,
+    n_ratings: Any = None,
     weights: Any = None,
     units: Any = None,
     ids: Any = None,
@@ -255,7 +264,8 @@ def fit_map(
     centred : of `isotonic`: one point per block, so that distinct probabilities stay distinct. Default: False.
     regularisation : of maps with parameters per class. Default: 0, chosen by the data.
     knots, shrunk : of `spline`. Default: 6, True; the publication's map is not shrunk.
-    probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes, ignore_label, normalize : as in `evaluate`
+    probabilities, labels, raters, ci, logits, label_counts, label_shares, n_ratings, weights, units, ids, cases, \
+classes, ignore_label, normalize : as in `evaluate`
 
     Returns
     -------
@@ -272,7 +282,7 @@ def fit_map(
     >>> recalibrate([0.9, 0.1]).round(3).tolist()
     [0.8, 0.0]
     """
-    batch = labelled_batch(locals())
+    batch = labelled_batch(locals(), counted=True)
     given = {
         "bins": bins, "binning": binning, "centred": centred, "regularisation": regularisation, "knots": knots, "shrunk": shrunk,
     }  # fmt: skip
@@ -298,6 +308,8 @@ def compat(
     raters: str = "pooled",
     logits: Any = None,
     label_counts: Any = None,
+    label_shares: Any = None,
+    n_ratings: Any = None,
     weights: Any = None,
     units: Any = None,
     ids: Any = None,
@@ -312,7 +324,8 @@ def compat(
     ----------
     peer : "monai", "netcal", "relplot", "scikit-learn", "torchmetrics" or "uncertainty-calibration", or "all". Default: all.
     raters : "majority" or "single" if a row has several ratings; other libraries take one label per row
-    probabilities, labels, bins, scope, logits, label_counts, weights, units, ids, cases, classes, ignore_label, normalize : as in `evaluate`
+    probabilities, labels, bins, scope, logits, label_counts, label_shares, n_ratings, weights, units, ids, cases, \
+classes, ignore_label, normalize : as in `evaluate`
 
     Returns
     -------
@@ -330,7 +343,7 @@ def compat(
     >>> round(found["values"]["binnedECE"]["value"], 9), round(found["values"]["binnedECE"]["ours"], 9)
     (0.4, 0.25)
     """
-    batch = labelled_batch(locals())
+    batch = labelled_batch(locals(), counted=True)
     pane = filled(batch, accumulators_for(COMPARED))
     try:
         return compared(View(pane, PaneQuery(bins=bins, scope=scope, raters=raters), batch), peer)

@@ -18,6 +18,8 @@ from calibrant.core.routing import split_batch
 from calibrant.core.spec import MAX_CLASSES, PaneSpec
 from calibrant.core.view import View
 from calibrant.input.arrays import read_arrays
+from calibrant.input.label_shares import POLICIES, reject_policy, reject_without_number
+from calibrant.input.rating_columns import LABELS
 from calibrant.input.single_labels import single_labels
 from calibrant.kernel.single_labels import fills, pane_of
 from calibrant.metrics import (
@@ -40,6 +42,8 @@ DATA = (
     "labels",
     "logits",
     "label_counts",
+    "label_shares",
+    "n_ratings",
     "weights",
     "units",
     "ids",
@@ -122,14 +126,18 @@ def check_types(arguments: Mapping[str, Any]) -> None:
                 raise CalibrationInputError.at(f"/{name}", "type", detail)
 
 
-def labelled_batch(arguments: dict[str, Any]) -> Batch:
-    """Return the labelled data of a call."""
+def labelled_batch(arguments: dict[str, Any], *, counted: bool = False) -> Batch:
+    """Return the labelled data of a call; `counted`: shares of labels only with their number of ratings."""
     check_types(arguments)
-    data = {name: arguments[name] for name in DATA}
-    if data["labels"] is None and data["label_counts"] is None:
-        detail = "Received neither labels nor label_counts; expected one of them."
+    data = {name: arguments.get(name) for name in DATA if name != "normalize"}
+    if all(data[name] is None for name in LABELS):
+        detail = f"Received none of {', '.join(LABELS)}; expected one of them."
         raise CalibrationInputError.at("/labels", "missing", detail)
-    return read_arrays(**data)
+    batch = read_arrays(**data, normalize=bool(arguments.get("normalize")))
+    if batch.notes.has_shares:
+        reject_policy(arguments.get("raters") or POLICIES[0])
+        reject_without_number(batch.notes.per_rating if counted else 1)
+    return batch
 
 
 def filled(batch: Batch, accumulators: Iterable[str]) -> Pane:

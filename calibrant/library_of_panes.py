@@ -81,7 +81,7 @@ def report_of(view: View, slugs: Sequence[str]) -> Report:
     """Return the report of metrics by their canonical keys."""
     split = view.pane.units_split
     about: Extra = {
-        **view.pane.counts,
+        **view.counts,
         "weight": view.pane.weight,
         "unit_source": view.pane.unit_source,
         "n_units_split": split["n"],
@@ -89,8 +89,9 @@ def report_of(view: View, slugs: Sequence[str]) -> Report:
         "scope": view.scope,
         "bins": view.pane_query.bins,
         "ci": view.pane_query.ci,
-        "detectable": detectable(view),
     }
+    if view.notes.per_rating == 1:
+        about["detectable"] = detectable(view)
     if split["estimated"]:
         about["n_units_split_estimated"] = True
     found = {

@@ -95,6 +95,11 @@ class View(HistogramView):
         return NO_NOTES if self._rows is None else self._rows.notes
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of predictions, ratings and units."""
+        return self.notes.counted(self.pane.counts)
+
+    @property
     def batch_sums(self) -> BatchSums | None:
         """Sums of the raw rows, computed when they are first asked for; None without rows."""
         return None if self._rows is None else self._rows.batch_sums

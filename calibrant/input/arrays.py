@@ -27,6 +27,8 @@ def read_arrays(
     *,
     logits: Any = None,
     label_counts: Any = None,
+    label_shares: Any = None,
+    n_ratings: Any = None,
     weights: Any = None,
     units: Any = None,
     ids: Any = None,
@@ -41,6 +43,7 @@ def read_arrays(
     Parameters
     ----------
     probabilities, labels, logits, label_counts, weights, units, ids, cases, classes, ignore_label, normalize : as in `Pane.fill`
+    label_shares, n_ratings : as in `calibrant.evaluate`
     spec : of the pane that the batch will fill; None for one taken from the arrays
 
     Returns
@@ -66,6 +69,7 @@ If these are percentages, divide them by 100; if they are logits, pass them as l
     """
     given = {
         "probabilities": probabilities, "logits": logits, "labels": labels, "label_counts": label_counts,
+        "label_shares": label_shares, "n_ratings": n_ratings,
         "weights": weights, "units": units, "ids": ids, "cases": cases,
     }  # fmt: skip
     _reject_two_scores(probabilities, logits)

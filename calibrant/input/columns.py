@@ -26,11 +26,13 @@ from calibrant.input.value_checks import ViolationCollector, described, flat
 MAX_WEIGHT = 1e9
 MIN_WEIGHT = 1e-50
 SCORES = ("probabilities", "logits", "confidences")
-VECTORS = ("confidences", "ids", "units", "cases", "event_times", "weights")
+VECTORS = ("confidences", "n_ratings", "ids", "units", "cases", "event_times", "weights")
 KNOWN = (
     *SCORES,
     "labels",
     "label_counts",
+    "label_shares",
+    "n_ratings",
     "ids",
     "units",
     "cases",
@@ -105,7 +107,7 @@ class InputColumns:
         if name == "label_counts":
             return column.counts()
         self.violations.nulls(name, column.unusable)
-        if name in (*SCORES, "weights"):
+        if name in (*SCORES, "weights", "label_shares", "n_ratings"):
             return column.numbers()
         return flat(names_or_times(name, column))
 
@@ -136,8 +138,9 @@ class InputColumns:
             edge_rules=rules_of(n, scores.edge_rule),
         )
         taken.notes = InputNotes(
-            scores.n_adjusted, scores.n_normalised, scores.largest_deviation, ratings.warnings
-        )
+            scores.n_adjusted, scores.n_normalised, scores.largest_deviation, ratings.warnings,
+            "label_shares" in self.columns, ratings.per_rating,
+        )  # fmt: skip
         self._read_others(taken)
         return taken
 

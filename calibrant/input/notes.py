@@ -25,12 +25,20 @@ class InputNotes:
     n_normalised : rows that were divided by their sum, beyond the tolerance of every row
     largest_deviation : of a divided row's sum from 1
     warnings : codes, such as `possibly_one_hot`
+    has_shares : whether labels are shares
+    per_rating : number of counts of one rating; more than 1 for shares without a number of ratings
     """
 
     n_adjusted: int = 0
     n_normalised: int = 0
     largest_deviation: float = 0.0
     warnings: tuple[str, ...] = ()
+    has_shares: bool = False
+    per_rating: int = 1
+
+    def counted(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Return numbers of rows with the number of ratings that they stand for."""
+        return {**counts, "n_ratings": counts["n_ratings"] // self.per_rating}
 
     def to_dict(self) -> Extra:
         """Return what is not as usual, by name; nothing for a batch as most are."""

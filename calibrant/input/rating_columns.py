@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow_column import Lists
 from calibrant.input.class_labels import NO_RATING, ClassLabels, is_missing
+from calibrant.input.label_shares import counts_of
 from calibrant.input.notes import POSSIBLY_ONE_HOT
 from calibrant.input.one_hot import look_one_hot, reject_one_hot
 from calibrant.input.value_checks import ViolationCollector, as_array, as_list, described
@@ -25,6 +26,7 @@ _NO_RATINGS = (
 )
 _NUMBERS = frozenset({int, float})
 _NUMBER_KINDS = "fiub"
+LABELS = ("labels", "label_counts", "label_shares")
 Ints = NDArray[np.int64]
 Ratings = tuple[Ints, Ints, Ints]
 
@@ -35,6 +37,7 @@ class RatingColumns:
     Attributes
     ----------
     warnings : codes of what looks unusual, once the ratings are read
+    per_rating : number of counts that one rating has
     """
 
     def __init__(
@@ -47,17 +50,15 @@ class RatingColumns:
         self.violations = violations
         self.has_named_raters = has_named_raters
         self.warnings: tuple[str, ...] = ()
+        self.per_rating = 1
 
     def read(self, n: int, classes: ClassLabels) -> Ratings:
         """Read row, class and number of ratings, by row, then class. Invalid rows become violations."""
-        if "labels" in self.columns and "label_counts" in self.columns:
-            raise CalibrationInputError.at(
-                "/label_counts",
-                "one_label_column",
-                "Received both labels and label_counts; expected one of them.",
-            )
+        self._reject_two()
         if "label_counts" in self.columns:
             return self._from_counts(n, classes.n_classes)
+        if "label_shares" in self.columns:
+            return self._from_shares(classes.n_classes)
         if "labels" not in self.columns:
             return (np.zeros(0, np.int64),) * 3
         row, class_index = LabelColumn(self.columns["labels"], classes, self.violations).read(n)
@@ -66,6 +67,23 @@ class RatingColumns:
             reject_one_hot(len(ratings[0]) // 2, classes.n_classes)
             self.warnings = (POSSIBLY_ONE_HOT,)
         return ratings
+
+    def _reject_two(self) -> None:
+        """Reject labels of two kinds, and a number of ratings without shares."""
+        given = [name for name in LABELS if name in self.columns]
+        if len(given) > 1:
+            detail = f"Received both {given[0]} and {given[1]}; expected one of them."
+            raise CalibrationInputError.at(f"/{given[1]}", "one_label_column", detail)
+        if "n_ratings" in self.columns and "label_shares" not in given:
+            detail = "Received n_ratings without label_shares; remove it. label_counts have their own number."
+            raise CalibrationInputError.at("/n_ratings", "not_taken", detail)
+
+    def _from_shares(self, k: int) -> Ratings:
+        columns = self.columns
+        shares, number = columns["label_shares"], columns.get("n_ratings")
+        counts, self.per_rating = counts_of(shares, number, k, self.violations)
+        row, class_index = np.nonzero(counts)
+        return row.astype(np.int64), class_index.astype(np.int64), counts[row, class_index]
 
     def _from_counts(self, n: int, k: int) -> Ratings:
         array = _whole_counts(self.columns["label_counts"], n, k)

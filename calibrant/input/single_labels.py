@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 
 from calibrant.core.edge_rules import FLOAT32, rule_of_type
 
-_OTHERS = ("logits", "label_counts", "weights", "units", "ids", "cases", "classes", "ignore_label")
+_OTHERS = (
+    "logits",
+    "label_counts",
+    "label_shares",
+    "n_ratings",
+    "weights",
+    "units",
+    "ids",
+    "cases",
+    "classes",
+    "ignore_label",
+)
 
 
 @dataclass(frozen=True, eq=False)

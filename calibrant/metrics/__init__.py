@@ -15,6 +15,7 @@ from calibrant.inference.seeds import SEED
 from calibrant.metrics.base import Metric
 from calibrant.metrics.estimate import Estimate
 from calibrant.metrics.requests import MetricRequest, read_requests
+from calibrant.metrics.shares import reject_of_ratings, without_ratings
 
 
 @lru_cache(maxsize=1)
@@ -174,8 +175,12 @@ def view_for(view: View, request: MetricRequest) -> View:
 
 
 def _estimate(metric: Metric, view: View, seed: int) -> Estimate:
+    are_shares = view.notes.per_rating > 1
     try:
-        return metric.estimate(view, seed).within(metric.range, metric.lowest_truth)
+        if are_shares:
+            reject_of_ratings(metric)
+        found = metric.estimate(view, seed).within(metric.range, metric.lowest_truth)
+        return without_ratings(metric, found) if are_shares else found
     except NoResultError as rejection:
         extra = {} if rejection.n_excluded is None else {"n_excluded": rejection.n_excluded}
         return Estimate(None, rejection.reason, rejection.detail, extra=extra)

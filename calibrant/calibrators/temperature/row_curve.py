@@ -229,7 +229,7 @@ def counts_of(batch: Batch) -> dict[str, int]:
     return {
         "n_predictions": batch.n,
         "n_labelled": n,
-        "n_ratings": int(batch.ratings.count.sum()),
+        "n_ratings": int(batch.ratings.count.sum()) // batch.notes.per_rating,
         "n_units": len(np.unique(batch.unit_key[labelled])) if has_units(batch) else n,
     }
 
