@@ -60,11 +60,10 @@ def evaluate(effects: Effects, level: float, block: Effects | None = None) -> Ev
     sign = np.sign(np.take_along_axis((found.after - found.before)[0], best, axis=-1))[:, 0]
     least = np.take_along_axis(tail, best, axis=-1)[:, 0]
     leaning = sign * -np.log10(np.maximum(least, _LEAST_P))
-    is_shown = bool((found.p[0] < level).any())
     return Evaluation(
         max(float(worse.min()), _LEAST_P),
         leaning,
-        find_change(effects, level, block) if is_shown else None,
+        find_change(effects, level, block) if (found.p[0] < level).any() else None,
     )
 
 

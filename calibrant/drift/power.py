@@ -34,7 +34,6 @@ class Monitor:
     n_before : cohorts before
     variance_before : float64 (7,), variance of the sums before, a reference included
     phi : float64 (7,), variance between days
-    margin : in log-odds
     has_block : whether a reference without days belongs to Before
     """
 
@@ -43,7 +42,6 @@ class Monitor:
     n_before: int
     variance_before: Floats
     phi: Floats
-    margin: float = MARGIN
     has_block: bool = False
 
     @property
@@ -68,7 +66,7 @@ class Monitor:
         best = 0.0
         for w in (each for each in WINDOWS if each <= WITHIN):
             spread = np.sqrt(self.phi[usable] * (1.0 / (w * v) + 1.0 / np.maximum(before, 1e-12)))
-            t = np.maximum(np.abs(shift[usable]) - self.margin, 0.0) / spread
+            t = np.maximum(np.abs(shift[usable]) - MARGIN, 0.0) / spread
             tail = self.level * SHARES[usable] / len(WINDOWS) / 2.0
             df = max(m + w - 2.0, 1.0)
             best = max(best, float(scipy.special.ndtr(t + scipy.special.stdtrit(df, tail)).max()))

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError
-from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
-from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
+from calibrant_server.workers.alarm.cohorts import is_of_all
 
 Ints = NDArray[np.int64]
 MAX_COHORTS = 400
@@ -77,8 +76,7 @@ class CohortResult:
 
 def kept_cohorts(name: str) -> int:
     """Return how many of the latest results of a detector are stored; fewer for a slice or a rater."""
-    of_all = parts_of(name)[1] == ALL_ROWS and rater_in(name) is None
-    return MAX_COHORTS if of_all else MAX_COHORTS_OF_SLICE
+    return MAX_COHORTS if is_of_all(name) else MAX_COHORTS_OF_SLICE
 
 
 def lost_cohorts(name: str, cohorts: Sequence[int], begun: int | None) -> list[int]:

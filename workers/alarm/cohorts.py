@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from calibrant.core.documents import FittedMap
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.pane import Pane
+from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.pane_tables import has_histograms, pane_table, posted_table
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.raters.label_coverage import label_counts
@@ -189,6 +190,11 @@ def parts_of(name: str) -> tuple[str, str]:
     """Return scope and slice of a detector."""
     scope, _, slice_ = name.partition("|")
     return scope.replace("%7C", "|").replace("%25", "%"), slice_
+
+
+def is_of_all(name: str) -> bool:
+    """Whether a detector is of all rows and all raters."""
+    return parts_of(name)[1] == ALL_ROWS and rater_in(name) is None
 
 
 def rater_in(name: str) -> str | None:

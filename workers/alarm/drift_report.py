@@ -13,11 +13,11 @@ from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.attribution import Attribution, title_of, who_alarms
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohorts import detector_name, parts_of, rater_in
+from calibrant_server.workers.alarm.cohorts import detector_name, is_of_all, parts_of, rater_in
 from calibrant_server.workers.alarm.detectors import Detector, flagged_names, n_requested, requested
-from calibrant_server.workers.alarm.episodes import at, interval, log10_of_p
+from calibrant_server.workers.alarm.episodes import at, log10_of_p
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN
-from calibrant_server.workers.alarm.words_of import ModelWords, is_of_all
+from calibrant_server.workers.alarm.words_of import ModelWords
 
 SHOWN_COHORTS = 120
 NO_CLAIM = (
@@ -154,11 +154,6 @@ def recent_rows(results: list[CohortResult]) -> list[Row]:
         }
         for each in results[-SHOWN_COHORTS:]
     ]
-
-
-def interval_of(cohort: int | None, settings: AlarmSettings) -> dict[str, str] | None:
-    """A cohort as an interval."""
-    return None if cohort is None else interval(cohort, settings.bucket_s)
 
 
 def skipped_cohorts(detector: Detector) -> Result:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.calibration import N_RECENT, OFF, merged_counts, phi_of, selection_of
 from calibrant.drift.evaluation import effects_of, judge_cohorts
 from calibrant.drift.occupancy_shift import Shift, shift_of
@@ -31,7 +30,7 @@ from calibrant.drift.words import (
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
+from calibrant_server.workers.alarm.cohorts import is_of_all, parts_of, rater_in
 from calibrant_server.workers.alarm.detectors import (
     Detector,
     OpenChange,
@@ -117,7 +116,7 @@ def _calibration(
     selection = selection_of(
         merged(each.table for each in sealed), merged_counts([each.coverage for each in sealed])
     )
-    off = {} if parts_of(alarm.name)[1] or rater_in(alarm.name) else _slices_off(alarm, settings)
+    off = _slices_off(alarm, settings) if is_of_all(alarm.name) else {}
     return CalibrationState(
         word, now, settings.tolerance, selection, off, n - 1, word == OFF and not detector.words.was_good
     )  # fmt: skip
@@ -221,11 +220,8 @@ def _missing(
     if present.last_s is None or present.now_s - present.last_s > patience_s:
         return NO_PREDICTIONS, present.last_s
     last_label_s = labelled[-1].cohort + length_s if labelled else None
-    seen_s = (
-        min(present.now_s, sealed[-1].cohort + 2 * length_s + horizon_s)
-        if sealed
-        else present.now_s
-    )
+    sealed_s = [each.cohort + 2 * length_s + horizon_s for each in sealed[-1:]]
+    seen_s = min([present.now_s, *sealed_s])
     if last_label_s is None or seen_s - last_label_s > patience_s + horizon_s + length_s:
         return NO_LABELS, last_label_s
     return None
@@ -237,27 +233,19 @@ def _monitor(
     """Return what the rule could show now; None without labels."""
     if not labelled:
         return None
-    effects, block = (
-        effects_of([each.table for each in labelled]),
-        alarm.reference.of(alarm.name).block,
-    )
+    tables, block = [each.table for each in labelled], alarm.reference.of(alarm.name).block
+    effects, recent = effects_of(tables), tables[-N_RECENT:]
     variance = effects.variance.sum(axis=0)
     if block is not None:
         variance = variance + block.variance[0]
-    recent = labelled[-N_RECENT:]
     return Monitor(
-        typical_of(recent),
+        UnitTable(*(merged(recent).columns / len(recent))),
         settings.level(n_requested(alarm.detectors, settings)),
         len(labelled),
         variance,
         phi_of(effects.errors.T, effects.variance.T),
         has_block=block is not None,
     )
-
-
-def typical_of(recent: Sequence[CohortResult]) -> UnitTable:
-    """Return the mean table of cohorts."""
-    return UnitTable(*(merged(each.table for each in recent).columns / max(len(recent), 1)))
 
 
 def _scores(
@@ -280,8 +268,3 @@ def _scores(
 def _share(result: CohortResult) -> float:
     total, labelled = result.coverage.sum(axis=1)
     return float(labelled / total) if total else 1.0
-
-
-def is_of_all(name: str) -> bool:
-    """Whether a detector is of all rows and all raters."""
-    return parts_of(name)[1] == ALL_ROWS and rater_in(name) is None

@@ -33,13 +33,13 @@ from calibrant_server.workers.alarm.drift_report import (
     closed_by_map,
     effect_of,
     evidence_of_words,
-    interval_of,
     raters_or_model,
     recent_rows,
     skipped_cohorts,
     title,
     words_document,
 )
+from calibrant_server.workers.alarm.episodes import interval
 from calibrant_server.workers.alarm.words_of import ModelWords, Present, words_of
 from calibrant_server.workers.queries import change_advice
 from calibrant_server.workers.queries.declared import Declared, declared_query
@@ -149,7 +149,9 @@ def _detector(detector: Detector | None, inputs: Inputs, settings: AlarmSettings
         "label_horizon_s": config.label_horizon_s,
         "n_detectors": n_requested(alarm.detectors, settings),
         "n_cohorts": len(detector.counted(alarm.cohort_results)),
-        "last_cohort": interval_of(detector.last, settings),
+        "last_cohort": None
+        if detector.last is None
+        else interval(detector.last, settings.bucket_s),
     }
 
 
