@@ -49,7 +49,7 @@ class Driven:
     wall_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.loop._reload()
+        self.loop._fencing.reload()
         self.loop._counted = True
 
     def step(self) -> bool:

@@ -115,7 +115,7 @@ class Bench:
         store = Store(self.settings, scripts)
         partition = store.keys.partition_of(model.key)
         loop = kind(store, partition, self.numerics, FreeLeases(), threading.Event())
-        loop._reload()
+        loop._fencing.reload()
         loop._counted = True
         return loop
 

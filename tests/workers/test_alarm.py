@@ -27,7 +27,8 @@ from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detector_advance import advance_cohort, advanced
 from calibrant_server.workers.alarm.detectors import Detector, OpenChange
 from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
-from calibrant_server.workers.ingest.entries import ALARM, alarm_order, delete_model
+from calibrant_server.workers.ingest.entries import ALARM
+from calibrant_server.workers.ingest.orders import alarm_order, delete_model
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.store.commit import Commit, FencingToken, StaleTokenError

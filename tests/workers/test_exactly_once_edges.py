@@ -9,8 +9,9 @@ import pytest
 
 from calibrant import Batch
 from calibrant_server.workers.health import read_health
-from calibrant_server.workers.ingest.entries import PREDICTIONS, alarm_order
+from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.lifecycle import removal, sealing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calibrant_server.workers.ingest.append import DrainRates
+from calibrant_server.workers.ingest.drain_rates import DrainRates
 from calibrant_server.workers.store.batch_records import (
     expiry_bucket,
     living_bytes,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from calibrant_server.workers.ingest.entries import delete_model
+from calibrant_server.workers.ingest.orders import delete_model
 from calibrant_server.workers.store.status_index import IndexedStatus
 from tests.workers.driving import MODEL, Bench, delivery
 from tests.workers.test_alarm import CONFIG, Sealing, pane_of

@@ -32,7 +32,7 @@ from calibrant_server.workers.alarm.url_guard import (
     networks_of,
     target_of,
 )
-from calibrant_server.workers.ingest.entries import alarm_order
+from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import tenant_of
 from calibrant_server.workers.store.model_config import read_configs

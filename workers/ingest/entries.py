@@ -24,7 +24,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calibrant.core.errors import Violation
 from calibrant.input.notes import NO_NOTES, InputNotes
@@ -44,7 +44,6 @@ FIELD_OVERHEAD_BYTES = 56
 MAX_PLACES = 4_000_000
 # Times of receipt in milliseconds are before this one.
 MAX_RECEIVED_MS = 2**32 * 1000
-_DELETE_MODEL = {"op": "delete_model"}
 
 
 class EntryError(ValueError):
@@ -336,39 +335,3 @@ def _known(kind: str) -> str:
     if kind not in KINDS:
         raise EntryError(f"the kind {kind!r} is not known")
     return kind
-
-
-def delete_model(model: str, generation: str) -> IngestEntry:
-    """Return the entry that removes everything a deleted model has left."""
-    payload = json.dumps(_DELETE_MODEL).encode()
-    return _order(model, generation, CONTROL, payload)
-
-
-def read_control(payload: bytes) -> dict[str, Any]:
-    """Return what a control entry says; raise EntryError for an operation that this version does not know."""
-    try:
-        order = json.loads(payload)
-    except ValueError as error:
-        raise EntryError(f"the control entry cannot be read: {error}") from error
-    if order != _DELETE_MODEL:
-        raise EntryError(f"the control operation is not known: {str(order)[:200]}")
-    found: dict[str, Any] = order
-    return found
-
-
-def alarm_order(model: str, generation: str, order: Mapping[str, Any]) -> IngestEntry:
-    """Return the entry of an order about a model's alarm."""
-    payload = json.dumps(order, separators=(",", ":")).encode()
-    return _order(model, generation, ALARM, payload)
-
-
-def _order(model: str, generation: str, kind: str, payload: bytes) -> IngestEntry:
-    return IngestEntry(
-        model=model,
-        generation=generation,
-        batch_id="",
-        kind=kind,
-        digest=b"",
-        received_ms=int(datetime.now(UTC).timestamp() * 1000),
-        payload=payload,
-    )

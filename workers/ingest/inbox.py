@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from calibrant_server.workers.alarm.alarm_reader import AlarmReader
 from calibrant_server.workers.ingest.append import AcceptedBefore, BatchAppender
 from calibrant_server.workers.ingest.dead_letters import DeadLetterReader
-from calibrant_server.workers.ingest.entries import IngestBatch, alarm_order
+from calibrant_server.workers.ingest.entries import IngestBatch
 from calibrant_server.workers.ingest.errors import (
     BacklogFullError,
     BatchConflictError,
@@ -35,6 +35,7 @@ from calibrant_server.workers.ingest.errors import (
     UnknownBatchError,
     unavailable,
 )
+from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.ingest.record_store import complete_tallies, read_tallies
 from calibrant_server.workers.ingest.troubles import Troubles, read_troubles
 from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult

@@ -72,6 +72,7 @@ class PartitionLoop:
     Attributes
     ----------
     abandoned : another loop has taken its place
+    resumes_at : monotonic seconds before which a turn would only repeat the last error
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class PartitionLoop:
         self._is_open = False
         self._counted = False
         self._must_reload = False
-        self._resume_at = 0.0
+        self.resumes_at = 0.0
         self._next_commit_at = 0.0
         self._next_read_at = 0.0
         self._left_none = False
@@ -127,12 +128,7 @@ class PartitionLoop:
     @property
     def due_at(self) -> float:
         """Monotonic seconds at which the loop needs a turn, whether or not there are entries."""
-        return self._resume_at or self._housekeeping.due_at
-
-    @property
-    def resumes_at(self) -> float:
-        """Monotonic seconds before which a turn would only repeat the last error."""
-        return self._resume_at
+        return self.resumes_at or self._housekeeping.due_at
 
     @property
     def is_open(self) -> bool:
@@ -146,7 +142,7 @@ class PartitionLoop:
         ----------
         is_wanted : whether another partition waits for this thread, or may need it
         """
-        self._resume_at, self._is_wanted = 0.0, is_wanted
+        self.resumes_at, self._is_wanted = 0.0, is_wanted
         try:
             if not self._is_open and not (self._goes_on and self._leases.take(self.partition)):
                 return Turn.NO_LEASE
@@ -155,7 +151,7 @@ class PartitionLoop:
             self._report(error)
         except Exception:
             log.exception("partition_restarted partition=%d", self.partition)
-        self._resume_at = time.monotonic() + _AFTER_ERROR_S
+        self.resumes_at = time.monotonic() + _AFTER_ERROR_S
         return Turn.PAUSED
 
     def _turn_while_leased(self, is_wanted: Callable[[], bool]) -> Turn:
@@ -163,12 +159,12 @@ class PartitionLoop:
         try:
             if not self._is_open:
                 self._cache.forget()
-                self._reload()
+                self._fencing.reload()
                 self._counted, self._is_open, self._must_reload = False, True, False
             while self._goes_on and self._leases.holds(self.partition):
                 wanted = is_wanted()
                 found = self._step_or_reload(0.0 if wanted else READ_BLOCK_S)
-                if self._resume_at:
+                if self.resumes_at:
                     return Turn.PAUSED
                 if not found:
                     return Turn.EMPTY
@@ -187,7 +183,7 @@ class PartitionLoop:
         if not self.abandoned:
             if self._counted and self._fencing.cursor.danger_id != FIRST_ID:
                 self._fencing.leave()
-            self._idle()
+            self._leases.idle(self.partition)
             self._leases.give_back(self.partition)
 
     @property
@@ -199,7 +195,7 @@ class PartitionLoop:
         try:
             if self._must_reload:
                 self._at_work = []
-                self._reload()
+                self._fencing.reload()
                 self._must_reload = False
             return self.step(block_s)
         except (StaleTokenError, FailedAloneError, *NO_VERDICT) as error:
@@ -208,19 +204,15 @@ class PartitionLoop:
             if isinstance(error, MemoryError):
                 self._reader.count = 1
             if isinstance(error, StaleTokenError):
-                self._reload()
+                self._fencing.reload()
                 return True
             self._report(error)
             self._must_reload = True
             pause_s = self._attempts.failed(self._at_work, error, self._fencing.cursor)
-            self._resume_at = time.monotonic() + pause_s
+            self.resumes_at = time.monotonic() + pause_s
             return False
         finally:
-            self._idle()
-
-    def _reload(self) -> None:
-        """Read the position again."""
-        self._fencing.reload()
+            self._leases.idle(self.partition)
 
     def _report(self, error: BaseException) -> None:
         """Log an error; a state of the store once for all partitions of the process."""
@@ -316,9 +308,6 @@ class PartitionLoop:
 
     def _busy(self) -> None:
         self._leases.busy(self.partition)
-
-    def _idle(self) -> None:
-        self._leases.idle(self.partition)
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""

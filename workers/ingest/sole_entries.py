@@ -18,8 +18,8 @@ from calibrant_server.workers.ingest.entries import (
     CONTROL,
     EntryError,
     IngestEntry,
-    read_control,
 )
+from calibrant_server.workers.ingest.orders import read_control
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.baselines import BaselineMaker, write_outcome
 from calibrant_server.workers.lifecycle.housekeeping import Housekeeping

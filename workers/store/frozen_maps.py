@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
 from calibrant_server.workers.alarm.commands import promotion
-from calibrant_server.workers.ingest.entries import alarm_order
+from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig

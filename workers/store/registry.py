@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from calibrant_server.workers.ingest.entries import delete_model
+from calibrant_server.workers.ingest.orders import delete_model
 from calibrant_server.workers.store.connection import (
     AsyncScript,
     NotReplicated,
