@@ -96,7 +96,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _classifier(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
 
-    def _given(self, predicted: Any) -> dict[str, Floats]:
+    def _given(self, predicted: Any) -> dict[str, Any]:
         """Return scores as arguments of the library: the values of a decision function are logits."""
         found, n_classes = np.asarray(predicted, np.float64), len(self.classes_)
         if self.scores_ == PROBABILITIES:
