@@ -11,6 +11,7 @@ from calibrant.core.documents import Extra
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
+from calibrant.drift.expected_accuracy import expected_of_panes
 from calibrant.inference.detectable import detectable
 from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
@@ -20,6 +21,7 @@ from calibrant.library_arguments import (
 from calibrant.metrics import (
     estimates,
 )
+from calibrant.metrics.estimate import Estimate
 from calibrant.results import ReliabilityTable, Report, Temperature
 
 
@@ -71,6 +73,15 @@ def reliability_of_pane(
 def temperature_of_pane(pane: Pane, **requested: Any) -> Temperature:
     """Fit the temperature of a pane; see `Pane.temperature`."""
     return Temperature.from_dict(fit_profile(pane, rows_if_complete=True, **requested))
+
+
+def expected_accuracy_of_pane(pane: Pane, ci: float) -> Estimate:
+    """Estimate the accuracy of unlabelled predictions; see `Pane.expected_accuracy`."""
+    found = expected_of_panes([pane], [pane], ci)
+    if found is None:
+        return Estimate(None, "too_few_units", name="expected_accuracy")
+    about = {"n_unlabelled": found.n_unlabelled, "n_labelled": found.n_labelled}
+    return Estimate(found.value, interval=found.interval, name="expected_accuracy", extra=about)
 
 
 def _bins(pane: Pane, bins: int | None, scope: str | None) -> int:

@@ -18,7 +18,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.input.arrays import read_arrays
 
 if TYPE_CHECKING:
-    from calibrant.results import Comparison, ReliabilityTable, Report, Temperature
+    from calibrant.results import Comparison, Estimate, ReliabilityTable, Report, Temperature
 
 
 class Pane(PaneState):
@@ -314,3 +314,12 @@ class Pane(PaneState):
         return library_of_panes.temperature_of_pane(
             self, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
         )
+
+    def expected_accuracy(self, *, ci: float = 0.95) -> Estimate:
+        """Estimate the accuracy of the unlabelled predictions from their scores and the labels of the others.
+
+        It holds if, at a given score, labels are missing by chance. Without 200 labelled and 20 unlabelled units there is no value.
+        """
+        from calibrant import library_of_panes
+
+        return library_of_panes.expected_accuracy_of_pane(self, ci)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from calibrant.drift.calibration import GOOD, MIN_UNITS, OFF, Judgement, Selection, Word
 from calibrant.drift.effect import temperature_of
+from calibrant.drift.expected_accuracy import ExpectedAccuracy
 from calibrant.drift.occupancy_shift import Shift
 from calibrant.drift.unit_tables import UnitTable
 
@@ -67,7 +68,7 @@ class CalibrationState:
             return f"Calibration is not known: {self.why_not}"
         if found.limit is None:
             return f"Calibration is not known: {found.n_units:,.0f} recent labelled units, at least {MIN_UNITS:.0f} are needed"
-        n = f"by {found.n_units:,.0f} labelled units"
+        n = f"measured on {found.n_units:,.0f} labelled units"
         if self.word == OFF:
             start = "Off since the start, by" if self.is_since_start else "Off by"
             least = "at least " if found.word == OFF else "up to "
@@ -156,7 +157,7 @@ class ChangeState:
             if self.smallest_points is None
             else f"; {_points(self.smallest_points)} would show within 7 cohorts"
         )
-        return f"No change is seen{after}, by {self.n_units:,.0f} labelled units{would}."
+        return f"No change is seen{after} in {self.n_units:,.0f} labelled units{would}."
 
     def _changed(self) -> str:
         n = f" ({self.n_units:,.0f} labelled units since)"
@@ -166,20 +167,20 @@ class ChangeState:
         if (self.earliest, self.latest) != (self.start, self.start):
             date += f" ({self._day(self.earliest or self.start)} to {self._day(self.latest or self.start)})"
         near = ", ".join(f"{name} ({self._day(int(at_s))})" for name, at_s in self.events)
-        return f"Changed about {date}{near and f', near {near}'}{self._size()}{n}."
+        return f"Changed about {date}{near and f', about the time of {near}'}{self._size()}{n}."
 
     def _size(self) -> str:
         """Return the size of the change in the rate of labels or the mean gap, or its direction if both are small."""
         if self.sides is None or not all(each.n_units for each in self.sides):
             return ""
+        rate = "the rate of positive labels" if self.is_binary else "accuracy"
         before, after = (each.correct.sum() / each.n_units for each in self.sides)
         if abs(after - before) >= SHOWN_POINTS:
-            rate = "the rate of positive labels" if self.is_binary else "accuracy"
             verb = "fell" if after < before else "rose"
             return f": {rate} {verb} from {_percent(before)} to {_percent(after)}"
         earlier, now = (mean_gap(each) for each in self.sides)
         if abs(now - earlier) >= SHOWN_POINTS:
-            return f": labels less scores went from {100.0 * earlier:+.0f} to {100.0 * now:+.0f} points on average"
+            return f": {rate} was {_from_scores(earlier)} before, and is now {_from_scores(now)}"
         first, last = (temperature_of(each) if self.is_binary else None for each in self.sides)
         if first is None or last is None:
             return ""
@@ -214,6 +215,7 @@ class ScoresState:
     limit: float | None = None
     is_known: bool = False
     start: int | None = None
+    expected: ExpectedAccuracy | None = None
 
     @classmethod
     def of(cls, shift: Shift | None, is_known: bool, start: int | None = None) -> ScoresState:
@@ -225,7 +227,22 @@ class ScoresState:
 
     @property
     def sentence(self) -> str:
-        """The word in one sentence."""
+        """The word in one sentence, with the accuracy to expect of predictions without a label."""
+        return (
+            self._shift()
+            if self.expected is None
+            else f"{self._shift()} {self._expected(self.expected)}"
+        )
+
+    @staticmethod
+    def _expected(found: ExpectedAccuracy) -> str:
+        low, high = found.interval
+        return (
+            f"Of the last 7 days, {found.n_unlabelled:,.0f} units have no label; the accuracy to expect of them is "
+            f"{100.0 * found.value:.1f} % ({100.0 * low:.1f} to {100.0 * high:.1f} %)."
+        )
+
+    def _shift(self) -> str:
         if self.word == "unknown":
             return "Too few predictions to compare the scores of days."
         size = (
@@ -303,6 +320,18 @@ def _size(value: float) -> str:
 def _rounded(n: int) -> int:
     """Return a number with two significant digits."""
     return int(float(f"{n:.2g}"))
+
+
+def _from_scores(gap: float) -> str:
+    """Return a rate less the mean score in words.
+
+    >>> _from_scores(-0.012), _from_scores(0.06), _from_scores(0.001)
+    ('1 point below the mean score', '6 points above the mean score', 'equal to the mean score')
+    """
+    points = round(100.0 * abs(gap))
+    if not points:
+        return "equal to the mean score"
+    return f"{points} point{'' if points == 1 else 's'} {'above' if gap > 0 else 'below'} the mean score"
 
 
 def _points(share: float) -> str:

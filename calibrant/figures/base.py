@@ -88,12 +88,14 @@ def new_figure(
     """
     width, height = size
     start = min(left, HEADING_IN)
-    most = int((width - start - 0.1) * HEADING_CHARACTERS_AN_INCH) - len(title) - 4
-    model = short(str(result.get("model") or ""), max(most, 8))
+    most = int((width - start - 0.1) * HEADING_CHARACTERS_AN_INCH)
+    room = int((width - start - 0.1) * CHARACTERS_AN_INCH)
+    model = short(str(result.get("model") or ""), room - 3)
     head = f"{title} of {model}" if model else title
+    if len(head) > most:
+        head, lines = title, (f"of {model}", *lines)
     figure = on if on is not None else empty_figure()
     figure.set(size_inches=size, facecolor="white", label=head)
-    room = int((width - start - 0.1) * CHARACTERS_AN_INCH)
     text = [
         part for line in (*lines, window_of(result)) if line for part in textwrap.wrap(line, room)
     ]

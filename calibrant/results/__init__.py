@@ -3,6 +3,7 @@
 The dictionaries are those that the service returns under the same names.
 """
 
+from calibrant.metrics.estimate import Estimate
 from calibrant.results.calibration_map import CalibrationMap
 from calibrant.results.comparison import Comparison, Difference
 from calibrant.results.reliability_table import ReliabilityTable
@@ -13,6 +14,7 @@ __all__ = [
     "CalibrationMap",
     "Comparison",
     "Difference",
+    "Estimate",
     "MultilabelReport",
     "ReliabilityTable",
     "Report",

@@ -117,6 +117,12 @@ class ScoresWord(Result):
     sentence: str
     value: float | None = says("Population stability index.")
     limit: float | None
+    expected_accuracy: float | None = says(
+        "Accuracy to expect of the last 7 days' predictions without a label, by their scores and the labels of these days, or of "
+        "the window if these are fewer than 200; null with an open change. It holds if, at a given score, labels are missing by chance."
+    )
+    expected_interval: list[float] | None = says("95 % interval of that accuracy.")
+    n_unlabelled: float | None = says("Units that it describes.")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -18,6 +18,7 @@ from calibrant.drift.change import Effects
 from calibrant.drift.occupancy_shift import psi, shift_of
 from calibrant.drift.power import Monitor, points_shift, slope_shift
 from calibrant.drift.unit_tables import UnitTable
+from calibrant.drift.words import ChangeState
 
 LEVEL = 1.0 / 3650.0
 
@@ -154,3 +155,16 @@ def test_empty_cohorts_do_not_count():
     gaps = np.insert(days, [3, 9], np.zeros((2, 15)), axis=0)
     assert shift_of(days) == shift_of(gaps)
     assert Effects.of(gaps, gaps / 2, gaps / 2).variance[3].max() == 0.0
+
+
+def test_a_change_of_the_level_is_stated_from_the_mean_score():
+    score, n, right = np.array([0.5]), np.array([1000.0]), np.array([500.0])
+    sides = tuple(UnitTable.at_scores(score + less, n, right, 1) for less in (0.012, -0.06))
+    changed = ChangeState(
+        "changed", n_units=1000, start=1_763_337_600, earliest=1_763_337_600, latest=1_763_337_600,
+        sides=sides, is_binary=True, events=(("scanner: B", 1_763_337_600),),
+    )  # fmt: skip
+    assert changed.sentence == (
+        "Changed about 17 Nov 2025, about the time of scanner: B (17 Nov 2025): the rate of positive labels was 1 point below the mean "
+        "score before, and is now 6 points above the mean score (1,000 labelled units since)."
+    )

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from calibrant import Pane
 from tests.end_to_end.alarm_days import (
     A_DAY,
     CHANGE,
@@ -59,6 +60,23 @@ def test_before_anything_is_sealed_the_verdict_says_why_there_is_none(watched):
     assert "Declare the time after which labels are complete" in found["change"]["sentence"]
     assert len(found) <= 15 and len(json.dumps(found)) <= 3000
     assert watched.get("/v1/models/plain/drift/history")["cohorts"] == []
+
+
+def test_the_accuracy_to_expect_is_that_of_the_library(watched):
+    rng = np.random.default_rng(12)
+    p = rng.beta(0.7, 0.7, 900)
+    y = [int(each) for each in rng.random(900) < p]
+    labels, ids = [*y[:600], *[None] * 300], [f"i{i}" for i in range(900)]
+    watched.client.put("/v1/models/expected", json={"task": "binary"})
+    watched.post(
+        "/v1/models/expected/predictions", {"confidences": p.tolist(), "labels": labels, "ids": ids}
+    )
+    found = watched.get("/v1/models/expected/drift")["scores"]
+    exact = Pane.fill(p, labels).expected_accuracy()
+    assert found["expected_accuracy"] == pytest.approx(exact.value)
+    assert found["expected_interval"] == pytest.approx(exact.interval)
+    assert found["n_unlabelled"] == 300
+    assert f"the accuracy to expect of them is {100 * exact.value:.1f} %" in found["sentence"]
 
 
 @pytest.mark.parametrize("n", [SEASON, pytest.param(YEAR, marks=pytest.mark.slow)])

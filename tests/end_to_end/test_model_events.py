@@ -59,7 +59,7 @@ def test_events_are_drawn_on_the_curve(versioned):
     assert [each["name"] for each in series["events"]] == ["1.0", "Vida at B", "2.1"]
     headers = {"Accept": "image/svg+xml"}
     drawn = versioned.client.get(f"{PATH}/metrics", params=query, headers=headers).text
-    assert "version 2.1" in drawn and "scanner Vida at B" in drawn
+    assert "version 2.1" in drawn and "scanner: Vida at B" in drawn
     before = versioned.get(f"{PATH}/metrics", **query, to=(START + timedelta(days=1)).isoformat())
     assert [each["name"] for each in before["events"]] == ["1.0"]
 

@@ -68,11 +68,15 @@ def _change(state: ChangeState) -> Result:
 
 
 def _scores(state: ScoresState) -> Result:
+    expected = state.expected
     return {
         "word": state.word,
         "sentence": state.sentence,
         "value": state.psi,
         "limit": state.limit,
+        "expected_accuracy": None if expected is None else expected.value,
+        "expected_interval": None if expected is None else list(expected.interval),
+        "n_unlabelled": None if expected is None else expected.n_unlabelled,
     }
 
 

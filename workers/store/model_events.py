@@ -67,8 +67,11 @@ def seconds_of(event: ModelEvent) -> float:
 
 
 def named(event: ModelEvent) -> str:
-    """Return kind and name of an event, for sentences: `version 2.1`; of other kinds the name alone."""
-    return event["name"] if event["kind"] == "other" else f"{event['kind']} {event['name']}"
+    """Return kind and name of an event, for sentences: `version 2.1`, `scanner: site B, new scanner`; of other kinds the name alone."""
+    kind, name = event["kind"], event["name"]
+    if kind == "other":
+        return name
+    return f"{kind} {name}" if kind == "version" else f"{kind}: {name}"
 
 
 def checked_events(stored: object) -> list[ModelEvent]:

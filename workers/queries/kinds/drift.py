@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from calibrant.core.actions import Advice
 from calibrant.core.documents import Result
 from calibrant.drift.calibration import Selection, judge, merged_counts, selection_of
+from calibrant.drift.expected_accuracy import expected_of_panes
 from calibrant.drift.occupancy_shift import Shift, window_shift
 from calibrant.drift.recommendation import (
     collect_more,
@@ -16,6 +17,7 @@ from calibrant.drift.recommendation import (
 )
 from calibrant.drift.unit_tables import UnitTable, merged, unit_table
 from calibrant.drift.words import (
+    CHANGED,
     NONE_SEEN,
     NOT_ARMED,
     CalibrationState,
@@ -61,7 +63,7 @@ def compute(query: Declared, inputs: Inputs) -> Result:
     settings, detector = AlarmSettings.of(config), inputs.alarm.detector
     why_not = _why_not(config, alarm, settings)
     watched = None if why_not is not None else detector
-    words = _words(inputs, watched, why_not)
+    words = _with_expected(_words(inputs, watched, why_not), inputs)
     who = None if watched is None else raters_or_model(alarm, settings)
     found = words_document(words, watched) | {
         "effect": effect_of(words.change, config.task),
@@ -94,6 +96,18 @@ def _words(inputs: Inputs, watched: Detector | None, why_not: str | None) -> Mod
         present = Present(inputs.window.to_s, max(ends, default=watched.last))
         return words_of(watched, inputs.alarm, inputs.config, present, live)
     return _without_cohorts(inputs, [current, earlier], why_not or "", live)
+
+
+def _with_expected(words: ModelWords, inputs: Inputs) -> ModelWords:
+    """Add the accuracy to expect of the last days' unlabelled units; labels from before a change would give a wrong one."""
+    cut = start_of_current(inputs.panes)
+    current = [each.pane for each in inputs.panes if each.start_s >= cut]
+    if words.change.word == CHANGED or not current:
+        return words
+    expected = expected_of_panes(current, current)
+    if expected is None and words.change.acknowledged_at is None:
+        expected = expected_of_panes((each.pane for each in inputs.panes), current)
+    return replace(words, scores=replace(words.scores, expected=expected))
 
 
 def _without_cohorts(
