@@ -18,7 +18,7 @@ from benchmarks.validation.checks import coverage
 from benchmarks.validation.settings import Setting, rows_of, view_of
 from calibrant.metrics import compute_metrics
 
-MAX_ROWS = 480
+MAX_ROWS = 540
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.name)
