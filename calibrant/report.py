@@ -17,7 +17,16 @@ from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.inference.reliability_table import reliability
-from calibrant.metrics import DEFAULT_METRICS, compute_metrics, requested, view_for
+from calibrant.input.label_shares import POLICIES, reject_policy, reject_without_number
+from calibrant.library_arguments import filled
+from calibrant.metrics import (
+    DEFAULT_METRICS,
+    accumulators_for,
+    compute_metrics,
+    requested,
+    view_for,
+)
+from calibrant.metrics.shares import is_of_shares
 from calibrant.raters.label_statistics import disagreement
 from calibrant.report_sections import PARAMETERS, RATERS, requested_sections
 from calibrant.segmentation.case_options import MEMBERSHIP
@@ -49,11 +58,9 @@ def score_batch(
         An option outside its range, or an unknown metric.
     """
     pane_query = pane_query_of(params)
-    pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    for part in split_batch(batch):
-        pane.fill_batch(part)
-    view = View(pane, pane_query, batch)
     slugs = params.get("metrics") or DEFAULT_METRICS
+    view = View(_pane_of(batch, slugs, params), pane_query, batch)
+    pane = view.pane
     temperature = fit_temperature_exact(
         batch,
         objective=params.get("objective", "nll"),
@@ -66,7 +73,7 @@ def score_batch(
     return {
         **compared,
         **batch.notes.to_dict(),
-        **pane.counts,
+        **view.counts,
         "weight": pane.weight,
         "unit_source": batch.unit_source,
         "raters": pane_query.raters,
@@ -76,6 +83,20 @@ def score_batch(
         "temperature": temperature,
         **requested_sections(view, params.get("include") or (), {**params, RATERS: raters}),
     }
+
+
+def _pane_of(batch: Batch, slugs: Sequence[str], params: Mapping[str, Any]) -> Pane:
+    """Return a pane of the rows; of shares of labels alone it has the sums over ratings that metrics read."""
+    if batch.notes.has_shares:
+        reject_policy(params.get("raters") or POLICIES[0])
+    if batch.notes.per_rating == 1:
+        pane = Pane(PaneSpec(batch.task, batch.n_classes))
+        for part in split_batch(batch):
+            pane.fill_batch(part)
+        return pane
+    if params.get("include") or params.get("instances"):
+        reject_without_number(batch.notes.per_rating)
+    return filled(batch, accumulators_for(["ece", *(each for each in slugs if is_of_shares(each))]))
 
 
 def raters_compared(

@@ -11,8 +11,8 @@ PERCENT_OR_LOGITS = (
     " If these are percentages, divide them by 100; if they are logits, pass them as logits."
 )
 MULTI_LABEL = (
-    " If the columns are independent labels (multi-label), pass task='multilabel' to evaluate: each column is scored by itself. "
-    "To divide each row by its sum, pass normalize=true."
+    " If the columns are independent labels (multi-label), score each column by itself, as the probability of its label: "
+    "task=multilabel of evaluate and of POST /v1/score. To divide each row by its sum, pass normalize=true."
 )
 NORMALIZE = " To divide each row by its sum, pass normalize=true."
 MASKED_LOGITS = " For a class that is impossible, use a logit of -1e9."

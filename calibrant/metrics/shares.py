@@ -17,6 +17,14 @@ _MEANS = ("accuracy", "brier", "nll")
 REASON = "label_shares"
 
 
+def is_of_shares(key: str) -> bool:
+    """Return whether a metric, by its slug or request, has a value of shares alone."""
+    from calibrant.metrics import METRICS, slug_of
+
+    metric = METRICS[slug_of(key)]
+    return metric.slug not in _OF_RATINGS and set(metric.needs) <= _SUMS
+
+
 def reject_of_ratings(metric: Metric) -> None:
     """Reject a metric that needs the number of ratings.
 

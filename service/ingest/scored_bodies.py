@@ -35,6 +35,8 @@ from calibrant_server.service.ingest.parsed_batch import ParsedBatch, indexed, r
 from calibrant_server.service.settings import Settings
 
 TABLES = (ARROW, CSV, NPY)
+# Columns that only scored rows have, by their name in a record.
+_MORE = {"rater": "raters", "label_shares": "label_shares", "n_ratings": "n_ratings"}
 _OF_LISTS = {"probabilities", "logits", "confidences"}
 
 
@@ -58,7 +60,7 @@ def read_scored_body(
     if body.media_type not in TABLES:
         _reject_parameters(body.media_type, columns=columns, options=options)
         head = ("batch_id", "options", *(["annotations"] if body.media_type == JSON else []))
-        return read_columns(body, settings, {"rater": "raters"}, head)
+        return read_columns(body, settings, _MORE, head)
     found = _READERS[body.media_type](body, settings, columns)
     return found if options is None else replace(found, options=_options(options))
 
@@ -120,7 +122,7 @@ _READERS: dict[str, Callable[[Body, Settings, str | None], ParsedBatch]] = {
 }
 
 
-_OTHERS = ("labels", "label_counts", "raters")
+_OTHERS = ("labels", "label_counts", "label_shares", "raters")
 
 
 def with_annotations(posted: ParsedBatch) -> ParsedBatch:

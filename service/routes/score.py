@@ -114,6 +114,16 @@ AnnotationTable = Annotated[
 class ScoredBody(PredictionsBody):
     """A batch with labels and their raters."""
 
+    label_shares: list[list[float]] | None = Field(
+        None,
+        description="Shares of the classes, which sum to 1, instead of `labels`; `raters` is then `pooled` or `mean`.",
+    )
+    n_ratings: list[int] | None = Field(
+        None,
+        description="Ratings of each row of `label_shares`. Default: one that is divided; null references and what else depends on the "
+        "number are then absent (reason `label_shares`).",
+    )
+
     annotations: AnnotationTable = None
 
     raters: list[TextName | list[TextName | None] | None] | None = Field(
@@ -130,12 +140,16 @@ class ScoredRecord(PredictionRecord):
     """One line of NDJSON: one prediction with its labels and their raters."""
 
     rater: TextName | list[TextName | None] | None = None
+    label_shares: list[float] | None = None
+    n_ratings: int | None = None
 
 
 class ListedScore(ListedPrediction):
     """One prediction of a list with its labels and their raters."""
 
     rater: TextName | list[TextName | None] | None = None
+    label_shares: list[float] | None = None
+    n_ratings: int | None = None
 
 
 class ScoredRecords(BaseModel):

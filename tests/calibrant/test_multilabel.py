@@ -99,7 +99,7 @@ def test_a_label_without_labels_is_left_out_of_the_mean() -> None:
         (P, Y, {"task": "multi"}, "expected 'multilabel'"),
         (P, Y, {"scope": "top_label"}, "scope"),
         (P, None, {"label_counts": Y}, "Remove label_counts"),
-        (P, Y, {"task": None}, "task='multilabel'"),
+        (P, Y, {"task": None}, "task=multilabel of evaluate"),
     ],
 )
 def test_errors(scores: Any, labels: Any, more: Any, message: str) -> None:
