@@ -30,7 +30,7 @@ from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.model_statuses import StatusCache
 from calibrant_server.service.reads.observation import observe
 from calibrant_server.service.reads.service import ReadService
-from calibrant_server.service.routes import direct, routers
+from calibrant_server.service.routes import routers
 from calibrant_server.service.security.admission import Admission, ServedRequests
 from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
@@ -110,7 +110,7 @@ def create_app(
         metrics=app.state.metrics,
         log_requests=settings.log_requests,
         security=SecurityHeaders(settings.allowed_origins or ()),
-        direct=DirectRoutes(app.state.routes, direct()).find,
+        direct=DirectRoutes(app.state.routes).find,
     )
     if settings.allowed_origins:
         app.add_middleware(

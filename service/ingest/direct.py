@@ -1,12 +1,14 @@
 """Fast path of posted batches: handled before the router, because routing and injection cost more than a small batch.
 
-A route gives the same function that it calls itself (`DIRECT` of its module), by the name of its operation. So key, limits,
-errors, audit and receipt are those of the route. A request with a query, or with a model id that is not one, is routed.
+The function of the route is called with the defaults of its query. So key, limits, errors, audit and receipt are those of the
+route. A request with a query, or with a model id that is not one, is routed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import get_args
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -24,6 +26,7 @@ from calibrant_server.service.ingest.service import IngestAccess
 from calibrant_server.service.security.keys import needs
 
 Take = Callable[[IngestAccess], Awaitable[Response]]
+OPERATIONS = frozenset(("ingestPredictions", "ingestLabels", "ingestHistograms"))
 _PREFIX = "/v1/models/"
 _may_ingest = needs("ingest")
 
@@ -34,14 +37,13 @@ class DirectRoutes:
     Parameters
     ----------
     routes : of the app
-    direct : what takes a batch, by operation
     """
 
-    def __init__(self, routes: Iterable[object], direct: Mapping[str, Take]) -> None:
+    def __init__(self, routes: Iterable[object]) -> None:
         self._served: dict[str, tuple[APIRoute, Take]] = {
-            route.path.removeprefix(_PREFIX + "{model}/"): (route, direct[route.operation_id])
+            route.path.removeprefix(_PREFIX + "{model}/"): (route, _without_query(route))
             for route in routes
-            if isinstance(route, APIRoute) and route.operation_id and route.operation_id in direct
+            if isinstance(route, APIRoute) and route.operation_id in OPERATIONS
         }
 
     def find(self, scope: Scope) -> ASGIApp | None:
@@ -58,6 +60,12 @@ class DirectRoutes:
         route, take = found
         scope["route"], scope["path_params"] = route, {"model": model}
         return _App(take)
+
+
+def _without_query(route: APIRoute) -> Take:
+    """Return the function of a route with the defaults of its query."""
+    query, *_ = get_args(route.endpoint.__annotations__["query"])
+    return partial(route.endpoint, query=query())
 
 
 class _App:

@@ -9,7 +9,6 @@ from calibrant_server.service.http.bodies import PANE as PACKED_PANE
 from calibrant_server.service.ingest.histograms import load_histograms
 from calibrant_server.service.ingest.schemas import IngestResponse, PackedPaneQuery
 from calibrant_server.service.ingest.service import (
-    IngestAccess,
     IngestContext,
     TheIngestAccess,
 )
@@ -53,18 +52,8 @@ async def ingest_histograms(
     in the header Idempotency-Key.
     """
 
-    return await take_histograms(access, query)
-
-
-async def take_histograms(access: IngestAccess, query: PackedPaneQuery | None = None) -> Response:
-    """Take the updates of a request."""
-    given = query or PackedPaneQuery()
-
     def load(body: Body, context: IngestContext) -> IngestBatch:
-        return load_histograms(body, context, given)
+        return load_histograms(body, context, query)
 
     takes = (JSON, NDJSON, PACKED_PANE)
-    return await access.take(given.partial, load, is_costly=True, takes=takes)
-
-
-DIRECT = {"ingestHistograms": take_histograms}
+    return await access.take(query.partial, load, is_costly=True, takes=takes)

@@ -18,7 +18,6 @@ from calibrant_server.service.ingest.schemas import (
     Label,
 )
 from calibrant_server.service.ingest.service import (
-    IngestAccess,
     IngestContext,
     TheIngestAccess,
     digest_of,
@@ -90,22 +89,12 @@ async def ingest_labels(
     access: TheIngestAccess, query: Annotated[LabelsQuery, Query()]
 ) -> Response:
     """Accept labels for predictions by id; labels that arrive before their prediction wait for it."""
-    return await take_labels(access, query.partial, query.ignore_label)
-
-
-async def take_labels(
-    access: IngestAccess, partial: bool = False, ignore_label: str | None = None
-) -> Response:
-    """Take the batch of a request; the query may state labels that are none."""
-    ignored = ignored_of_query(ignore_label)
+    ignored = ignored_of_query(query.ignore_label)
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
         return load_labels(body, context, ignored)
 
-    return await access.take(partial, load, takes=(JSON, NDJSON, ARROW))
-
-
-DIRECT = {"ingestLabels": take_labels}
+    return await access.take(query.partial, load, takes=(JSON, NDJSON, ARROW))
 
 
 @router.delete(

@@ -18,7 +18,6 @@ from calibrant_server.service.ingest.schemas import (
     RecordsBody,
 )
 from calibrant_server.service.ingest.service import (
-    IngestAccess,
     IngestContext,
     TheIngestAccess,
 )
@@ -53,25 +52,14 @@ async def ingest_predictions(
     batch of an unknown model creates the model. An Arrow IPC stream has the same columns: scores and labels as lists or
     fixed-size lists, slices as a struct, `batch_id` in the metadata of its schema.
     """
-    reading = reading_of_query(query)
-    return await take_predictions(access, query.partial, origin_of_query(query), reading)
-
-
-async def take_predictions(
-    access: IngestAccess,
-    partial: bool = False,
-    origin: SourceOffsets | None = None,
-    reading: BodyReading = PLAIN,
-) -> Response:
-    """Take the batch of a request; the query may state its origin, and how its values are read."""
+    origin, reading = None, PLAIN
+    if query.model_fields_set:
+        origin, reading = origin_of_query(query), reading_of_query(query)
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
         return load_predictions(body, context, origin, reading)
 
-    return await access.take(partial, load, takes=(JSON, NDJSON, ARROW))
-
-
-DIRECT = {"ingestPredictions": take_predictions}
+    return await access.take(query.partial, load, takes=(JSON, NDJSON, ARROW))
 
 
 def load_predictions(

@@ -10,7 +10,6 @@ import pytest
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.ingest.direct import DirectRoutes
-from calibrant_server.service.routes import direct
 from tests.service.conftest import PREDICTIONS, client_of
 from tests.service.fakes import FakeInbox, FakeRegistry
 
@@ -88,7 +87,7 @@ async def test_a_batch_is_the_same_with_and_without_the_router(settings, caplog,
 )
 def test_what_is_taken_before_the_router(app, method, path, query, name):
     scope = {"method": method, "path": path, "query_string": query}
-    found = DirectRoutes(app.state.routes, direct()).find(scope)
+    found = DirectRoutes(app.state.routes).find(scope)
     assert (found is None) == (name is None)
     if name is not None:
         assert scope["route"].operation_id == name and scope["path_params"] == {"model": "digits"}
