@@ -20,7 +20,7 @@ from calibrant.core.view import View
 from calibrant.input.arrays import read_arrays
 from calibrant.input.label_shares import POLICIES, reject_policy, reject_without_number
 from calibrant.input.rating_columns import LABELS
-from calibrant.input.single_labels import single_labels
+from calibrant.input.single_labels import OTHER_DATA, single_labels
 from calibrant.kernel.single_labels import fills, pane_of
 from calibrant.metrics import (
     DEFAULT_METRICS,
@@ -37,21 +37,7 @@ _TYPES: tuple[tuple[tuple[str, ...], type, str], ...] = (
     (("normalize", "centred", "shrunk"), bool, "True or False"),
 )
 # The data of a call, in the order of its parameters; the first two may be given by position.
-DATA = (
-    "probabilities",
-    "labels",
-    "logits",
-    "label_counts",
-    "label_shares",
-    "n_ratings",
-    "weights",
-    "units",
-    "ids",
-    "cases",
-    "classes",
-    "ignore_label",
-    "normalize",
-)
+DATA = ("probabilities", "labels", *OTHER_DATA, "normalize")
 
 
 def slugs_of(metrics: str | Iterable[str] | None, shared: Collection[str]) -> list[str]:

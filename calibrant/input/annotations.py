@@ -73,7 +73,7 @@ class Annotations:
 
 
 _UNKNOWN = (
-    "Received annotations of items of which none is an id of a prediction; expected the same names. Ids are compared as texts: "
+    "Received annotations of items, and none is an id of a prediction; expected the same names. Ids are compared as texts: "
     '1 and "1" are one id, "1.0" is another.'
 )
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from calibrant.core.edge_rules import FLOAT32, rule_of_type
 
-_OTHERS = (
+# Data of a call besides probabilities and labels.
+OTHER_DATA = (
     "logits",
     "label_counts",
     "label_shares",
@@ -64,7 +65,7 @@ def single_labels(data: Mapping[str, Any]) -> SingleLabels | None:
     >>> single_labels({"probabilities": [0.9, 0.2], "labels": [1, 0]}) is None
     True
     """
-    if data.get("normalize") or any(data.get(name) is not None for name in _OTHERS):
+    if data.get("normalize") or any(data.get(name) is not None for name in OTHER_DATA):
         return None
     scores, labels = _scores(data.get("probabilities")), _labels(data.get("labels"))
     if scores is None or labels is None or len(scores) != len(labels) or not len(scores):

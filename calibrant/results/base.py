@@ -30,6 +30,15 @@ Reader = Callable[[Any, str], Any]
 OMITTED = "omitted"
 
 
+_REASONS = ("reason", "detail", "interval_reason", "null_reason", "difference_reason")
+# What every estimate has; null where there is none.
+ALWAYS = ("value", "interval", "null_mean", "null_q95", "above_null", "n", "reason")
+ESTIMATE = frozenset({
+    *ALWAYS, *_REASONS, "p_value", "corrected", "bias", "range", "range_caution", "tolerance_verdict",
+    "against", "difference", "difference_interval",
+})  # fmt: skip
+
+
 def says(sentence: str, default: Any = MISSING, **limits: Any) -> Any:
     """Declare a field with its sentence.
 
@@ -224,3 +233,13 @@ def _short(value: Any) -> str:
     if isinstance(value, list | dict):
         return f"<{len(value)} value{'s' * (len(value) != 1)}>"
     return f"{value:.4g}" if isinstance(value, float) else repr(value)
+
+
+def short_estimate(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return an estimate without details: what a decision needs, without `include=details`."""
+    return None if found is None else dict.fromkeys(ALWAYS) | only(ESTIMATE, found)
+
+
+def only(names: frozenset[str], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the named fields."""
+    return {key: value for key, value in found.items() if key in names}

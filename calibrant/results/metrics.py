@@ -20,14 +20,13 @@ from calibrant.metrics import (
 )
 from calibrant.metrics.requests import shared_options, split
 from calibrant.raters.label_coverage import PARTS, coverage
-from calibrant.results.base import Result, may_say, says
+from calibrant.results.base import Result, may_say, only, says, short_estimate
 from calibrant.results.estimate_values import EstimateValues
 from calibrant.results.metric_requests import reject_untaken, requests_in
 from calibrant.results.metric_work import reject_costly_metrics
 from calibrant.results.models import Model
 from calibrant.results.queries import DETAILS, BinnedQuery, costly_parts, in_order
 from calibrant.results.reads import Plain, Raters, State, level, other_side, read
-from calibrant.results.short import only, short_estimate
 from calibrant.results.tables import Table, Values, with_ends
 
 MAX_QUICK_OPTIONS = 12

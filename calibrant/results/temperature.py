@@ -20,7 +20,7 @@ from calibrant.figures.losses import draw_loss, draw_losses
 from calibrant.inference.temperature_differences import temperature_difference
 from calibrant.metrics.estimate import number
 from calibrant.printing import html_table
-from calibrant.results.base import Result, may_say, says
+from calibrant.results.base import Result, may_say, only, says
 from calibrant.results.calibration_map import recalibrated
 from calibrant.results.models import Model
 from calibrant.results.queries import DETAILS, costly_parts, in_order, parts_of, smallest_bin
@@ -35,7 +35,6 @@ from calibrant.results.reads import (
     read,
 )
 from calibrant.results.recommendation import Recommendation
-from calibrant.results.short import only
 from calibrant.results.values import bounds_text, cell
 from calibrant.results.weights import Weighted, Weights, weighted, weights_of_rows
 

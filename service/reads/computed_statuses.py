@@ -14,8 +14,8 @@ import orjson
 from cachetools import LRUCache
 
 from calibrant.core.documents import Result
+from calibrant.results.base import short_estimate
 from calibrant.results.drift import RECENT, drift
-from calibrant.results.short import short_estimate
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query

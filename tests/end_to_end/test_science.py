@@ -15,8 +15,8 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.raters.disagreement_report import disagreement_report
+from calibrant.results.base import short_estimate
 from calibrant.results.roc import roc_curve
-from calibrant.results.short import short_estimate
 from calibrant.results.uncertainty import uncertainty_of
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.histogram_report import histogram_report

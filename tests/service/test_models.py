@@ -5,7 +5,7 @@ import json
 import pytest
 
 from calibrant.core.durations import duration_of, parse_duration
-from calibrant.results.short import ALWAYS
+from calibrant.results.base import ALWAYS
 from calibrant_server.service.reads import computed_statuses
 from calibrant_server.workers.queries.ask import ResultFailedError, ResultTimeoutError
 from tests.service.conftest import problem

@@ -6,7 +6,7 @@
    only if nothing of the day has changed since step 1: versions, samples, rows that are not sums, and files.
 
 A kill at any point leaves the day in the store, or in files that the store names, and never in both. Versions do not change, so neither do
-ETags and cached results. A day of which something came back to the store is written again once it has rested; one with a deleted prediction
+ETags and cached results. A day that is partly in the store again is written again once it has rested; one with a deleted prediction
 at once. The new files take the place of the old ones.
 """
 

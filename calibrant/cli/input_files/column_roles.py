@@ -19,7 +19,7 @@ class ColumnRoles:
     form : of the cells
     ignored : labels that mean no label
     normalize : divide each row of probabilities by its sum
-    long : the labels are a long table, of which `raters` is one column
+    long : the labels are a long table, and `raters` is one of its columns
     """
 
     scores: str | None = None
