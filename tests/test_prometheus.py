@@ -157,7 +157,7 @@ def test_alerts_fire_when_they_should_and_only_then(name):
 @pytest.mark.parametrize("page", ["drift.md", "operations.md"])
 def test_every_expression_of_the_documents_is_valid(prometheus, page):
     found = expressions(page)
-    assert len(found) >= 2
+    assert found
     for expression in found:
         result(prometheus, expanded(expression))
 

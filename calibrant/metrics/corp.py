@@ -30,7 +30,6 @@ from calibrant.estimators.isotonic import (
 from calibrant.inference.bin_noise import kish
 from calibrant.inference.intervals import GapStatistic, jackknife_interval
 from calibrant.inference.isotonic_null import NORMAL, isotonic_null
-from calibrant.inference.mean_interval import effective_size
 from calibrant.inference.null_reference import (
     DRAWN,
     NullReference,
@@ -227,7 +226,8 @@ def _samples(view: View, rate: float, squares: float, weight: float) -> float:
     """Return the number of samples whose rate varies as the replicates' does; that of the units where all outcomes are equal."""
     chance = rate * (1.0 - rate)
     if min(chance, squares / weight**2) <= _EQUAL:
-        return min(effective_size(view), float(view.counts["n_units"]))
+        squared = float(scored_cells(view).weight_squared.sum())
+        return min(weight**2 / squared, float(view.counts["n_units"]))
     return chance * weight**2 / squares
 
 
