@@ -15,6 +15,7 @@ MULTI_LABEL = (
     "task=multilabel of evaluate and of POST /v1/score. To divide each row by its sum, pass normalize=true."
 )
 NORMALIZE = " To divide each row by its sum, pass normalize=true."
+COUNTS = " If these are numbers of ratings, pass them as label_counts; otherwise divide each row by its sum."
 MASKED_LOGITS = " For a class that is impossible, use a logit of -1e9."
 SHAPES = (
     " expected rows of numbers, one per class, (n, n_classes), or one probability per row, (n,)."

@@ -40,8 +40,9 @@ def counts_of(
         return _whole(rows, np.full(len(rows), PER_RATING)), PER_RATING
     number = vector("n_ratings", n_ratings, violations)
     bad = ~((number >= 0) & (number <= MAX_RATINGS) & (number == np.floor(number)))
-    detail = f"Received a number of ratings that is no integer from 0 to {MAX_RATINGS}."
-    violations.rows("n_ratings", bad, "integer", detail)
+    for row in np.flatnonzero(bad):
+        detail = f"Received {number[row]:.6g} ratings; expected an integer from 0 to {MAX_RATINGS}."
+        violations.row("n_ratings", int(row), "integer", detail)
     number = np.where(bad, 0.0, number)
     off = np.abs(rows * number[:, None] - np.round(rows * number[:, None])).max(axis=1)
     most = np.minimum(_ROUNDING * number, _UNIQUE)

@@ -71,7 +71,7 @@ class ScoreColumn:
 
     Parameters
     ----------
-    kind : `probabilities`, `logits` or `confidences`
+    kind : `probabilities`, `logits`, `confidences` or `label_shares`
     column : as it was sent
     violations : collects errors of rows
     normalize : divide each row by its sum, whatever it is
@@ -81,6 +81,7 @@ class ScoreColumn:
         self, kind: str, column: Any, violations: ViolationCollector, normalize: bool = False
     ) -> None:
         self.kind, self.violations, self.normalize = kind, violations, normalize
+        self._is_shares = kind == "label_shares"
         self.edge_rule = rule_of_type(type_name(column))
         self.column = np.asarray(column) if isinstance(column, np.ndarray) else column
         if normalize and kind == "logits":
@@ -153,8 +154,9 @@ class ScoreColumn:
         raw = np.where(beyond, np.clip(raw, 0.0, 1.0), raw)
         good = (raw >= 0.0) & (raw <= highest)
         if not good.all():
-            detail = "Received a value outside [0, 1]; expected a probability."
-            raw = self._rows_within(raw, good, "range", detail, advice.of_range(raw))
+            what, hint = ("share", advice.COUNTS) if self._is_shares else ("probability", advice.of_range(raw))  # fmt: skip
+            detail = f"Received a value outside [0, 1]; expected a {what}."
+            raw = self._rows_within(raw, good, "range", detail, hint)
         parsed.rows = raw
 
     def _rows_within(
@@ -191,9 +193,9 @@ class ScoreColumn:
         return np.asarray(off <= tolerance_of(rows) + SUM_EXACT)
 
     def _reject_sums(self, bad: NDArray[np.int64], total: Floats) -> None:
-        hint = advice.of_sum(total[bad])
+        what, hint = ("shares", advice.COUNTS) if self._is_shares else ("probabilities", advice.of_sum(total[bad]))  # fmt: skip
         for row in bad:
-            detail = f"Received probabilities with sum {total[row]:.6g}; expected 1, within the rounding of the values."
+            detail = f"Received {what} with sum {total[row]:.6g}; expected 1, within the rounding of the values."
             self.violations.row(self.kind, int(row), "row_sum", detail + hint)
             hint = ""
 

@@ -97,14 +97,19 @@ def violation_of(error: dict[str, Any], known: list[str] | None = None) -> Viola
 
 
 def fields_at(model: type[BaseModel], parts: tuple[Any, ...]) -> list[str]:
-    """Return the names of the fields next to the place of an error, or inside of it if an object is expected there."""
+    """Return the names of the fields next to an unknown one, or inside of the place of an error; none if names are free there."""
     found: Any = model
     for part in parts:
         inner = _inner(found, part)
         if inner is None:
-            break
+            return [] if part in found.model_fields else _names_of(found)
         found = inner
-    return list(found.model_fields)
+    return _names_of(found)
+
+
+def _names_of(model: type[BaseModel]) -> list[str]:
+    """Return the names of the fields as clients send them."""
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _inner(model: type[BaseModel], part: Any) -> type[BaseModel] | None:
@@ -122,7 +127,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _sentence(error: dict[str, Any], name: str, known: list[str] | None) -> str:
-    text = EXPECTED.get(error["type"])
+    text = EXPECTED.get(_kind(error))
     if text is None:
         return _given(error, name)
     expected = text.format_map(error.get("ctx", {}))
@@ -131,6 +136,13 @@ def _sentence(error: dict[str, Any], name: str, known: list[str] | None) -> str:
     if expected == "an object" and known:
         expected = f"an object with {', '.join(known)}"
     return f"Received {shown(error.get('input'))} for {name}; expected {expected}."
+
+
+def _kind(error: dict[str, Any]) -> str:
+    """Return pydantic's name of the rule; a text whose length is checked after it was read has characters, not entries."""
+    kind = str(error["type"])
+    is_text = kind in ("too_short", "too_long") and isinstance(error.get("input"), str)
+    return f"string_{kind}" if is_text else kind
 
 
 def _given(error: dict[str, Any], name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.names import name_of
 from calibrant.input.timestamps import TIME_UNITS
+from calibrant_server.service.http.validation_errors import shown
 from calibrant_server.service.ingest.schemas import ReadingQuery
 
 READING_FIELDS = ("ignore_label", "normalize", "time_unit", "model_version")
@@ -113,6 +114,6 @@ def _model_version(value: Any) -> str | None:
         return None
     found = name_of(value)
     if found is None or len(found) > MAX_VERSION:
-        detail = f"Received another model_version; expected a name of at most {MAX_VERSION} characters, such as 2.1."
+        detail = f"Received {shown(value)} for model_version; expected a name of at most {MAX_VERSION} characters, such as 2.1."
         raise CalibrationInputError.at("/model_version", "name", detail)
     return found

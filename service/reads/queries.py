@@ -73,7 +73,7 @@ def timestamp(text: Any) -> datetime:
             pass
     raise PydanticCustomError(
         "rfc3339",
-        "an RFC 3339 timestamp with its offset, such as 2026-11-20T09:00:00Z{hint}",
+        "expected an RFC 3339 timestamp with its offset, such as 2026-11-20T09:00:00Z{hint}",
         {"hint": _hint(text) if isinstance(text, str) else ""},
     )
 

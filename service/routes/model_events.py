@@ -1,9 +1,11 @@
 """Dated events of a model: what may explain a change."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from calibrant_server.service.http.dependencies import Admin, Reader
 from calibrant_server.service.http.errors import EventUnknown, ModelConflict, PreconditionFailed
@@ -29,6 +31,16 @@ EventId = Annotated[str, Path(description="Event id", pattern=f"^{PATTERN}$")]
 NO_CACHE = {"Cache-Control": "no-cache"}
 
 
+FIRST, LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+def check_year(at: datetime) -> datetime:
+    """Return a time unchanged; reject one that no prediction can have."""
+    if FIRST <= at <= LAST:
+        return at
+    raise PydanticCustomError("range", "expected a time in the years 1970 to 9999 (UTC)")
+
+
 class NewEvent(BaseModel):
     """An event."""
 
@@ -38,7 +50,9 @@ class NewEvent(BaseModel):
     name: Annotated[TextName, Field(max_length=MAX_NAME)] = Field(
         description="Text: the number of a version, the name of a scanner."
     )
-    at: Timestamp = Field(description="RFC 3339: when the change took effect.")
+    at: Annotated[Timestamp, AfterValidator(check_year)] = Field(
+        description="RFC 3339: when the change took effect."
+    )
 
 
 class ModelEventResponse(BaseModel):

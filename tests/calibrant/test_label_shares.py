@@ -106,9 +106,10 @@ def test_one_number_per_row_frames_and_reliability() -> None:
         ({"raters": "single"}, "expected pooled or mean"),
         ({"labels": [0] * N}, "Received both labels and label_shares"),
         ({"label_shares": SHARES[:, :3] / SHARES[:, :3].sum(axis=1, keepdims=True)}, "3"),
-        ({"label_shares": SHARES * 2}, "label_shares"),
+        ({"label_shares": np.full((N, K), 1 / K) * 0.9}, "Received shares with sum 0.9; expected 1"),
+        ({"label_shares": np.full((N, K), 3.0)}, "Received a value outside [0, 1]; expected a share. If these are numbers of ratings"),
         ({"n_ratings": [3] * N}, "no multiples of 1 / n_ratings"),
-        ({"n_ratings": [2.5] * N}, "no integer"),
+        ({"n_ratings": [2.5] * N}, "Received 2.5 ratings; expected an integer from 0 to 1000000."),
         ({"label_shares": None, "labels": [0] * N, "n_ratings": [1] * N}, "Received n_ratings without label_shares"),
     ],
 )  # fmt: skip

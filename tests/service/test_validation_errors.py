@@ -14,6 +14,10 @@ SETTINGS = [
     ({"alarm": {"webhooks": [3]}}, "/alarm/webhooks/0", "Received 3 for webhooks; expected an object with url, format, secret."),
     ({"alarm": "on"}, "/alarm", r"Received 'on' for alarm; expected an object with tolerance, .*, webhooks."),
     ({"alarm": {"receivers": ["a"]}}, "/alarm/receivers", r"Received unknown field 'receivers'; expected one of tolerance, .*, webhooks."),
+    ({"tags": ["a"]}, "/tags", "Received a list for tags; expected an object."),
+    ({"slices": ["site"]}, "/slices", "Received a list for slices; expected an object."),
+    ({"composites": [1]}, "/composites", "Received a list for composites; expected an object."),
+    ({"cloudevents": {"scores": "logits", "slices": ["a"]}}, "/cloudevents/slices", "Received a list for slices; expected an object."),
     ({"label_horizon": "7 days"}, "/label_horizon", "Received '7 days' for label_horizon; expected a duration such as P7D, PT12H, 7d, 24h or 30m."),
     ({"task": "ranking"}, "/task", "Received 'ranking' for task; expected 'binary', 'multiclass' or 'segmentation'."),
     ({"classes": 0}, "/classes", "Received 0 classes; a binary model has 2, others have 2 to 10000."),
@@ -54,3 +58,38 @@ async def test_a_secret_is_not_repeated(client):
     response = await client.put(M, json=body)
     problem(response, 422, "invalid-input")
     assert "hush" not in response.text and "5550" not in response.text
+
+
+EVENT = {"kind": "other", "name": "a", "at": "2026-11-20T09:00:00Z"}
+EVENTS = [
+    ({"at": "0001-01-01T00:00:00+14:00"}, "Received '0001-01-01T00:00:00+14:00' for at; expected a time in the years 1970 to 9999 (UTC)."),
+    ({"at": "9999-12-31T23:59:59-14:00"}, "Received '9999-12-31T23:59:59-14:00' for at; expected a time in the years 1970 to 9999 (UTC)."),
+    ({"at": "1969-12-31T23:59:59Z"}, "Received '1969-12-31T23:59:59Z' for at; expected a time in the years 1970 to 9999 (UTC)."),
+    ({"at": "today"}, "Received 'today' for at; expected an RFC 3339 timestamp with its offset, such as 2026-11-20T09:00:00Z."),
+    ({"name": "x" * 101}, f"Received '{'x' * 60}…' for name; expected a text of at most 100 characters."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "sentence"), EVENTS)
+async def test_events(client, given, sentence):
+    await client.put(M, json={"task": "binary"})
+    response = await client.post(f"{M}/events", json=EVENT | given)
+    assert problem(response, 422, "invalid-input")["errors"][0]["detail"] == sentence
+
+
+async def test_a_field_is_named_as_it_is_sent(client):
+    await client.put(M, json={"task": "binary"})
+    response = await client.post(f"{M}/reports", json={"threshold": 2})
+    detail = problem(response, 422, "invalid-input")["errors"][0]["detail"]
+    assert detail.startswith("Received unknown field 'threshold'; expected one of from, to, window")
+
+
+@pytest.mark.parametrize(
+    ("version", "shown"), [("", "''"), (["2"], "a list"), ("x" * 101, f"'{'x' * 60}…'")]
+)
+async def test_a_version_of_the_model(client, version, shown):
+    body = {"confidences": [0.5], "labels": [1], "model_version": version}
+    response = await client.post(f"{M}/predictions", json=body)
+    found = problem(response, 422, "invalid-input")["errors"][0]["detail"]
+    expected = "expected a name of at most 100 characters, such as 2.1."
+    assert found == f"Received {shown} for model_version; {expected}"
