@@ -6,7 +6,7 @@ no interval: the labels of a row depend on each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def of_task(
     CalibrationInputError
         Another task than "multilabel"; the shape of the probabilities says what else they are.
     """
-    if task != MULTILABEL:
+    if not isinstance(task, str) or task != MULTILABEL:
         detail = f"Received task={task!r:.60}; expected 'multilabel', or none: the shape of the probabilities says whether a model is binary."
         raise CalibrationInputError.at("/task", "task", detail)
     return multilabel_report(arguments, pane_query, slugs)
@@ -147,7 +147,11 @@ def _matrix(name: str, value: Any) -> NDArray[Any]:
 
 def _names(classes: Any, k: int) -> list[str]:
     """Return the name of each label, by default its place."""
-    names = [str(each) for each in (range(k) if classes is None else classes)]
+    given = range(k) if classes is None else classes
+    if not isinstance(given, Iterable):
+        detail = f"Received classes={given!r:.60}; expected {k} names, one per column."
+        raise CalibrationInputError.at("/classes", "n_classes", detail)
+    names = [str(each) for each in given]
     if len(names) != k or len(set(names)) < k:
         detail = f"Received {len(set(names))} names of labels; expected {k}, one per column."
         raise CalibrationInputError.at("/classes", "n_classes", detail)

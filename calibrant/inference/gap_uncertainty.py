@@ -150,7 +150,7 @@ def value_gaps(
     Raises
     ------
     NoResultError
-        As `replication.tables_for`, too few effective samples, or no bin with enough units.
+        As `replication.tables_for`, too few effective samples, no bin with enough units, or certain scores that are all right.
     """
     gaps, effect = _noisy(view, form.tables, seed, draws)
     about: Extra = {"interval_bins": form.tables.weight.shape[1], "n_effective": effect.n}
@@ -167,6 +167,7 @@ def _noisy(
     reject_if_thin(view)
     effect = _effect(view, tables)
     _reject_few(effect)
+    _reject_certain(tables)
     if draws is not None:
         return noisy_gaps(replicates, tables.moments, effect, draws), effect
     key = ("noisy", *tables.key, seed)
@@ -193,6 +194,12 @@ def _reject_few(effect: DesignEffect) -> None:
             "too_few_units",
             f"The weights leave {effect.size:.0f} effective samples; an interval needs {MIN_EFFECTIVE:.0f}.",
         )
+
+
+def _reject_certain(tables: GapTables) -> None:
+    """Reject scores of 0 and 1 that are all right: neither scores nor labels show by how much such values vary."""
+    if not tables.variance.any() and not tables.gap.any():
+        raise NoResultError("few_errors", "All scores are 0 or 1, and no label contradicts one.")
 
 
 def _full_bins(

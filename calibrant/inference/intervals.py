@@ -37,6 +37,8 @@ RATIO_OF = "the population's value of this metric"
 _MIN_FREEDOM = 4.0
 _ROUNDING = 1e-10
 _MOSTLY = 0.9
+# Place, among likely values of an error of 0, of the one that replaces values below all of these: one standard deviation below the median.
+_USUAL = 0.16
 _SIGNIFICANCE = 0.05
 _LENGTHS = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.2])
 
@@ -157,6 +159,9 @@ def gap_interval(
 ) -> GapInterval:
     """Return the interval of a statistic of gaps: the truths that the observed value does not contradict.
 
+    A value that is less than chance leaves, even of an error of 0, would contradict every truth, as in-sample errors of a fitted map do.
+    The upper bound is then that of a value one standard deviation below the median of an error of 0.
+
     Parameters
     ----------
     statistic : of weight and gap, each float64 (..., n_tables, n_bins), to float64 (...)
@@ -172,7 +177,9 @@ def gap_interval(
         size = of_truth(gaps.total, truth)
         place = round((1.0 - ci) / 2.0 * (values.shape[1] - 1))
         lowers.append(_reached(values[:, -1 - place], size, observed))
-        uppers.append(-_reached(-values[::-1, place], -size[::-1], -observed))
+        usual = values[0, round(_USUAL * (values.shape[1] - 1))]
+        likely = observed if observed > values[0, place] else float(usual)
+        uppers.append(-_reached(-values[::-1, place], -size[::-1], -likely))
         middles.append(_reached(np.median(values, axis=1), size, observed))
     lower, upper = min(lowers), max(uppers)
     return GapInterval((lower, max(upper, lower)), middles[0])

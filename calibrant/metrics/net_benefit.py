@@ -161,8 +161,14 @@ def _reject_few(view: View, observed: Floats, threshold: float) -> None:
     spread = shares * (values - (shares @ values)[:, None]) ** 2
     decides = (spread > _DECISIVE * spread.sum(axis=1, keepdims=True)).any(axis=0)
     few = outcomes_of(view, observed, scope_of(view))[decides]
-    variance = max(float(acted.null_variance.sum()), np.finfo(float).tiny)
-    likely = (expected**2 / [variance, variance, 1.0])[decides]
+    variance = float(acted.null_variance.sum())
+    without = np.full(3, np.inf)
+    likely = np.divide(
+        expected**2,
+        [variance, variance, 1.0],
+        out=without,
+        where=[variance > 0, variance > 0, True],
+    )[decides]
     if not decides.any() or too_few_outcomes(float(few.min()), float(likely.min())):
         raise NoResultError(
             "few_errors", "fewer than ten independent predictions of a kind decide the benefit"

@@ -106,3 +106,13 @@ def test_errors(scores: Any, labels: Any, more: Any, message: str) -> None:
     with pytest.raises(cal.CalibrationInputError) as error:
         cal.evaluate(scores, labels, "ece", **{"task": "multilabel"} | more)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [({"task": np.array([1, 2])}, "task"), ({"task": "multilabel", "classes": 5}, "classes")],
+)
+def test_a_task_or_names_of_another_type_are_rejected(options: Any, argument: str) -> None:
+    with pytest.raises(cal.CalibrationInputError) as rejected:
+        cal.evaluate(P[:2], Y[:2], **options)
+    assert rejected.value.violations[0].argument == argument
