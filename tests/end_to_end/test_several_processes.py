@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -162,6 +163,7 @@ def test_processes_share_a_port_and_outlive_kills(service: Service) -> None:
     found = httpx.get(f"{service.url}/v1/models/m/metrics?metrics=brier", timeout=PATIENCE_S)
     assert found.json()["n_predictions"] == 2 * n, "each acknowledged batch counts once"
 
+    time.sleep(1.2)  # Sums are read once a second.
     samples = service.samples()
     assert samples["calibrant_requests_total"] == pytest.approx(
         service.requests_of(0) + service.requests_of(1), abs=3

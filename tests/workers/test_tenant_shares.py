@@ -206,16 +206,22 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
 
     def pane_query(tenant: str, i: int) -> QueryRequest:
         side = Side(f"{tenant}/m", "", (0, 1))
-        return QueryRequest(f"{tenant}{i}", "metrics", {}, side, "nobody", 1.0)
+        return QueryRequest(f"{tenant}{i}", "metrics", {}, side, "nobody", 3.0)
 
     queue = bench.store.keys.queries
 
+    async def filled(size: int) -> None:
+        async with asyncio.timeout(2.5):
+            while await bench.inbox.client.zcard(queue) < size:
+                await asyncio.sleep(0.02)
+
     async def scene() -> tuple[int, list[bytes]]:
         asked = [asyncio.create_task(client._until_computed(pane_query("a", i))) for i in range(60)]
-        await asyncio.sleep(0.3)
+        await filled(query_queue.MAX_QUEUED_OF_TENANT)
+        await asyncio.sleep(0.2)
         n = await bench.inbox.client.zcard(queue)
         asked += [asyncio.create_task(client._until_computed(pane_query("b", i))) for i in range(2)]
-        await asyncio.sleep(0.3)
+        await filled(n + 2)
         waiting = await bench.inbox.client.zrange(queue, 0, -1)
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(each, ResultTimeoutError) for each in outcomes)
