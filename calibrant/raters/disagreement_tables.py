@@ -217,17 +217,17 @@ def _largest_change(
 ) -> float:
     """Return the largest change of the calibration loss if all of a cell, or half of it, is in another bin."""
     cell = dict(zip(MOMENTS, column.tolist(), strict=True))
-    moments = (
+    mean = cell["disagreement"] / cell["weight"] if cell["weight"] else 0.0
+    squares, first, second = (
         cell["weight_squared"],
         cell["disagreement_weight_squared"],
         cell["disagreement_squared_weight_squared"],
     )
-    mean = cell["disagreement"] / cell["weight"] if cell["weight"] else 0.0
-    squares, first, second = moments
     chance = math.sqrt(max(second - 2.0 * mean * first + mean**2 * squares, 0.0)) / 2.0
     moves = ((1.0, 0.0), (0.5, chance), (0.5, -chance))
     losses = (_moved(table, cell, count, place, other, *move).calibration() for move in moves)
-    return max(abs(loss - table.calibration()) for loss in losses)
+    now = table.calibration()
+    return max(abs(loss - now) for loss in losses)
 
 
 def _moved(
