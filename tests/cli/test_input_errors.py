@@ -56,7 +56,9 @@ def test_unknown_ids_columns_and_formats(tmp_path: Path, run: Run) -> None:
     paths = files(tmp_path, "id,p0,p1\na,.5,.5\nb,.5,.5\n", "id,y\nb,0\nc,1\n")
     assert "row 0 (line 2): Received the id 'a'" in run("score", *paths, "--id", "id").error
     paths = files(tmp_path, "id,p0,p1\na,.5,.5\n", "id,y\na,0\na,1\n")
-    assert "a second time (first in row 0)" in run("score", *paths, "--id", "id").error
+    repeated = run("score", *paths, "--id", "id").error
+    assert "a second time (first in row 0)" in repeated
+    assert "--long --raters COLUMN" in repeated
     paths = files(tmp_path, "p0,p1\n.5,.5\n", "y\n1\n")
     assert "Received --unit 'x'; the columns are" in run("score", *paths, "--unit", "x").error
     assert "(format)" in run("score", tmp_path / "scores.xls").error
@@ -142,3 +144,16 @@ def test_another_separator_is_named(text: str, expected: str, tmp_path: Path, ru
     path.write_text(text)
     error = run("score", path).error
     assert f"Received {expected} between the columns" in error and "Pass --delimiter " in error
+
+
+def test_arrays_of_marked_classes_and_of_one_column(tmp_path: Path, run: Run) -> None:
+    scores, labels = tmp_path / "scores.npy", tmp_path / "labels.npy"
+    np.save(scores, np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.3, 0.3, 0.4]]))
+    np.save(labels, np.eye(3, dtype=int)[[0, 1, 2, 2]])
+    error = run("score", scores, labels).error
+    assert "save the index of the class, labels.argmax(axis=1)" in error
+    assert "--raters all" not in error
+    np.save(labels, np.array([[0, 1, 2], [2, 0, 1], [2, 2, 1], [2, 2, 1]]))
+    assert "For one column per reader: --raters all" in run("score", scores, labels).error
+    np.save(labels, np.array([[0], [1], [2], [2]]))
+    assert "Expected calibration error                   0.325" in run("score", scores, labels).out

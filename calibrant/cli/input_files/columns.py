@@ -24,6 +24,11 @@ from calibrant.cli.input_files.roles import (
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.core.errors import CalibrationInputError, Violation
 
+REPEATED = "Of a file with one row per item and reader: --long --raters COLUMN."
+MARKED = (
+    "Each row has a 1 for one class and else 0: save the index of the class, labels.argmax(axis=1)."
+)
+
 
 class Files:
     """The tables of scores and labels, which may be one, and the roles of their columns.
@@ -127,11 +132,9 @@ class Files:
         ids: dict[str, int] = {}
         for row, each in enumerate(self.coded_texts(table, column)):
             if each is None or each in ids:
-                detail = (
-                    "Received no id; expected one per row."
-                    if each is None
-                    else f"Received the id {each[:60]!r} a second time (first in row {ids[each]})."
-                )
+                detail = "Received no id; expected one per row."
+                if each is not None:
+                    detail = f"Received the id {each[:60]!r} a second time (first in row {ids[each]}). {REPEATED}"
                 raise InputFileError(table.path, detail, "id", column, row, table.line(row))
             ids[each] = row
         return list(ids)
@@ -218,7 +221,11 @@ class Files:
         columns = getattr(table, "columns", {})
         column = columns.get(name)
         if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] > 1:
-            detail = f"Received labels of shape {column.shape}; expected one class per row. For one column per reader: --raters all."
+            marks_class = bool(np.isin(column, (0, 1)).all() and (column.sum(axis=1) == 1).all())
+            advice = MARKED if marks_class else "For one column per reader: --raters all."
+            detail = (
+                f"Received labels of shape {column.shape}; expected one class per row. {advice}"
+            )
             raise InputFileError(table.path, detail, "shape", name)
 
     def _in_order(

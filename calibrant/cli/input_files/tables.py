@@ -105,6 +105,8 @@ class ColumnTable:
     def texts(self, name: str, declared: Collection[str] = ()) -> list[str | None]:
         """Return a column as texts; see `FileTable`."""
         column = self.columns[name]
+        if getattr(column, "shape", ())[1:] == (1,):
+            column = column[:, 0]
         values = column.tolist() if hasattr(column, "tolist") else list(column)
         found = (_text(value) for value in values)
         return [None if each is None else value_of(each, self.missing, declared) for each in found]
