@@ -202,6 +202,7 @@ def named_raters(
     n_classes: int,
     rows: NDArray[np.int64] | None = None,
     ignored: Sequence[Any] = (),
+    class_names: Sequence[Any] | None = None,
 ) -> dict[str, NDArray[np.int64]]:
     """Return each named rater's class for every row, or for those of `rows` alone, -1 where they gave none.
 
@@ -211,6 +212,8 @@ def named_raters(
     raters : a name, or one per rating, null for unnamed
     n_classes : of the labels
     rows : places of the valid rows
+    ignored : labels that are no rating
+    class_names : of the classes; None for labels that are indices
 
     Raises
     ------
@@ -227,7 +230,7 @@ def named_raters(
             f"Received {len(raters)} rows of raters; expected {len(labels)}, as many as labels.",
         )
     found: dict[str, NDArray[np.int64]] = {}
-    classes = ClassLabels(n_classes, None, ignored)
+    classes = ClassLabels(n_classes, class_names, ignored)
     good = range(len(labels)) if rows is None else rows.tolist()
     for place, i in enumerate(good):
         label, names = labels[i], raters[i]

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.class_labels import names_of_classes
 from calibrant.input.names import name_of
 from calibrant.input.timestamps import TIME_UNITS
 from calibrant_server.service.http.validation_errors import shown
 from calibrant_server.service.ingest.schemas import ReadingQuery
 
 READING_FIELDS = ("ignore_label", "normalize", "time_unit", "model_version")
+CLASSES = "classes"  # a field of scored bodies alone: elsewhere the model declares its classes
 MAX_IGNORED, MAX_VERSION = 100, 100
 
 
@@ -26,12 +28,14 @@ class BodyReading:
     normalize : divide each row of probabilities by its sum, whatever it is
     time_unit : of event times that are numbers; None: numbers are rejected
     model_version : of the model that made the predictions
+    class_names : of the classes, where no model declares them
     """
 
     ignored: tuple[Any, ...] = ()
     normalize: bool = False
     time_unit: str | None = None
     model_version: str | None = None
+    class_names: tuple[Any, ...] | None = None
 
     def stated_by(self, other: BodyReading) -> BodyReading:
         """Return this, with what only the other states."""
@@ -40,6 +44,7 @@ class BodyReading:
             self.normalize or other.normalize,
             self.time_unit or other.time_unit,
             self.model_version or other.model_version,
+            self.class_names or other.class_names,
         )
 
 
@@ -54,13 +59,14 @@ def reading_of(document: Mapping[str, Any]) -> BodyReading:
     CalibrationInputError
         A field of another type.
     """
-    if document.keys().isdisjoint(READING_FIELDS):
+    if document.keys().isdisjoint((*READING_FIELDS, CLASSES)):
         return PLAIN
     return BodyReading(
         _ignored(document.get("ignore_label")),
         _normalize(document.get("normalize")),
         _time_unit(document.get("time_unit")),
         _model_version(document.get("model_version")),
+        _class_names(document.get(CLASSES)),
     )
 
 
@@ -117,3 +123,12 @@ def _model_version(value: Any) -> str | None:
         detail = f"Received {shown(value)} for model_version; expected a name of at most {MAX_VERSION} characters, such as 2.1."
         raise CalibrationInputError.at("/model_version", "name", detail)
     return found
+
+
+def _class_names(value: Any) -> tuple[Any, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        detail = f"Received {shown(value)} for classes; expected a list of names, one per class, such as ['cat', 'dog']."
+        raise CalibrationInputError.at(f"/{CLASSES}", "list", detail)
+    return tuple(names_of_classes(value) or ())

@@ -67,6 +67,9 @@ def read_csv(data: bytes, max_rows: int) -> CsvTable:
 
 
 def _names(cells: list[str]) -> list[str]:
+    if len(cells) == 1 and not {";", "\t"}.isdisjoint(cells[0]):
+        detail = "Received semicolons or tabs between the names of columns; expected commas, and a point in decimal numbers."
+        raise CalibrationInputError.at("/1", "delimiter", detail)
     names = [cell.strip() for cell in cells]
     if len(names) > MAX_COLUMNS:
         raise BodyTooLarge(

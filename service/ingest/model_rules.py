@@ -42,7 +42,9 @@ def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool
     if "event_times" in columns:
         times = in_unit(columns["event_times"], reading.time_unit)
         columns = columns | {"event_times": times}
-    if config is not None:
+    if config is None:
+        expected["class_names"] = reading.class_names
+    else:
         expected |= {
             "task": config.task,
             "n_classes": config.n_classes,

@@ -46,7 +46,7 @@ def multilabel_scores(
     bins = pane_query.bins * n_labels
     reject_costly_score(max(n_rows, 1), metrics, sent_bytes, bins=bins)
     arguments: dict[str, Any] = {
-        "label_counts": None, "classes": None, "normalize": False, "ignore_label": list(reading.ignored) or None,
+        "label_counts": None, "classes": reading.class_names, "normalize": False, "ignore_label": list(reading.ignored) or None,
         **dict.fromkeys(_TAKEN), **{name: indexed(each) for name, each in columns.items()},
     }  # fmt: skip
     try:

@@ -6,7 +6,7 @@ Bodies are not read through these models, which would cost more than the rest of
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from calibrant_server.service.http.parameters import Name, TextName
 from calibrant_server.service.openapi.schema import ProblemError
@@ -52,6 +52,14 @@ TimeUnit = Annotated[
 ]
 
 
+Classes = Annotated[
+    list[StrictStr | StrictInt | StrictBool] | None,
+    Field(
+        description="Name of each class, in the order of the probabilities; labels are then these names."
+    ),
+]
+
+
 class PredictionsBody(BaseModel):
     """A batch as columns of one length; one of probabilities, logits, confidences is required."""
 
@@ -66,8 +74,8 @@ class PredictionsBody(BaseModel):
     model_version: ModelVersion = None
     probabilities: list[list[float]] | list[float] | None = Field(
         None,
-        description="One row per prediction with one value per class; rows must sum to 1 within 1e-3 and are then "
-        "normalised. For a binary model also a flat list of the probabilities of class 1, the same as `confidences`.",
+        description="One row per prediction with one value per class; rows must sum to 1 within the rounding of their "
+        "values and are then normalised. For a binary model also a flat list of the probabilities of class 1, the same as `confidences`.",
     )
     logits: list[list[float]] | None = Field(
         None, description="Finite, one row per prediction; their softmax is scored."

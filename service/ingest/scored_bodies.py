@@ -27,6 +27,7 @@ from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.validation_errors import validated
 from calibrant_server.service.ingest.arrow_stream import read_arrow
+from calibrant_server.service.ingest.body_reading import CLASSES
 from calibrant_server.service.ingest.columns import COLUMNS, arrow_batch, read_columns
 from calibrant_server.service.ingest.csv_table import read_csv
 from calibrant_server.service.ingest.flat_table import from_flat
@@ -59,7 +60,12 @@ def read_scored_body(
     """
     if body.media_type not in TABLES:
         _reject_parameters(body.media_type, columns=columns, options=options)
-        head = ("batch_id", "options", *(["annotations"] if body.media_type == JSON else []))
+        head = (
+            "batch_id",
+            "options",
+            CLASSES,
+            *(["annotations"] if body.media_type == JSON else []),
+        )
         return read_columns(body, settings, _MORE, head)
     found = _READERS[body.media_type](body, settings, columns)
     return found if options is None else replace(found, options=_options(options))

@@ -39,7 +39,9 @@ class DisagreementMethodsBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    probabilities: list[list[float]] | None = Field(None, description="Rows sum to 1 within 1e-3.")
+    probabilities: list[list[float]] | None = Field(
+        None, description="Rows sum to 1 within the rounding of their values."
+    )
     logits: list[list[float]] | None = None
     confidences: list[float] | None = Field(None, description="Probability of class 1.")
     labels: list[Label] | None = Field(None, description="A list with one class per rater.")

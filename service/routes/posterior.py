@@ -40,7 +40,9 @@ class PosteriorBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    probabilities: list[list[float]] | None = Field(None, description="Rows sum to 1 within 1e-3.")
+    probabilities: list[list[float]] | None = Field(
+        None, description="Rows sum to 1 within the rounding of their values."
+    )
     logits: list[list[float]] | None = None
     confidences: list[float] | None = Field(None, description="Probability of class 1.")
     members: list[list[list[float]]] | None = Field(

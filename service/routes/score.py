@@ -30,6 +30,7 @@ from calibrant_server.service.ingest.model_rules import checked_batch, reject_to
 from calibrant_server.service.ingest.multilabel import multilabel_scores
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.schemas import (
+    Classes,
     IgnoreLabel,
     ListedPrediction,
     Normalize,
@@ -114,6 +115,7 @@ AnnotationTable = Annotated[
 class ScoredBody(PredictionsBody):
     """A batch with labels and their raters."""
 
+    classes: Classes = None
     label_shares: list[list[float]] | None = Field(
         None,
         description="Shares of the classes, which sum to 1, instead of `labels`; `raters` is then `pooled` or `mean`.",
@@ -161,6 +163,7 @@ class ScoredRecords(BaseModel):
     ignore_label: IgnoreLabel = None
     normalize: Normalize = False
     time_unit: TimeUnit = None
+    classes: Classes = None
     annotations: AnnotationTable = None
     predictions: list[ListedScore]
     options: ScoreOptions | None = None
@@ -358,6 +361,7 @@ def _raters(posted: ParsedBatch, names: Any, checked: BatchResult) -> dict[str, 
             checked.batch.n_classes,
             checked.accepted_rows,
             posted.reading.ignored,
+            posted.reading.class_names,
         )
     except CalibrationInputError as error:
         raise error.each(posted.place) from error

@@ -197,6 +197,8 @@ def broken(column: str, value, row: int = 4) -> pd.DataFrame:
         (csv_of(frame(confidence=1)), bodies.CSV, "/confidence", "one_of"),
         (csv_of(frame(rater_1=1)), bodies.CSV, "/rater_1", "one_of"),
         (b"p0,p0,label\n1,0,1\n", bodies.CSV, "/1/p0", "repeated_key"),
+        (b"p;label\n0,3;0\n", bodies.CSV, "/1", "delimiter"),
+        (b"p0\tlabel\n0.3\t0\n", bodies.CSV, "/1", "delimiter"),
         (b"p0,p1,label\n1,0,1\n1,0\n", bodies.CSV, "/3", "length"),
         (b"p0,p1,label\n", bodies.CSV, "", "empty"),
         (arrow_of(pa.table({"p0": ["a"], "p1": [1.0], "label": [0]})), bodies.ARROW, "/probabilities/0", "number"),
