@@ -105,6 +105,18 @@ def _differences() -> Iterator[Block]:
         yield Block("1 Differences", "difference", pair, slugs, 0.93, 300 + i)
     one_bin = tuple(Setting("uniform", "one bin off by .3", n) for n in (1000, 10_000))
     yield Block("1 Differences", "difference", one_bin, ("ece",), 0.93, 304)
+    errors = (
+        "rmsce",
+        "adaptive_ece",
+        "ks",
+        "kuiper",
+        "smooth_ece",
+        "macro_ce",
+        "corp_miscalibration",
+        "calibration_loss",
+    )
+    against_none = tuple(Setting("confident", curve, 600) for curve in ("slope .6", "calibrated"))
+    yield Block("1 Differences", "difference", against_none, errors, 0.93, 305)
 
 
 def _nulls() -> Iterator[Block]:

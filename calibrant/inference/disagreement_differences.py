@@ -62,7 +62,9 @@ def disagreement_difference(
         if interval is None or other_interval is None:
             result[name]["difference_reason"] = "no_interval"
         else:
-            bounds = difference_interval_of_two((value, against), (interval, other_interval), 0.0)
+            bounds = difference_interval_of_two(
+                (value, against), (interval, other_interval), 0.0, floor=0.0
+            )
             result[name] |= {"difference_interval": bounds, "difference_method": INDEPENDENT}
     return result
 

@@ -2,10 +2,10 @@
 
 Complete replicates are drawn for both sides at once, so that a unit on both sides adds the same noise to either. Each side has its own
 interval by inversion, and its corrected value. The correlation of the two statistics is that of their simulated values around the
-corrected ones. It combines the distances of the bounds from the corrected values (MOVER).
+corrected ones. It combines the distances of the bounds from the corrected values (MOVER), and adds them where an interval ends at 0.
 
-Simulated in 21 settings of two models on the same rows (n = 300 to 3,000), .92 to 1.00 of these intervals contained the true difference, and
-their mean width was at most that of two unpaired intervals, unless the errors of the sides are negatively correlated.
+Simulated with two models on the same rows (n = 300 to 3,000), at least .98 of these intervals contained the true difference. They are as long
+as those of other rows if both errors are clearly above 0, and up to a third longer if one may be 0.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def gap_difference(
         (found[0].corrected, found[1].corrected),
         (found[0].bounds, found[1].bounds),
         _correlation(noise[0], noise[1]),
+        floor=0.0,
     )
 
 

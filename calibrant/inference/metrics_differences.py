@@ -140,5 +140,7 @@ def _interval_of_two(
         forms = metric.form(view), metric.form(other)
         bounds = gap_difference((view, other), forms, seed)
         return {"difference_interval": bounds, "difference_method": PAIRED}
-    bounds = difference_interval_of_two((mine["value"], theirs["value"]), intervals, 0.0)
+    bounds = difference_interval_of_two(
+        (mine["value"], theirs["value"]), intervals, 0.0, metric.range[0]
+    )
     return {"difference_interval": bounds, "difference_method": INDEPENDENT}

@@ -60,14 +60,19 @@ def difference_interval_of_two(
     centres: tuple[float, float],
     intervals: tuple[Bounds, Bounds],
     correlation: float,
+    floor: float | None = None,
 ) -> list[float]:
     """Return the interval of the difference of two estimates from the interval of each.
+
+    An interval that ends at the lowest possible value was cut off there, and does not tell the error of its estimate: the bounds of both
+    are then reached at once.
 
     Parameters
     ----------
     centres : the estimate of each interval
     intervals : lower and upper bound of each
     correlation : of the two estimates' errors
+    floor : lowest possible value; None where there is none
 
     Examples
     --------
@@ -75,13 +80,16 @@ def difference_interval_of_two(
     [-3.0, 7.0]
     >>> difference_interval_of_two((3.0, 1.0), ((1.0, 5.0), (-1.0, 3.0)), 1.0)
     [2.0, 2.0]
+    >>> difference_interval_of_two((3.0, 1.0), ((0.0, 6.0), (0.0, 5.0)), 0.0, floor=0.0)
+    [-5.0, 6.0]
     """
     (mine, theirs), (one, two) = centres, intervals
     below_, above = abs(mine - one[0]), abs(one[1] - mine)
     other_below, other_above = abs(theirs - two[0]), abs(two[1] - theirs)
+    cut_one, cut_two = (floor is not None and each[0] <= floor for each in intervals)
     return [
-        mine - theirs - _together(other_above, below_, correlation),
-        mine - theirs + _together(above, other_below, correlation),
+        mine - theirs - _together(other_above, below_, -1.0 if cut_one else correlation),
+        mine - theirs + _together(above, other_below, -1.0 if cut_two else correlation),
     ]
 
 

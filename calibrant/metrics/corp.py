@@ -27,7 +27,6 @@ from calibrant.estimators.isotonic import (
     min_score,
     recalibrated,
 )
-from calibrant.inference.bin_noise import kish
 from calibrant.inference.intervals import GapStatistic, jackknife_interval
 from calibrant.inference.isotonic_null import NORMAL, isotonic_null
 from calibrant.inference.null_reference import (
@@ -48,6 +47,7 @@ from calibrant.metrics.formula_metric import (
     bounded,
     each_division,
     reject_few_outcomes,
+    reject_narrow,
     scored_cells,
 )
 
@@ -64,8 +64,6 @@ _N_DRAWS, _FEW = 200, 150
 # Rates of replicates differ by as much from rounding.
 _EQUAL = 1e-12
 _INTERVAL_BINS = 30
-# Measured: with scores in fewer bins, replicates' bins show too little of the variation; intervals contain the truth in .79 to .9 of runs.
-_MIN_BINS = 8.0
 _MIN_FINE_DRAWS, _FINE_POINTS = 4, 30_000
 
 
@@ -171,8 +169,7 @@ def _discrimination_interval(view: View, reading: MetricValue, seed: int) -> Int
     weight, difference = tables.weight[:, 0], tables.difference[:, 0]
     correct = difference + weight * score
     reject_few_outcomes(view, correct, weight)
-    if kish(weight.sum(axis=0)) < _MIN_BINS:
-        raise NoResultError("narrow_scores", "almost all scores are in fewer than 8 of 60 bins")
+    reject_narrow(weight)
     values = [
         _discrimination(weight.sum(axis=0) - w, correct.sum(axis=0) - c, score, kind)
         for w, c in zip(weight, correct, strict=True)

@@ -31,13 +31,14 @@ from calibrant.metrics.formula_metric import (
     bounded,
     each_division,
     outcomes_of,
+    reject_narrow,
     scored_cells,
 )
 
 Floats = NDArray[np.float64]
 SANDWICH = "sandwich over 64 unit replicates"
 # With fewer expected outcomes of either kind, only lucky samples would have an interval, and it would contain the truth less often.
-MIN_EXPECTED, MIN_OUTCOMES, ENOUGH_OUTCOMES = 10.0, 5.0, 20.0
+MIN_EXPECTED, MIN_OUTCOMES, ENOUGH_OUTCOMES = 10.0, 5.0, 60.0
 
 
 def _p_value(difference: float, deviation: float) -> float | None:
@@ -141,6 +142,8 @@ def expected_outcomes(view: View) -> float:
 def _interval_of(n_terms: int) -> Callable[[View, MetricValue, int], Interval]:
     def interval(view: View, reading: MetricValue, seed: int) -> Interval:
         score, weight, observed, _ = _observed(view)
+        if n_terms == 2:
+            reject_narrow(weight)
         fit = _fit(view, n_terms)
         residual = observed - weight * fit.rates(score)
         gradients = residual @ terms(log_odds(score), n_terms).T

@@ -14,11 +14,11 @@ from benchmarks.guarantees.rows import blocks, checks
 from benchmarks.guarantees.table import lines, write
 from benchmarks.guarantees.verdicts import Share, verdict
 from benchmarks.validation import PROMISES, Promise, outcome
-from benchmarks.validation.checks import coverage
-from benchmarks.validation.settings import Setting, rows_of, view_of
+from benchmarks.validation.checks import above_null, coverage, difference_coverage
+from benchmarks.validation.settings import Setting, Units, rows_of, view_of
 from calibrant.metrics import compute_metrics
 
-MAX_ROWS = 540
+MAX_ROWS = 550
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.name)
@@ -38,6 +38,36 @@ def test_cumulative_errors_have_an_interval_only_where_it_contains_the_truth(
     assert counts[f"{slug}/given"] == 60
     # With a true share of .95, fewer than 50 of 60 have a chance below 1 in 1,000.
     assert counts[f"{slug}/held"] >= 50
+
+
+def test_an_error_that_may_be_0_leaves_the_difference_as_uncertain_as_the_other_error() -> None:
+    """Where the second error is 0, intervals of the difference that combined both by their squares held it in .78 to .88 of runs."""
+    pair = (Setting("confident", "slope .6", 600), Setting("confident", "calibrated", 600))
+    slugs = ("ece", "ks", "smooth_ece")
+    counts = difference_coverage(pair, slugs, 5, range(60))
+    for slug in slugs:
+        # With a true share of .95, fewer than 50 of 60 have a chance below 1 in 1,000.
+        assert counts[f"{slug}/held"] >= 50 + counts[f"{slug}/given"] - 60
+
+
+@pytest.mark.parametrize("n", [50, 150])
+def test_groups_with_few_outcomes_have_a_reference_of_drawn_labels(n: int) -> None:
+    """By the chi-square distribution .10 of calibrated models were above the reference."""
+    counts = above_null(Setting("confident", n=n), ("hosmer_lemeshow",), 5, range(200))
+    # With a true share of .05, more than 22 of 200 have a chance below 1 in 1,000.
+    assert counts["hosmer_lemeshow/held"] <= 22
+
+
+def test_no_interval_where_only_lucky_windows_would_have_one() -> None:
+    """Of 600 predictions with 3 expected and 12 observed outcomes, only samples with many outcomes had an interval."""
+    few = coverage(Setting("accurate", "slope .6", 600), ("oe_ratio",), 5, range(60))
+    assert few["oe_ratio/given"] == 0
+    units = Setting("confident", "slope .6", units=Units(50, 10, 0.2))
+    assert coverage(units, ("ks",), 5, range(20))["ks/given"] == 0
+    narrow = Setting("accurate", "slope .6", 3000)
+    assert coverage(narrow, ("calibration_slope",), 5, range(5))["calibration_slope/given"] == 0
+    several = Setting(curve="slope .6", n=50, n_classes=3, raters=3)
+    assert coverage(several, ("disagreement_ce",), 5, range(5))["disagreement_ce/given"] == 0
 
 
 def test_the_reason_for_no_interval_is_the_number_of_samples() -> None:
