@@ -72,6 +72,7 @@ class Options(TypedDict, total=False):
     average: str
     membership: str
     threshold: float
+    floor: float
     statistic: str
     n_raters: int
     kernel_width: float

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 from calibrant.core.query import TIES, Option, PaneQuery
@@ -67,8 +67,10 @@ def function_of(metric: Metric) -> Callable[..., Estimate]:
             and value != signature.parameters[name].default
         ]
         reject_without_effect(MetricRequest(metric, tuple(changed)), PaneQuery.binning, None)
+        own = _own_options(metric, bound.arguments)
         bound.apply_defaults()
-        return evaluate(metrics=[metric.slug], **bound.arguments)[metric.slug]
+        found = evaluate(metrics=[metric.slug], **bound.arguments)[metric.slug]
+        return replace(found, name=MetricRequest(metric, own).key)
 
     compute.__signature__ = signature  # type: ignore[attr-defined]
     compute.__name__ = compute.__qualname__ = metric.slug
@@ -81,6 +83,21 @@ def function_of(metric: Metric) -> Callable[..., Estimate]:
     }
     compute.__annotations__ = annotated | {"return": Estimate}
     return compute
+
+
+def _own_options(metric: Metric, given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return the metric's own options that differ from their defaults, which name another number."""
+    read = {
+        each.name: each.read(given[each.name])
+        for each in metric.own_options
+        if given.get(each.name) is not None
+    }
+    changed = [
+        (each.name, read[each.name])
+        for each in metric.own_options
+        if read.get(each.name, each.default) != each.default
+    ]
+    return tuple(sorted(changed))
 
 
 def docstring_of(metric: Metric) -> str:

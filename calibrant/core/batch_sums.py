@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
+from calibrant.core.hashing import hash_rows, mix
 from calibrant.core.logits import relative_logits
 from calibrant.core.summing import over_classes
 from calibrant.raters.label_distribution import entropy_of_columns
@@ -155,6 +156,13 @@ class BatchSums:
         if not self.has_units:
             return np.ones(self.n)
         return np.bincount(self.unit_index)[self.unit_index].astype(np.float64)
+
+    @cached_property
+    def replicate(self) -> Ints:
+        """Replicate of each row's unit, 0 to 63, as the fill assigns it; of a row without a name by its scores."""
+        batch = self.batch
+        units = hash_rows(batch.scores) if batch.unit_source == "row" else batch.unit_hash
+        return (mix(units ^ np.uint64(0xA5A5A5A5)) >> np.uint64(58)).astype(np.int64)
 
     @cached_property
     def squares(self) -> Floats:

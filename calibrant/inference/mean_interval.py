@@ -10,6 +10,8 @@ an effective sample size; Kish (Survey Sampling, 1965) for the effective size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy
 from numpy.typing import NDArray
@@ -19,7 +21,6 @@ from calibrant.core.view import NoResultError, View
 from calibrant.inference.bin_noise import kish
 from calibrant.inference.gap_uncertainty import has_named_units
 from calibrant.inference.intervals import JACKKNIFE, RATIO_OF, ratio_interval
-from calibrant.inference.replication import score_columns
 
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float]
@@ -33,18 +34,23 @@ _ROUNDING = 1e-9
 
 
 def mean_interval(
-    view: View, column: str, weight: str, limits: tuple[float | None, float | None]
+    view: View,
+    sums: Callable[[View], dict[str, Floats]],
+    column: str,
+    weight: str,
+    limits: tuple[float | None, float | None],
 ) -> tuple[Bounds | None, Extra]:
     """Return the interval of a mean and how it was made, or why there is none.
 
     Parameters
     ----------
     view : View
-    column, weight : score sums, numerator and denominator
+    sums : returns score sums by replicate, as `replication.score_columns`
+    column, weight : names of the sums, numerator and denominator
     limits : lowest and highest possible value, None where unbounded
     """
     try:
-        columns = score_columns(view)
+        columns = sums(view)
         if not np.all(columns[weight].sum() - columns[weight] > 0):
             raise NoResultError("too_few_units", "one replicate holds all the weight")
         reject_uneven(view)

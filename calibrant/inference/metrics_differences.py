@@ -24,7 +24,7 @@ from calibrant.inference.pairing import (
     difference_interval_of_two,
     ratio_difference,
 )
-from calibrant.inference.replication import reject_if_thin, score_columns
+from calibrant.inference.replication import reject_if_thin
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import compute_metrics, requested, view_for
 from calibrant.metrics.base import (
@@ -109,7 +109,7 @@ def _difference(
 def _sums(metric: Metric, view: View) -> Ratio | None:
     """Return numerator and denominator of a mean by replicate, float64 (64,) each; None for other metrics."""
     if isinstance(metric, SumMetric):
-        columns = score_columns(view)
+        columns = metric.columns(view)
         reject_uneven(view)
         reject_few_errors(columns)
         places = columns["places"].astype(np.int64)

@@ -96,14 +96,31 @@ def fully_dependent_units(cells: Cells) -> Floats:
     return np.asarray(np.minimum(units, most), np.float64)
 
 
-def wilson(rate: Floats, n: Floats, ci: float) -> tuple[Floats, Floats]:
+def wilson(
+    rate: Floats, n: Floats, ci: float, degrees: float | None = None
+) -> tuple[Floats, Floats]:
     """Return Wilson's score interval of a share, with n possibly fractional; [0, 1] if n is 0.
+
+    Parameters
+    ----------
+    rate, n : float64, of any equal shape
+    ci : nominal coverage
+    degrees : degrees of freedom of Student's quantile, where `n` is estimated from so few values; None for the normal one
 
     Source
     ------
     Wilson (JASA 1927).
+
+    Examples
+    --------
+    >>> [float(end.round(4)) for end in wilson(np.array(0.2), np.array(50.0), 0.95)]
+    [0.1124, 0.3304]
     """
-    z2 = scipy.special.ndtri(0.5 + ci / 2.0) ** 2
+    level = 0.5 + ci / 2.0
+    quantile = (
+        scipy.special.ndtri(level) if degrees is None else scipy.special.stdtrit(degrees, level)
+    )
+    z2 = quantile**2
     scale = 1.0 + np.divide(z2, n, out=np.full_like(rate, np.inf), where=n > 0)
     share = np.divide(z2, n, out=np.zeros_like(rate), where=n > 0)
     centre = (rate + share / 2.0) / scale

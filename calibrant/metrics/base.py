@@ -23,6 +23,7 @@ from calibrant.inference.gap_uncertainty import gap_uncertainty, has_named_units
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.mean_interval import effective_size, mean_interval
 from calibrant.inference.null_reference import NullReference, count_null, sum_null
+from calibrant.inference.replication import score_columns
 from calibrant.inference.seeds import SEED
 from calibrant.inference.sum_null import sum_null_of_units
 from calibrant.metrics.estimate import Estimate as Estimate
@@ -237,7 +238,7 @@ class SumMetric(Metric):
         if not sums["weight"]:
             return Estimate(None, "no_data")
         value = sums[self.column] / sums[self.weight] if sums[self.weight] else None
-        interval, about = mean_interval(view, self.column, self.weight, self.range)
+        interval, about = mean_interval(view, self.columns, self.column, self.weight, self.range)
         if self.null_column is None:
             return Estimate(value, interval=interval, extra=about)
         null = self._null(view, sums)
@@ -245,6 +246,16 @@ class SumMetric(Metric):
             of_units, found = sum_null_of_units(view, self.column, self.null_column, null)
             return Estimate(value, interval=interval, null=of_units, extra=about | found)
         return Estimate(value, interval=interval, null=null, extra=about)
+
+    def columns(self, view: View) -> dict[str, Floats]:
+        """Return the score sums of each filled replicate, as `replication.score_columns`.
+
+        Raises
+        ------
+        NoResultError
+            As `score_columns`.
+        """
+        return score_columns(view)
 
     def _null(self, view: View, sums: Mapping[str, float]) -> NullReference:
         assert self.null_column is not None

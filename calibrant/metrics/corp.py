@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
@@ -36,6 +35,7 @@ from calibrant.inference.null_reference import (
     independent,
     quantiles_of,
 )
+from calibrant.inference.reliability_table import wilson
 from calibrant.inference.replication import tables_for
 from calibrant.kernel.isotonic import brier_gains
 from calibrant.metrics.formula_metric import (
@@ -212,8 +212,8 @@ def _uncertainty_interval(view: View, reading: MetricValue, seed: int) -> Interv
     correct = (tables.difference[:, 0] + tables.weight[:, 0] * score).sum(axis=1)
     rate, n = float(np.clip(correct.sum() / weight.sum(), 0.0, 1.0)), len(weight)
     squares = float(((correct - rate * weight) ** 2).sum()) * n / (n - 1.0)
-    reach = float(scipy.special.stdtrit(n - 1.0, 0.5 + view.pane_query.ci / 2.0))
-    ends = _wilson(rate, _samples(view, rate, squares, float(weight.sum())), reach)
+    size = np.asarray(_samples(view, rate, squares, float(weight.sum())))
+    ends = [float(end) for end in wilson(np.asarray(rate), size, view.pane_query.ci, n - 1.0)]
     losses = [_of_rate(end, SCORE.of(view.pane_query)) for end in ends]
     most = _of_rate(0.5, SCORE.of(view.pane_query)) if ends[0] < 0.5 < ends[1] else max(losses)
     return Interval((min(losses), most), {"interval_method": _WILSON, "interval_bins": tables.bins})
@@ -226,13 +226,6 @@ def _samples(view: View, rate: float, squares: float, weight: float) -> float:
         squared = float(scored_cells(view).weight_squared.sum())
         return min(weight**2 / squared, float(view.counts["n_units"]))
     return chance * weight**2 / squares
-
-
-def _wilson(rate: float, size: float, reach: float) -> tuple[float, float]:
-    middle = (rate + reach**2 / (2.0 * size)) / (1.0 + reach**2 / size)
-    spread = rate * (1.0 - rate) / size + reach**2 / (4.0 * size**2)
-    half = reach * float(np.sqrt(spread)) / (1.0 + reach**2 / size)
-    return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
 def _of_rate(rate: float, kind: str) -> float:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import Grid
-from calibrant.core.hashing import hash_rows, mix
 from calibrant.core.label_policies import N_POLICIES
 
 Floats = NDArray[np.float64]
@@ -29,17 +28,6 @@ class FillSums(BatchSums):
         if grid not in self._known:
             self._known[grid] = grid.locate(self.columns, self.batch.edge_rules)
         return self._known[grid]
-
-    @cached_property
-    def replicate(self) -> Ints:
-        """Replicate of each row's unit, 0 to 63.
-
-        A row without a name is placed by its scores alone: with its labels, equal rows of equal labels would be together, and
-        the replicates would differ in their labels by more than chance.
-        """
-        batch = self.batch
-        units = hash_rows(batch.scores) if batch.unit_source == "row" else batch.unit_hash
-        return (mix(units ^ np.uint64(0xA5A5A5A5)) >> np.uint64(58)).astype(np.int64)
 
     @cached_property
     def row_scores(self) -> tuple[Floats, Floats]:
