@@ -23,7 +23,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln, log_softmax, psi
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.calibrators.linear_forms import probabilities_of
+from calibrant.calibrators.cell_fits import probabilities_of
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics

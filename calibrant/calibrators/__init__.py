@@ -1,4 +1,4 @@
-"""Calibration maps, one per file. The registry finds what a file of this folder defines as `MAP`.
+"""Calibration maps. The registry finds what a file of this folder defines as `MAPS`.
 
 `fit` returns plain numbers from which any client can compute the map; `apply` computes it here.
 """

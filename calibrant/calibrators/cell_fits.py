@@ -22,6 +22,12 @@ def logistic(value: Floats) -> Floats:
     return np.asarray(np.where(value >= 0, 1.0, small) / (1.0 + small))
 
 
+def probabilities_of(logits: Floats) -> Floats:
+    """Return the softmax of rows; minus infinity is allowed."""
+    power = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(power / power.sum(axis=1, keepdims=True))
+
+
 def filled(cells: Cells) -> Cells:
     """Return the cells with weight."""
     return cells.select(cells.weight > 0.0)

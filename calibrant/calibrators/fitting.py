@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.accumulators.replicates import keeps_class_tables
-from calibrant.calibrators import histogram
+from calibrant.calibrators import binned_maps
 from calibrant.calibrators.base import REASONS, FitResult, Floats, MapMethod, Options, digest
 from calibrant.calibrators.cell_fits import filled
 from calibrant.calibrators.from_rows import (
@@ -298,7 +298,7 @@ def _shown(
     except NoResultError:
         if method.slug != "histogram":
             raise
-        table = histogram.width_table(view, options)
+        table = binned_maps.width_table(view, options)
         bins = replace(table.cells, lower=table.edges[:-1], upper=table.edges[1:])
         cells, how["scores"] = filled(bins), "bin means"
     if view.is_raw:

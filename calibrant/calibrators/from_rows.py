@@ -8,7 +8,6 @@ import numpy as np
 
 from calibrant.calibrators.base import Floats
 from calibrant.calibrators.cell_fits import CLIP
-from calibrant.calibrators.linear_forms import LinearForm
 from calibrant.calibrators.rows import (
     LabelledRows,
     about_sample,
@@ -16,7 +15,7 @@ from calibrant.calibrators.rows import (
     labelled_rows,
     row_losses,
 )
-from calibrant.calibrators.softmax import ROWS_A_PARAMETER
+from calibrant.calibrators.softmax import ROWS_A_PARAMETER, LinearForm
 from calibrant.calibrators.solver import Minimum
 from calibrant.core.documents import Parameters, Result
 from calibrant.core.grid import equal_width_bin

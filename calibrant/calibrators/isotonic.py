@@ -61,14 +61,16 @@ def _error_bound(cells: Cells, value: Floats) -> float:
     return 2.0 * float(cells.weight @ (above - below) / cells.weight.sum())
 
 
-MAP = MapMethod(
-    slug="isotonic",
-    title="Isotonic regression",
-    source="Zadrozny, Elkan (KDD 2002); centred: Oron, Flournoy (2017)",
-    input="probability",
-    objective="brier",
-    scopes=ONE_SCORE,
-    solve=solve,
-    at=at,
-    options=("centred",),
+MAPS = (
+    MapMethod(
+        slug="isotonic",
+        title="Isotonic regression",
+        source="Zadrozny, Elkan (KDD 2002); centred: Oron, Flournoy (2017)",
+        input="probability",
+        objective="brier",
+        scopes=ONE_SCORE,
+        solve=solve,
+        at=at,
+        options=("centred",),
+    ),
 )

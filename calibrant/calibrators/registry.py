@@ -13,11 +13,8 @@ from calibrant.calibrators.base import MapMethod
 @lru_cache(maxsize=1)
 def map_methods() -> dict[str, MapMethod]:
     """Return every map of the folder by its slug, sorted by slug."""
-    maps = {}
+    maps: dict[str, MapMethod] = {}
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        given = getattr(
-            importlib.import_module(f"calibrant.calibrators.{module.name}"), "MAP", None
-        )
-        if isinstance(given, MapMethod):
-            maps[given.slug] = given
+        found = importlib.import_module(f"calibrant.calibrators.{module.name}")
+        maps |= {each.slug: each for each in getattr(found, "MAPS", ())}
     return dict(sorted(maps.items()))

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import FitResult, Floats, Options
 from calibrant.calibrators.from_rows import clipped, parameter_details, why_none
-from calibrant.calibrators.linear_forms import LinearForm
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.softmax import (
     MAX_CURVED,
+    LinearForm,
     SoftmaxObjective,
     SoftmaxPoints,
     fit_softmax,

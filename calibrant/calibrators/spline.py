@@ -205,15 +205,17 @@ def _corners(weight: Floats, score: Floats) -> Ints:
     return np.asarray(rising[np.unique([0, *found.tolist(), last])])
 
 
-MAP = MapMethod(
-    slug="spline",
-    title="Spline calibration (KS spline)",
-    source="Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley (ICLR 2021)",
-    input="probability",
-    objective="squares of cumulated gaps",
-    scopes=ONE_SCORE,
-    solve=solve,
-    at=at,
-    options=("knots", "shrunk"),
-    solve_view=solve_view,
+MAPS = (
+    MapMethod(
+        slug="spline",
+        title="Spline calibration (KS spline)",
+        source="Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley (ICLR 2021)",
+        input="probability",
+        objective="squares of cumulated gaps",
+        scopes=ONE_SCORE,
+        solve=solve,
+        at=at,
+        options=("knots", "shrunk"),
+        solve_view=solve_view,
+    ),
 )

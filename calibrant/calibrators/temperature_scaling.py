@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
-from calibrant.calibrators.cell_fits import log_odds, logistic, why_no_fit
+from calibrant.calibrators.cell_fits import log_odds, logistic, probabilities_of, why_no_fit
 from calibrant.calibrators.logistic import fit_scale
 from calibrant.calibrators.rows import about_sample
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
@@ -100,20 +100,22 @@ def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
 
 def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
     """Return softmax(z / T) of rows of logits or log-probabilities, minus infinity allowed; (n, K) to (n, K)."""
-    shifted = (logits - logits.max(axis=1, keepdims=True)) / parameters["temperature"]
-    power = np.exp(shifted)
-    return np.asarray(power / power.sum(axis=1, keepdims=True))
+    return probabilities_of(
+        (logits - logits.max(axis=1, keepdims=True)) / parameters["temperature"]
+    )
 
 
-MAP = MapMethod(
-    slug="temperature",
-    title="Temperature scaling",
-    source="Guo, Pleiss, Sun, Weinberger (ICML 2017)",
-    input="logit",
-    objective="nll",
-    scopes=("full", "positive"),
-    solve=solve,
-    at=at,
-    solve_view=solve_view,
-    at_rows=at_rows,
+MAPS = (
+    MapMethod(
+        slug="temperature",
+        title="Temperature scaling",
+        source="Guo, Pleiss, Sun, Weinberger (ICML 2017)",
+        input="logit",
+        objective="nll",
+        scopes=("full", "positive"),
+        solve=solve,
+        at=at,
+        solve_view=solve_view,
+        at_rows=at_rows,
+    ),
 )

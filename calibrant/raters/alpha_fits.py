@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.calibrators.linear_forms import probabilities_of
+from calibrant.calibrators.cell_fits import probabilities_of
 from calibrant.core.documents import Extra
 from calibrant.raters.concentration import PENALTY
 from calibrant.raters.rated_rows import RatedRows

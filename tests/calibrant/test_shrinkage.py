@@ -9,9 +9,9 @@ import pytest
 from scipy.special import softmax
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES, WINDOW_BYTES
-from calibrant.calibrators import Options, apply, class_temperature, dirichlet, fit
-from calibrant.calibrators import vector as vector_map
+from calibrant.calibrators import Options, apply, fit
 from calibrant.calibrators.from_rows import clipped
+from calibrant.calibrators.linear_maps import CLASS_TEMPERATURE, DIRICHLET, VECTOR
 from calibrant.calibrators.rows import labelled_rows, row_losses
 from calibrant.calibrators.shrinkage import (
     MIN_CLASS_UNITS,
@@ -112,7 +112,7 @@ def test_a_unit_left_out_to_second_order_is_a_unit_left_out(n_units):
     """Against fits without each unit in turn."""
     batch = simulated(240, [0.6, 0.9, 1.2], [0.2, 0.0, -0.2], n_units=n_units)
     rows = labelled_rows(batch, 0)
-    form = vector_map.shrunk_form(np.ones(3, bool), 0.8)
+    form = VECTOR.form(np.ones(3, bool), 0.8)
     objective = objective_of(SoftmaxPoints(rows, clipped(rows.logits)), form)
     at = fit_softmax(objective).parameters
     found = left_out_losses(objective, at)
@@ -124,7 +124,7 @@ def test_a_unit_left_out_to_second_order_is_a_unit_left_out(n_units):
         )
         # The penalty is per weight of all rows: it is the same without the unit.
         scale = rows.weight.sum() / others.weight.sum()
-        alone = vector_map.shrunk_form(np.ones(3, bool), 0.8)
+        alone = VECTOR.form(np.ones(3, bool), 0.8)
         object.__setattr__(alone, "penalty", alone.penalty * scale)
         fit = fit_softmax(objective_of(SoftmaxPoints(others, clipped(others.logits)), alone))
         given = objective_of(SoftmaxPoints(mine, clipped(mine.logits)), alone).probabilities(
@@ -208,9 +208,9 @@ def largest(n_parameters, sample_bytes, score_bytes):
 def test_the_largest_numbers_of_classes_are_the_documented_ones():
     text = (Path(__file__).parents[2] / "docs" / "maps.md").read_text()
     for method, make in (
-        ("class_temperature", class_temperature.form),
-        ("vector", vector_map.shrunk_form),
-        ("dirichlet", dirichlet.form),
+        ("class_temperature", CLASS_TEMPERATURE.form),
+        ("vector", VECTOR.form),
+        ("dirichlet", DIRICHLET.form),
     ):
         found = tuple(
             largest(lambda k, make=make: make(np.ones(k, bool), 1.0).n_parameters, size, width)
