@@ -251,13 +251,16 @@ class DayMoves:
         self._fencing.send(commit, self._fencing.new_token())
         self._running = (
             files.place.in_background(lambda: [*_deleted(files, folders)]),
-            self._note_deleted,
+            lambda done: self._note_deleted(folders, done.result()),
         )
 
-    def _note_deleted(self, done: Future[list[str]]) -> bool:
-        if done.result():
+    def _note_deleted(self, folders: list[str], deleted: list[str]) -> bool:
+        if len(deleted) < len(folders):
+            # Moves go on meanwhile: the first one marks a place that has no marker yet.
+            self._sweep_at = max(self._sweep_at, time.monotonic() + FIRST_PAUSE_S)
+        if deleted:
             commit = Commit(self._keys)
-            commit.drop_fields(self._keys.spare_files, done.result())
+            commit.drop_fields(self._keys.spare_files, deleted)
             self._fencing.send(commit, self._fencing.new_token())
         return False
 

@@ -165,3 +165,13 @@ def test_a_worker_that_was_overtaken_names_no_file(bench, loop, root, monkeypatc
     loop._fencing.reload()
     moves.finish_all()
     assert content(bench) == before and set(named(bench)) <= set(files(root))
+
+
+@pytest.mark.timeout(60)
+def test_a_folder_that_cannot_be_removed_does_not_hold_up_moves(bench, loop, root):
+    """A worker was killed before it marked an empty place: nothing is removed there until a move has marked it."""
+    bench.client.hset(loop.keys.spare_files, "a/b", "1")
+    before = content(bench)
+    move(loop)
+    assert hot(bench) == [] and content(bench) == before and files(root) == named(bench)
+    assert bench.client.hlen(loop.keys.spare_files) == 0
