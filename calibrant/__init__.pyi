@@ -47,7 +47,7 @@ class Options(TypedDict, total=False):
     classes: Any
     ignore_label: Any
     normalize: Any
-    bins: int
+    bins: int | Sequence[float]
     binning: str
     edges: str
     min_count: float

@@ -14,7 +14,7 @@ from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
 from calibrant.core.pane import Pane
-from calibrant.core.query import PaneQuery
+from calibrant.core.query import Bins, PaneQuery
 from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
@@ -26,6 +26,7 @@ from calibrant.library_arguments import (
     filled_view,
     labelled_batch,
     map_options,
+    reject_edges,
     reject_unused_edges,
     slugs_of,
 )
@@ -42,7 +43,7 @@ def evaluate(
     labels: Any = None,
     metrics: str | Sequence[str] | None = None,
     *,
-    bins: int = 15,
+    bins: Bins = 15,
     binning: str = "equal_width",
     edges: Edges = "right",
     min_count: float = 0,
@@ -73,8 +74,9 @@ def evaluate(
         values of two classes; or names.
     metrics : slugs, as a list or separated by commas, with options of their own in brackets: "ece,lp_ece(order=3)".
         Default: 12 metrics.
-    bins, binning, edges, min_count : of metrics that bin: how many bins, "equal_width" or "equal_mass", (a, b] for
-        "right" or [a, b) for "left", and the least number of samples of a bin
+    bins, binning, edges, min_count : of metrics that bin: how many bins or their own edges, as [0, 0.5, 0.9, 1], "equal_width" or
+        "equal_mass", (a, b] for "right" or [a, b) for "left", and the least number of samples of a bin. Of own edges, metrics
+        that have bins of another kind take the number.
     scope : the probability to score: "top_label", "positive", "class:INDEX" or "all"
     raters : label policy: "pooled", "mean", "majority" or "single"
     ci : nominal coverage of the intervals
@@ -126,7 +128,7 @@ def reliability(
     probabilities: Any = None,
     labels: Any = None,
     *,
-    bins: int = 15,
+    bins: Bins = 15,
     binning: str = "equal_width",
     edges: Edges = "right",
     min_count: float = 0,
@@ -221,6 +223,7 @@ classes, ignore_label, normalize : as in `evaluate`
     >>> temperature([0.9, 0.1]).round(3).tolist()
     [0.8, 0.2]
     """
+    reject_edges(bins)
     batch = labelled_batch(locals())
     numbers = PaneQuery(bins=bins, min_count=min_count, ci=ci).numbers()
     fitted = fit_temperature_exact(batch, objective=objective, raters=raters, **numbers)
@@ -282,6 +285,7 @@ classes, ignore_label, normalize : as in `evaluate`
     >>> recalibrate([0.9, 0.1]).round(3).tolist()
     [0.8, 0.0]
     """
+    reject_edges(bins)
     batch = labelled_batch(locals(), counted=True)
     given = {
         "bins": bins, "binning": binning, "centred": centred, "regularisation": regularisation, "knots": knots, "shrunk": shrunk,
@@ -343,6 +347,7 @@ classes, ignore_label, normalize : as in `evaluate`
     >>> round(found["values"]["binnedECE"]["value"], 9), round(found["values"]["binnedECE"]["ours"], 9)
     (0.4, 0.25)
     """
+    reject_edges(bins)
     batch = labelled_batch(locals(), counted=True)
     pane = filled(batch, accumulators_for(COMPARED))
     try:

@@ -11,6 +11,7 @@ from calibrant.calibrators import Options
 from calibrant.calibrators.registry import map_methods
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
+from calibrant.core.own_edges import are_edges
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.raw_rows import RawRows
@@ -29,7 +30,7 @@ from calibrant.metrics import (
     chosen,
     requested,
 )
-from calibrant.metrics.requests import takes
+from calibrant.metrics.requests import BIN_EDGES, takes
 
 # Arguments of one type each, and the type in words.
 _TYPES: tuple[tuple[tuple[str, ...], type, str], ...] = (
@@ -69,17 +70,20 @@ def accepted_options(options: dict[str, Any], slugs: Iterable[str]) -> dict[str,
 
 
 def reject_unused_edges(pane_query: PaneQuery, slugs: Iterable[str]) -> None:
-    """Reject edges where every requested metric that has bins has those of equal mass.
+    """Reject edges where every requested metric that has bins has those of equal mass, and own edges that no metric takes.
 
     Raises
     ------
     CalibrationInputError
         As described.
     """
+    slugs = list(slugs)
+    if pane_query.bin_edges and not any(takes(each, BIN_EDGES) for each in chosen(slugs)):
+        listed = ", ".join(slugs)
+        detail = f"Received own edges as bins, which {listed} does not take. Give a number of bins, or choose a metric such as ece."
+        raise CalibrationInputError.at("/bins", "not_taken", detail)
     binnings = {
-        each.binning(pane_query.binning)
-        for each in requested(list(slugs))
-        if takes(each.metric, "edges")
+        each.binning(pane_query.binning) for each in requested(slugs) if takes(each.metric, "edges")
     }
     if pane_query.edges != PaneQuery.edges and binnings == {"equal_mass"}:
         detail = f"Received edges={pane_query.edges!r} with bins of equal mass, which have none. Remove edges."
@@ -160,6 +164,19 @@ def _view_of_arrays(
     if pane is None:
         return None
     return View(pane, pane_query, RawRows(lambda: labelled_batch(arguments)))
+
+
+def reject_edges(bins: Any) -> None:
+    """Reject own edges where only a number of bins is taken.
+
+    Raises
+    ------
+    CalibrationInputError
+        As described.
+    """
+    if are_edges(bins):
+        detail = f"Received bins={bins!s:.60} ({type(bins).__name__}); expected the number of bins, an integer."
+        raise CalibrationInputError.at("/bins", "type", detail)
 
 
 def map_options(method: str, given: dict[str, Any]) -> Options:

@@ -15,7 +15,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.grid import Edges
 from calibrant.core.pane import Pane
-from calibrant.core.query import PaneQuery
+from calibrant.core.query import Bins, PaneQuery
 from calibrant.core.view import View
 from calibrant.inference.metrics_differences import differences_of
 from calibrant.inference.pairing import paired
@@ -39,7 +39,7 @@ def compare(
     labels: Any = None,
     metrics: str | Sequence[str] | None = None,
     *,
-    bins: int = 15,
+    bins: Bins = 15,
     binning: str = "equal_width",
     edges: Edges = "right",
     min_count: float = 0,

@@ -9,13 +9,14 @@ from typing import Any
 from calibrant.calibrators.temperature.fit import fit_temperature as fit_profile
 from calibrant.core.documents import Extra
 from calibrant.core.pane import Pane
-from calibrant.core.query import PaneQuery, default_bins
+from calibrant.core.query import Bins, PaneQuery, default_bins
 from calibrant.core.view import View
 from calibrant.drift.expected_accuracy import expected_of_panes
 from calibrant.inference.detectable import detectable
 from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
     accepted_options,
+    reject_unused_edges,
     slugs_of,
 )
 from calibrant.metrics import (
@@ -29,7 +30,7 @@ def evaluate_pane(
     pane: Pane,
     metrics: str | Sequence[str] | None,
     *,
-    bins: int | None,
+    bins: Bins | None,
     scope: str | None,
     **requested: Any,
 ) -> Report:
@@ -41,7 +42,7 @@ def view_of(
     pane: Pane,
     metrics: str | Sequence[str] | None,
     *,
-    bins: int | None,
+    bins: Bins | None,
     scope: str | None,
     **requested: Any,
 ) -> tuple[View, list[str]]:
@@ -56,11 +57,12 @@ def view_of(
         options=accepted_options(requested, slugs),
         **shared,
     )
+    reject_unused_edges(pane_query, slugs)
     return View(pane, pane_query), slugs
 
 
 def reliability_of_pane(
-    pane: Pane, *, bins: int | None, scope: str | None, **requested: Any
+    pane: Pane, *, bins: Bins | None, scope: str | None, **requested: Any
 ) -> ReliabilityTable:
     """Compute the reliability table of a pane; see `Pane.reliability`."""
     return ReliabilityTable.from_dict(
@@ -84,7 +86,7 @@ def expected_accuracy_of_pane(pane: Pane, ci: float) -> Estimate:
     return Estimate(found.value, interval=found.interval, name="expected_accuracy", extra=about)
 
 
-def _bins(pane: Pane, bins: int | None, scope: str | None) -> int:
+def _bins(pane: Pane, bins: Bins | None, scope: str | None) -> Bins:
     return default_bins(pane.spec, scope) if bins is None else bins
 
 
@@ -98,7 +100,7 @@ def report_of(view: View, slugs: Sequence[str]) -> Report:
         "n_units_split": split["n"],
         "raters": view.pane_query.raters,
         "scope": view.scope,
-        "bins": view.pane_query.bins,
+        **view.pane_query.about_bins,
         "ci": view.pane_query.ci,
     }
     if view.notes.per_rating == 1:

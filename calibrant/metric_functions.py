@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from calibrant.core.query import TIES, Option, PaneQuery
+from calibrant.core.query import TIES, Bins, Option, PaneQuery
 from calibrant.library import evaluate
 from calibrant.library_arguments import DATA, check_types
 from calibrant.metrics import METRICS, Metric
 from calibrant.metrics.base import BETTER
 from calibrant.metrics.estimate import Estimate
-from calibrant.metrics.requests import MetricRequest, reject_without_effect
+from calibrant.metrics.requests import BIN_EDGES, MetricRequest, reject_without_effect, takes
 
 PANE_QUERY: dict[str, Any] = {
     "bins": int,
@@ -34,7 +34,9 @@ def signature_of(metric: Metric) -> inspect.Signature:
         for i, name in enumerate(DATA)
     ]
     options = [
-        (name, DEFAULTS[name], kind) for name, kind in PANE_QUERY.items() if name in metric.options
+        (name, DEFAULTS[name], Bins if name == "bins" and takes(metric, BIN_EDGES) else kind)
+        for name, kind in PANE_QUERY.items()
+        if name in metric.options
     ]
     options += [(option.name, option.default, option.type) for option in metric.own_options]
     if "composites" in metric.options:

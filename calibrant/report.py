@@ -32,7 +32,7 @@ from calibrant.report_sections import PARAMETERS, RATERS, requested_sections
 from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant.stability.rater_baselines import of_raters, values_by_policy
 
-_PANE_QUERY = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
+_PANE_QUERY = ("bins", "bin_edges", "binning", "edges", "raters", "min_count", "scope", "ci")
 _ELSEWHERE = ("metrics", "objective", "slice", *PARAMETERS)
 
 
@@ -66,7 +66,7 @@ def score_batch(
         objective=params.get("objective", "nll"),
         raters=pane_query.raters,
         ci=pane_query.ci,
-        bins=pane_query.bins,
+        bins=PaneQuery.bins if pane_query.bin_edges else pane_query.bins,
         min_count=pane_query.min_count,
     )
     compared = {} if raters is None else {"baselines": raters_compared(view, slugs, raters)}

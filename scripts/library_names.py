@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 from types import UnionType
-from typing import Any
+from typing import Any, get_args
 
 import calibrant
+from calibrant.core.query import Bins
 from calibrant.library_arguments import DATA
 from calibrant.metric_functions import FUNCTIONS
 from calibrant.metrics import METRICS
@@ -56,13 +57,19 @@ def _options() -> dict[str, str]:
     signatures = [inspect.signature(function) for function in FUNCTIONS.values()]
     taken = [each for signature in signatures for each in signature.parameters.values()]
     named = [each for each in taken if each.kind is each.KEYWORD_ONLY]
-    return {each.name: "Any" if each.name in DATA else _named(each.annotation) for each in named}
+    found = {each.name: "Any" if each.name in DATA else _named(each.annotation) for each in named}
+    return found | {"bins": _named(Bins)}
 
 
 def _named(kind: Any) -> str:
     names = {dict: "Mapping[str, Sequence[int]]", type(None): "None"}
     each = kind.__args__ if isinstance(kind, UnionType) else (kind,)
-    return " | ".join(names.get(one, one.__name__) for one in each)
+    return " | ".join(names.get(one) or _plain(one) for one in each)
+
+
+def _plain(kind: Any) -> str:
+    inner = ", ".join(_named(each) for each in get_args(kind))
+    return f"{kind.__name__}[{inner}]" if inner else kind.__name__
 
 
 def page() -> str:

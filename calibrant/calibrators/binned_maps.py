@@ -77,7 +77,7 @@ def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
 
 def width_table(view: View, options: Options) -> Table:
     """Return the fit's equal-width bins, whatever bins the view's query has."""
-    pane_query = replace(view.pane_query, bins=options.bins, binning="equal_width")
+    pane_query = view.pane_query.without_edges(bins=options.bins)
     return view.with_query(pane_query).table()
 
 

@@ -15,7 +15,8 @@ from calibrant.cli.input_files.scored_data import ScoredData
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.query import PaneQuery
+from calibrant.core.grid import Edges
+from calibrant.core.query import Bins, PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.detectable import detectable
 from calibrant.inference.metrics_differences import differences
@@ -39,7 +40,7 @@ class EvaluationSettings:
     Attributes
     ----------
     metrics : slugs separated by commas, None for the default ones
-    bins, raters, scope, ci : as in `calibrant.evaluate`
+    bins, edges, raters, scope, ci : as in `calibrant.evaluate`
     tolerance : largest acceptable calibration error, None if none was set
     days : number of days that the data cover, None if not known
     thresholds : decision thresholds, whose net benefit is computed with the metrics
@@ -47,7 +48,7 @@ class EvaluationSettings:
     """
 
     metrics: str | None = None
-    bins: int = 15
+    bins: Bins = 15
     raters: str = "pooled"
     scope: str | None = None
     ci: float = 0.95
@@ -55,10 +56,13 @@ class EvaluationSettings:
     days: float | None = None
     thresholds: tuple[float, ...] = ()
     compat: str | None = None
+    edges: Edges = "right"
 
     def query(self) -> PaneQuery:
         """Return the query of a view."""
-        return PaneQuery(bins=self.bins, raters=self.raters, scope=self.scope, ci=self.ci)
+        return PaneQuery(
+            bins=self.bins, edges=self.edges, raters=self.raters, scope=self.scope, ci=self.ci
+        )
 
 
 @dataclass

@@ -30,6 +30,9 @@ from calibrant.cli.table_options import (
 from calibrant.cli.terminal import fail, output
 from calibrant.client import Pseudonyms
 from calibrant.core.errors import CalibrationInputError
+from calibrant.core.grid import Edges
+from calibrant.core.own_edges import read_edges
+from calibrant.core.query import Bins, PaneQuery
 from calibrant.peers import PEERS
 from calibrant.quality_report import ReportContents, page
 
@@ -88,6 +91,12 @@ def score(
         str, typer.Option(help="how several readers count: pooled, mean, majority or single")
     ] = "pooled",
     bins: Annotated[int, typer.Option(min=1, max=16_384, help="number of bins")] = 15,
+    bin_edges: Annotated[
+        Text, typer.Option(help="own edges of the bins instead of --bins: 0,0.5,0.9,1")
+    ] = None,
+    edges: Annotated[
+        str, typer.Option(help="which end belongs to a bin: right for (a, b], left for [a, b)")
+    ] = "right",
     scope: Annotated[
         Text, typer.Option(help="score: top_label, positive, class:INDEX or all")
     ] = None,
@@ -190,10 +199,11 @@ def score(
         None if classes is None else tuple(classes.split(",")), text_format(na, delimiter, decimal),
         ignored_labels(ignore_label), normalize, long,
     )  # fmt: skip
-    settings = EvaluationSettings(
-        metrics, bins, policy, scope, ci, tolerance, days, tuple(threshold or ()), compat
-    )
     try:
+        settings = EvaluationSettings(
+            metrics, _bins(bins, bin_edges), policy, scope, ci, tolerance, days, tuple(threshold or ()), compat,
+            _edges(edges),
+        )  # fmt: skip
         reject_output(output_file)
         if manifest is not None and compat is not None:
             fail("Received --compat with --manifest; other libraries score rows: give FILE.", 2)
@@ -213,6 +223,20 @@ def score(
     write(contents, output_file)
     if strict and contents.left_out:
         raise typer.Exit(EXIT_CASES_LEFT_OUT)
+
+
+def _bins(bins: int, bin_edges: str | None) -> Bins:
+    if bin_edges is None:
+        return bins
+    if bins != PaneQuery.bins:
+        fail(f"Received both --bins {bins} and --bin-edges; expected one of them.", 2)
+    return read_edges(bin_edges, "/bin-edges")
+
+
+def _edges(edges: str) -> Edges:
+    if edges not in ("right", "left"):
+        fail(f"Received --edges {edges!r}; expected right or left.", 2)
+    return "left" if edges == "left" else "right"
 
 
 def _evaluated(

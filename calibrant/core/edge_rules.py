@@ -66,12 +66,32 @@ def on_edges(score: Floats, n_bins: int, rules: Rules | None = None) -> Floats:
     return score
 
 
-def _on_typed_edges(score: Floats, n_bins: int, rule: int, own: NDArray[np.bool_]) -> Floats:
+def on_given_edges(score: Floats, edges: Floats, rules: Rules | None = None) -> Floats:
+    """Return scores, with one of these increasing edges instead of those that count as on it; as `on_edges`.
+
+    Examples
+    --------
+    >>> on_given_edges(np.array([np.float32(0.9), 0.91], np.float64), np.array([0.0, 0.9, 1.0])).tolist()
+    [0.9, 0.91]
+    """
+    exact = np.zeros(len(score), np.bool_) if rules is None else np.asarray(rules == EXACT)
+    score = _replaced(score, edges.astype(np.float32).astype(np.float64), edges, ~exact)
+    if rules is not None:
+        score = _replaced(score, _float16(edges), edges, rules == FLOAT16)
+        score = _replaced(score, _bfloat16(edges), edges, rules == BFLOAT16)
+    return score
+
+
+def _replaced(score: Floats, values: Floats, edges: Floats, own: NDArray[np.bool_]) -> Floats:
+    """Return scores with the edge whose rounded value they equal, where `own`; both increase."""
     if not own.any():
         return score
-    values, edges = _typed_edges(n_bins, rule)
     place = np.minimum(np.searchsorted(values, score), len(values) - 1)
     return np.where((values[place] == score) & own, edges[place], score)
+
+
+def _on_typed_edges(score: Floats, n_bins: int, rule: int, own: NDArray[np.bool_]) -> Floats:
+    return _replaced(score, *_typed_edges(n_bins, rule), own) if own.any() else score
 
 
 @lru_cache(maxsize=64)

@@ -113,7 +113,7 @@ class Grid:
         return np.where(edge, top - self.refinement - 1, position)
 
     @cached_property
-    def _main(self) -> NDArray[np.int64]:
+    def main_places(self) -> NDArray[np.int64]:
         """For each position: 2k for the edge k / cells, 2k + 1 for a part of the interval above it."""
         m, s = self.cells, self.refinement
         inner = np.arange(2, 2 * m - 1)
@@ -132,8 +132,8 @@ class Grid:
     @cached_property
     def _bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         m, s = self.cells, self.refinement
-        lower = (self._main // 2) / m
-        upper = ((self._main + 1) // 2) / m
+        lower = (self.main_places // 2) / m
+        upper = ((self.main_places + 1) // 2) / m
         cuts = np.ldexp(1.0, np.arange(1 - s, 0)) / m
         lower[2 : s + 1], upper[1:s] = cuts, cuts
         top = self.n_positions - 1
@@ -199,8 +199,8 @@ def _bins(grid: Grid, n_bins: int, edges: Edges) -> NDArray[np.int64]:
             f"Received {n_bins} bins; expected a union of the grid's {grid.cells} cells."
         )
     step = grid.cells // n_bins
-    edge = grid._main // 2
-    is_edge = grid._main % 2 == 0
+    edge = grid.main_places // 2
+    is_edge = grid.main_places % 2 == 0
     below = np.maximum(edge - 1, 0) // step
     above = np.minimum(edge, grid.cells - 1) // step
     result = np.where(is_edge & (edges == "right"), below, above)
@@ -211,8 +211,8 @@ def _bins(grid: Grid, n_bins: int, edges: Edges) -> NDArray[np.int64]:
 @lru_cache(maxsize=64)
 def _on(grid: Grid, cells: int) -> NDArray[np.int64]:
     step = grid.cells // cells
-    edge, within = np.divmod(grid._main // 2, step)
-    is_edge = (grid._main % 2 == 0) & (within == 0)
+    edge, within = np.divmod(grid.main_places // 2, step)
+    is_edge = (grid.main_places % 2 == 0) & (within == 0)
     result = np.where(is_edge, 2 * edge, 2 * edge + 1)
     result.setflags(write=False)
     return result

@@ -18,6 +18,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.input.arrays import read_arrays
 
 if TYPE_CHECKING:
+    from calibrant.core.query import Bins
     from calibrant.results import Comparison, Estimate, ReliabilityTable, Report, Temperature
 
 
@@ -203,7 +204,7 @@ class Pane(PaneState):
         self,
         metrics: str | Sequence[str] | None = None,
         *,
-        bins: int | None = None,
+        bins: Bins | None = None,
         binning: str = "equal_width",
         edges: Edges = "right",
         min_count: float = 0,
@@ -217,7 +218,7 @@ class Pane(PaneState):
         Parameters
         ----------
         metrics, binning, edges, min_count, scope, raters, ci, options : as in `calibrant.evaluate`
-        bins : a number that the grid gives exactly. Default: 15, or the nearest that the grid gives.
+        bins : a number that the grid gives exactly, or edges that are on it. Default: 15, or the nearest that the grid gives.
 
         Returns
         -------
@@ -240,7 +241,7 @@ class Pane(PaneState):
         other: Pane,
         metrics: str | Sequence[str] | None = None,
         *,
-        bins: int | None = None,
+        bins: Bins | None = None,
         binning: str = "equal_width",
         edges: Edges = "right",
         min_count: float = 0,
@@ -277,7 +278,7 @@ class Pane(PaneState):
     def reliability(
         self,
         *,
-        bins: int | None = None,
+        bins: Bins | None = None,
         binning: str = "equal_width",
         edges: Edges = "right",
         min_count: float = 0,

@@ -6,7 +6,7 @@ metric reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +15,12 @@ import numpy as np
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
 from calibrant.core.label_policies import POLICIES
+from calibrant.core.own_edges import OWN, are_edges, inexact_edges, missing_edges, read_edges
 from calibrant.core.spec import PaneSpec
 
 MAX_BINS = 100_000
+# A number of bins, or their edges.
+Bins = int | Sequence[float]
 # Larger integers are out of the range of every number of a query, and not all of them are floats.
 _MAX_NUMBER = 2**60
 BINNINGS = ("equal_width", "equal_mass")
@@ -29,18 +32,19 @@ class PaneQuery:
 
     Parameters
     ----------
-    bins : number of bins
-    binning : "equal_width" or "equal_mass"
+    bins : number of bins; or their edges, which then become `bin_edges`
+    binning : "equal_width" or "equal_mass"; "own_edges" with `bin_edges`
     edges : "right" for (a, b] with 0 in the first bin, "left" for [a, b) with 1 in the last
     raters : label policy
     min_count : bins with fewer samples (mass if predictions are weighted) are left out
     scope : "top_label", "positive", "class:INDEX" or "all". Default: the model's own.
     ci : nominal coverage of intervals, in (0, 1)
     options : further options by name, for the metrics that read them
+    bin_edges : own edges from 0 to 1 instead of a number of bins, or their text with commas; empty without
     own_bins : bins are of a table other than the scope's (uncertainty, disagreement, cases), which checks them by its own grid
     """
 
-    bins: int = 15
+    bins: Any = 15
     binning: str = "equal_width"
     edges: Edges = "right"
     raters: str = "pooled"
@@ -48,7 +52,34 @@ class PaneQuery:
     scope: str | None = None
     ci: float = 0.95
     options: dict[str, Any] = field(default_factory=dict, hash=False)
+    bin_edges: Sequence[float] | str = ()
     own_bins: bool = False
+
+    def __post_init__(self) -> None:
+        given: Any = self.bin_edges or (self.bins if are_edges(self.bins) else ())
+        if not len(given):
+            return
+        if self.binning not in ("equal_width", OWN):
+            detail = f"Received own edges and binning {str(self.binning)[:60]!r}; bins of own edges have no other binning. Remove one."
+            raise CalibrationInputError.at("/binning", "not_taken", detail)
+        edges = read_edges(given, "/bin_edges" if self.bin_edges else "/bins")
+        for name, value in (("bin_edges", edges), ("bins", len(edges) - 1), ("binning", OWN)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def edges_of_bins(self) -> tuple[float, ...]:
+        """Own edges of the bins; empty without."""
+        return tuple(self.bin_edges)  # type: ignore[arg-type]
+
+    @property
+    def about_bins(self) -> dict[str, Any]:
+        """The bins as results state them."""
+        own = {"bin_edges": list(self.bin_edges)} if self.bin_edges else {}
+        return {"bins": self.bins, **own}
+
+    def without_edges(self, **changed: Any) -> PaneQuery:
+        """Return the query with a number of bins of equal width, and other values changed."""
+        return replace(self, **({"bin_edges": (), "binning": "equal_width"} | changed))
 
     def check(self, spec: PaneSpec, *, exact: bool = True) -> PaneQuery:
         """Return the query itself if a pane of this spec supports it; raw rows give any bins, `exact=False`.
@@ -65,7 +96,7 @@ class PaneQuery:
         return {each.name: each.of_any(getattr(self, each.name)) for each in _NUMBERS}
 
     def _checked(self, spec: PaneSpec, exact: bool) -> PaneQuery:
-        _one_of("binning", self.binning, BINNINGS)
+        _one_of("binning", self.binning, (*BINNINGS, *([OWN] if self.bin_edges else [])))
         _one_of("edges", self.edges, ("right", "left"))
         _one_of("raters", self.raters, POLICIES)
         if not 0.5 <= self.ci < 1.0:
@@ -83,6 +114,9 @@ class PaneQuery:
             raise CalibrationInputError.at(
                 "/bins", "range", f"Received bins={self.bins}; expected 1 to {most}."
             )
+        if exact and self.bin_edges and missing_edges(grid, self.edges_of_bins):
+            detail = inexact_edges(self.edges_of_bins, scope, grid)
+            raise CalibrationInputError.at("/bin_edges", "bins_not_exact", detail)
         if exact and self.binning == "equal_width" and self.bins not in grid.exact_bins:
             raise CalibrationInputError.at(
                 "/bins", "bins_not_exact", inexact_bins(self.bins, scope, spec)

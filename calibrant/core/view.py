@@ -27,7 +27,14 @@ from calibrant.core.cells import (
     with_histogram,
 )
 from calibrant.core.errors import NoResultError as NoResultError
-from calibrant.core.grid import equal_width_bin
+from calibrant.core.grid import Grid, equal_width_bin
+from calibrant.core.own_edges import (
+    OWN,
+    bins_of_positions,
+    bins_of_scores,
+    inexact_edges,
+    missing_edges,
+)
 from calibrant.core.pane import Pane
 from calibrant.core.pane_cells import has_cells
 from calibrant.core.query import PaneQuery, policy_index
@@ -164,8 +171,10 @@ class View(HistogramView):
         if binning == "equal_mass":
             self.reject_histograms()
             return self.once((scope, binning, bins), lambda: self._mass_table(scope, bins))
+        if binning == OWN:
+            self.reject_histograms()
         self._check_histograms(scope)
-        return self.once((scope, binning, bins), lambda: self._width_table(scope, bins))
+        return self.once((scope, binning, bins), lambda: self._edged_table(scope, binning, bins))
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
         """Compute `make` once per view and share it between metrics."""
@@ -191,17 +200,17 @@ class View(HistogramView):
     def binned_classes(self, binning: str, bins: int) -> list[Table]:
         """Return the `class_tables` under another binning than the query's."""
         scopes = [f"class:{k}" for k in range(self.spec.n_classes)]
-        is_exact = all(self._gives_bins(scope, bins) for scope in scopes)
-        if binning == "equal_width" and is_exact and self.spec.keeps_all_classes:
-            for scope, grouped in zip(scopes, self._grouped_classes(bins), strict=True):
-                self._made.setdefault(("grouped", scope, bins), grouped)
+        is_exact = all(self._gives_bins(scope, binning, bins) for scope in scopes)
+        if binning != "equal_mass" and is_exact and self.spec.keeps_all_classes:
+            for scope, grouped in zip(scopes, self._grouped_classes(binning, bins), strict=True):
+                self._made.setdefault(("grouped", scope, binning, bins), grouped)
         return [self.binned(scope, binning, bins) for scope in scopes]
 
-    def _grouped_classes(self, bins: int) -> list[Cells]:
-        """Return the cells of every stored class in equal-width bins: all of them in one pass."""
+    def _grouped_classes(self, binning: str, bins: int) -> list[Cells]:
+        """Return the cells of every stored class in bins with fixed edges: all of them in one pass."""
         places, cells = self._stored_classes()
         slot, place = np.divmod(places, self.spec.class_grid.n_positions)
-        group = slot * bins + self.spec.class_grid.bins(bins, self.pane_query.edges)[place]
+        group = slot * bins + self._bins_of_positions(self.spec.class_grid, binning, bins)[place]
         n = len(self.spec.stored_classes)
         every = cells.grouped(group, n * bins)
         starts = [bins * self._slot(k) for k in range(n)]
@@ -240,20 +249,30 @@ class View(HistogramView):
             place = np.zeros(len(cells), np.int64)
             place[cells.weight > 0] = self._mass_groups(cells.select(cells.weight > 0), bins)
         else:
-            cells, place = self._width_bins(scope, bins, of_rows)
+            cells, place = self._edged_bins(scope, binning, bins, of_rows)
         used = cells.weight > 0
         if len(table.cells):  # without bins no cell has weight
             used &= (table.cells.weight > 0)[place]
         return cells, np.where(used, place, -1)
 
-    def _width_bins(self, scope: str, bins: int, of_rows: bool = False) -> tuple[Cells, Ints]:
-        """Return cells of a scope, of the pane where these give the bins exactly, and their equal-width bins."""
-        edges = self.pane_query.edges
-        if self._gives_bins(scope, bins) and not (of_rows and self.is_raw):
+    def _edged_bins(
+        self, scope: str, binning: str, bins: int, of_rows: bool = False
+    ) -> tuple[Cells, Ints]:
+        """Return cells of a scope, of the pane where these give the bins exactly, and their bins of equal width or own edges."""
+        if self._gives_bins(scope, binning, bins) and not (of_rows and self.is_raw):
             places, cells = self._stored_cells(scope)
-            return cells, self.spec.grid_for(scope).bins(bins, edges)[places]
-        cells = self.cells_of(scope)
+            return cells, self._bins_of_positions(self.spec.grid_for(scope), binning, bins)[places]
+        cells, edges = self.cells_of(scope), self.pane_query.edges
+        if binning == OWN:
+            own = self.pane_query.edges_of_bins
+            return cells, bins_of_scores(cells.lower, own, edges, self._edge_rule)
         return cells, equal_width_bin(cells.lower, bins, edges, self._edge_rule)
+
+    def _bins_of_positions(self, grid: Grid, binning: str, bins: int) -> Ints:
+        edges = self.pane_query.edges
+        if binning == OWN:
+            return bins_of_positions(grid, self.pane_query.edges_of_bins, edges)
+        return grid.bins(bins, edges)
 
     @property
     def _edge_rule(self) -> NDArray[np.uint8] | None:
@@ -275,9 +294,15 @@ class View(HistogramView):
         """Whether the cells of a scope are read from the pane: always without rows, else where it was filled with them."""
         return not self.is_raw or has_cells(self.pane, scope)
 
-    def _gives_bins(self, scope: str, bins: int) -> bool:
-        """Whether the pane gives equal-width bins exactly, so that they need no pass over the rows."""
-        return self._is_on_grid(scope) and bins in self.spec.grid_for(scope).exact_bins
+    def _gives_bins(self, scope: str, binning: str, bins: int) -> bool:
+        """Whether the pane gives bins of equal width or own edges exactly, so that they need no pass over the rows."""
+        return self._is_on_grid(scope) and self._is_exact(scope, binning, bins)
+
+    def _is_exact(self, scope: str, binning: str, bins: int) -> bool:
+        grid = self.spec.grid_for(scope)
+        if binning == OWN:
+            return not missing_edges(grid, self.pane_query.edges_of_bins)
+        return bins in grid.exact_bins
 
     def _cells_of(self, scope: str) -> Cells:
         if self.batch_sums is not None:
@@ -307,14 +332,20 @@ class View(HistogramView):
                 "not_kept", f"{name} of {missing} predictions of the window was not stored", missing
             )
 
-    def _width_table(self, scope: str, bins: int) -> Table:
-        if not self.is_raw and bins not in self.spec.grid_for(scope).exact_bins:
+    def _edged_table(self, scope: str, binning: str, bins: int) -> Table:
+        own, grid = self.pane_query.edges_of_bins, self.spec.grid_for(scope)
+        if not self.is_raw and not self._is_exact(scope, binning, bins):
+            detail = f"the grid of {scope} cannot give {bins} bins exactly"
+            is_own = binning == OWN
             raise NoResultError(
-                "bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly"
+                "bins_not_exact", inexact_edges(own, scope, grid) if is_own else detail
             )
-        grouped = self.once(("grouped", scope, bins), lambda: self._grouped(scope, bins))
-        for key in self._stored_keys(scope):
-            grouped = with_histogram(grouped, self.pane.histograms.table(key), bins)
+        key = ("grouped", scope, binning, bins)
+        grouped = self.once(key, lambda: self._grouped(scope, binning, bins))
+        if binning == OWN:
+            return self._discarding(grouped, np.array(own))
+        for stored in self._stored_keys(scope):
+            grouped = with_histogram(grouped, self.pane.histograms.table(stored), bins)
         return self._discarding(grouped, np.arange(bins + 1) / bins)
 
     def _discarding(self, cells: Cells, edges: Floats) -> Table:
@@ -331,8 +362,8 @@ class View(HistogramView):
         )  # fmt: skip
         return Table(emptied, edges, discarded)
 
-    def _grouped(self, scope: str, bins: int) -> Cells:
-        cells, place = self._width_bins(scope, bins)
+    def _grouped(self, scope: str, binning: str, bins: int) -> Cells:
+        cells, place = self._edged_bins(scope, binning, bins)
         return cells.grouped(place, bins)
 
     def _stored_cells(self, scope: str) -> tuple[Ints, Cells]:

@@ -100,6 +100,8 @@ def _correlation(view: View, other: View) -> tuple[Floats, str]:
     """Return the correlation of both sides' gaps by bin, float64 (bins,), and its method; 0 where replicates have other bins."""
     bins = view.pane_query.bins
     apart = np.zeros(bins), INDEPENDENT
+    if view.pane_query.bin_edges:
+        return apart
     try:
         tables = [tables_for(each, each.scope, bins) for each in (view, other)]
     except NoResultError:

@@ -28,7 +28,7 @@ def reliability(view: View) -> Result:
         "scope": view.scope,
         "raters": pane_query.raters,
         "binning": pane_query.binning,
-        "bins": pane_query.bins,
+        **pane_query.about_bins,
         "edges": pane_query.edges,
         "min_count": pane_query.min_count,
         "ci": pane_query.ci,

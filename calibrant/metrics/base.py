@@ -168,10 +168,9 @@ class GapMetric(Metric):
         table, tables = self.tables(view)
         if not tables.weight.sum():
             return Estimate(None, "no_data")
-        extra: Extra = {
-            "bins": view.pane_query.bins,
-            "scope": scope,
-        } | view.histogram_counts(scope)
+        extra: Extra = (
+            _about_bins(view, self.binning) | {"scope": scope} | view.histogram_counts(scope)
+        )
         if table.discarded_weight:
             extra["discarded_weight"] = table.discarded_weight
         form = self.form(view)
@@ -216,7 +215,7 @@ class ClasswiseGapMetric(Metric):
             return Estimate(None, "no_data")
         by_class = self.statistic(tables.weight, tables.gap)
         interval, null, about = gap_uncertainty(view, form, seed)
-        extra = {"bins": view.pane_query.bins, "by_class": by_class.tolist()}
+        extra = _about_bins(view, self.binning) | {"by_class": by_class.tolist()}
         return Estimate(float(by_class.mean()), interval=interval, null=null, extra=extra | about)
 
 
@@ -261,6 +260,11 @@ class SumMetric(Metric):
         assert self.null_column is not None
         moments = (sums[self.null_column], sums[self.null_column + "_variance"], sums["weight"])
         return count_null(*moments, effective_size(view)) if self.of_counts else sum_null(*moments)
+
+
+def _about_bins(view: View, binning: str | None) -> Extra:
+    """Return the bins of a metric: a binning of its own has the number, not the edges."""
+    return {"bins": view.pane_query.bins} if binning else view.pane_query.about_bins
 
 
 def mean_over_classes(statistic: GapStatistic) -> GapStatistic:

@@ -36,7 +36,7 @@ def read(view: View) -> MetricValue | None:
     cells = table.cells
     if not cells.weight.sum():
         return None
-    extra = {"bins": view.pane_query.bins, "scope": view.scope}
+    extra = {**view.pane_query.about_bins, "scope": view.scope}
     if table.discarded_weight:
         extra["discarded_weight"] = table.discarded_weight
     return MetricValue(

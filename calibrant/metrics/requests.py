@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Value = str | int | float
 REQUEST = re.compile(r"([^\s(),=]{1,60})\s*(?:\(([^()]*)\))?")
 MAX_REQUESTS = 100
+BIN_EDGES = "bin_edges"
 RATERS = Option("raters", "pooled", "Label policy.", allowed=tuple(POLICIES))
 SHARED: dict[str, Option] = {
     option.name: option
@@ -84,7 +85,12 @@ class MetricRequest:
         reject_without_effect(self, shared.binning)
         given = dict(self.options)
         fields: dict[str, Any] = {name: given.pop(name) for name in SHARED if name in given}
-        return replace(shared, **fields, options={**shared.options, **given})
+        base = (
+            shared.without_edges()
+            if shared.bin_edges and {"bins", "binning"} & fields.keys()
+            else shared
+        )
+        return replace(base, **fields, options={**shared.options, **given})
 
     def with_option(self, name: str, value: Value) -> MetricRequest:
         """Return the request with one option set."""
@@ -92,7 +98,9 @@ class MetricRequest:
 
 
 def takes(metric: Metric, name: str) -> bool:
-    """Return whether a metric reads a shared option; all read the label policy."""
+    """Return whether a metric reads a shared option; all read the label policy, and those that take a binning own edges."""
+    if name == BIN_EDGES:
+        return "binning" in metric.options
     return name == RATERS.name or name in metric.options
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.metrics import MetricRequest, requested
-from calibrant.metrics.requests import SHARED, reject_without_effect, takes
+from calibrant.metrics.requests import BIN_EDGES, SHARED, reject_without_effect, takes
 from calibrant.results.models import Model, bins_of, scope_of
 from calibrant.segmentation.case_options import MEMBERSHIP
 
@@ -52,7 +52,7 @@ def reject_untaken(
     binning = getattr(query, "binning", "equal_width")
     for each in requests:
         reject_without_effect(each, binning, pointer)
-    for name in set(given) & set(SHARED):
+    for name in set(given) & {*SHARED, BIN_EDGES}:
         value = getattr(query, name)
         if value is None or any(_takes(each, name, value, binning) for each in requests):
             continue

@@ -25,7 +25,7 @@ from calibrant.results.estimate_values import EstimateValues
 from calibrant.results.metric_requests import reject_untaken, requests_in
 from calibrant.results.metric_work import reject_costly_metrics
 from calibrant.results.models import Model
-from calibrant.results.queries import DETAILS, BinnedQuery, costly_parts, in_order
+from calibrant.results.queries import DETAILS, EdgesQuery, costly_parts, in_order
 from calibrant.results.reads import Plain, Raters, State, level, other_side, read
 from calibrant.results.tables import Table, Values, with_ends
 
@@ -50,7 +50,7 @@ MetricBinning = Literal["equal_width", "equal_mass", "hard", "soft", "spline", "
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricsQuery(BinnedQuery):
+class MetricsQuery(EdgesQuery):
     """Which metrics, and how they are computed."""
 
     metrics: str = says(

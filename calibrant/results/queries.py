@@ -92,7 +92,30 @@ class BinnedQuery(Query):
         found: dict[str, Any] = {name: getattr(self, name) for name in PANE_QUERY if name in known}
         if found["binning"] in MEMBERSHIP.allowed:
             found |= {"binning": "equal_width", "options": {MEMBERSHIP.name: found["binning"]}}
-        return PaneQuery(**(found | changed))
+        return PaneQuery(**(found | changed), bin_edges=getattr(self, "bin_edges", None) or ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgesQuery(BinnedQuery):
+    """Query of binned scores, whose bins may have own edges."""
+
+    bin_edges: str | None = says(
+        "Own edges of the bins instead of `bins`, from 0 to 1 and separated by commas: 0,0.5,0.9,1. Each is an edge of the model's "
+        "grid. Metrics with bins of another kind take their number.",
+        None,
+        max_length=20_000,
+    )
+
+    def resolved(self, model: Model, given: Collection[str]) -> Mapping[str, Any]:
+        if self.bin_edges is None:
+            return super().resolved(model, given)
+        if "bins" in given:
+            detail = f"Received both bins={self.bins} and bin_edges; expected one of them."
+            raise CalibrationInputError.at("/bin_edges", "one_of", detail)
+        pane_query = self.pane_query(scope=scope_by_index(self.scope, model)).check(model.spec())
+        listed = ",".join(map(repr, pane_query.edges_of_bins))
+        scope = pane_query.scope_for(model.spec())
+        return {"bins": pane_query.bins, "bin_edges": listed, "scope": scope}
 
 
 @dataclass(frozen=True, kw_only=True)

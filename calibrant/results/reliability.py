@@ -14,7 +14,7 @@ from calibrant.inference.reliability_table import reliability as table_of
 from calibrant.metrics import accumulators_for, compute_metrics
 from calibrant.raters.label_coverage import PARTS, coverage
 from calibrant.results.models import Model
-from calibrant.results.queries import BinnedQuery, costly_parts, in_order, parts_of, smallest_bin
+from calibrant.results.queries import EdgesQuery, costly_parts, in_order, parts_of, smallest_bin
 from calibrant.results.reads import (
     Edges,
     Raters,
@@ -42,7 +42,7 @@ TABLE = Table(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReliabilityQuery(BinnedQuery):
+class ReliabilityQuery(EdgesQuery):
     """How the table is made."""
 
     edges: Edges = edges_of_bins()

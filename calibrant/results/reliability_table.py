@@ -31,6 +31,7 @@ class ReliabilityTable(Result):
     raters: str
     bins: int
     binning: str
+    bin_edges: list[float] | None = may_say("Own edges of the bins, if they were requested.")
     edges: str
     ci: float = says("Level of the intervals.")
     n: int = says("Labelled predictions.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from calibrant.core.documents import Row
 from calibrant.core.view import View
 from calibrant.segmentation.case_errors import ERRORS, case_errors
@@ -30,7 +28,7 @@ def sensitivity(view: View) -> list[Row]:
     found = []
     for bins in BINS:
         batch = None if view.batch_sums is None else view.batch_sums.complete_batch
-        cases = case_errors(View(view.pane, replace(view.pane_query, bins=bins), batch))
+        cases = case_errors(View(view.pane, view.pane_query.without_edges(bins=bins), batch))
         averages = {name: cases.macro(name) for name in ERRORS}
         shown = ("value", "sd", "n")
         found.append(

@@ -71,6 +71,11 @@ class ScoreParameters(ValuesQuery):
     bins: int = Field(
         15, ge=1, le=16_384, description="Number of bins: any, because the raw rows are available."
     )
+    bin_edges: str | None = Field(
+        None,
+        max_length=20_000,
+        description="Own edges of the bins instead of `bins`, from 0 to 1: 0,0.5,0.9,1. The temperature's ECE has 15 bins.",
+    )
     binning: MetricBinning = "equal_width"
     edges: Edges = "right"
     raters: Raters = "pooled"
@@ -246,6 +251,7 @@ async def score_once(posted: PostedToScore, query: Annotated[ScoreParameters, Qu
     _reject_with_task(query, media_type)
     params = {
         **query.model_dump(exclude=NOT_COMPUTED),
+        **_own_edges(query),
         "metrics": _keys(query.metrics, shared_options(query.binning)),
         "include": [each for each in sections if each != INSTANCES.name],
     }
@@ -269,6 +275,20 @@ def _reject_with_task(query: ScoreParameters, media_type: str) -> None:
     for name in [each for each, given in others.items() if given and query.task is not None]:
         detail = f"Received {name} with task={query.task}, which returns metrics as JSON alone. Remove {name}."
         raise invalid_query(CalibrationInputError.at(f"/{name}", "not_taken", detail))
+
+
+def _own_edges(query: ScoreParameters) -> dict[str, Any]:
+    """Return own edges with their number of bins; empty without."""
+    if query.bin_edges is None:
+        return {}
+    try:
+        if "bins" in query.model_fields_set:
+            detail = f"Received both bins={query.bins} and bin_edges; expected one of them."
+            raise CalibrationInputError.at("/bin_edges", "one_of", detail)
+        pane_query = pane_query_of({"bin_edges": query.bin_edges, "binning": query.binning})
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+    return {"bin_edges": pane_query.bin_edges, "bins": pane_query.bins}
 
 
 def diagram(result: bytes, media_type: str) -> bytes:

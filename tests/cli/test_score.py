@@ -72,6 +72,22 @@ def test_every_format_gives_the_numbers_of_the_library(kind: str, tmp_path: Path
     )
 
 
+def test_bins_have_own_edges(tmp_path: Path, run: Run) -> None:
+    output, paths = tmp_path / "numbers.json", write(tmp_path, ".npy")
+    run("score", *paths, "--bin-edges", "0,0.4,.7,1", "--edges", "left", "-o", output)
+    found = json.loads(output.read_text())
+    expected = cal.ece(P, Y, bins=[0, 0.4, 0.7, 1], edges="left")
+    assert found["metrics"]["ece"]["value"] == pytest.approx(expected.value, abs=1e-12)
+    assert found["metrics"]["ece"]["bin_edges"] == [0, 0.4, 0.7, 1]
+    for options, said in (
+        (("--bin-edges", "0.5,1"), "add 0 and 1"),
+        (("--bin-edges", "0,1", "--bins", "5"), "expected one of them"),
+        (("--edges", "up"), "expected right or left"),
+    ):
+        refused = run("score", *paths, *options)
+        assert refused.code != 0 and said in " ".join(refused.error.split())
+
+
 def test_logits_are_known_by_name_or_flag_only(tmp_path: Path, run: Run) -> None:
     labels = tmp_path / "labels.csv"
     write_csv(labels, None, Y)

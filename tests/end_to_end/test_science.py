@@ -46,6 +46,21 @@ def test_further_metrics_are_those_of_the_library(voted, raters):
         assert found["metrics"][slug].get("reason") == expected[slug].get("reason"), slug
 
 
+def test_bins_of_own_edges_are_those_of_the_library(voted):
+    deployment, batch, pane = voted
+    edges, slugs = [0, 0.4, 0.7, 0.95, 1], ["ece", "mce", "classwise_ece", "adaptive_ece"]
+    query = {"bin_edges": "0,.4,0.70,.95,1"}
+    found = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs), **query)["metrics"]
+    rows = compute_metrics(View(pane, PaneQuery(bins=edges), batch), slugs)
+    for slug in slugs[:3]:
+        close(found[slug]["value"], rows[slug]["value"])
+        assert found[slug]["bin_edges"] == edges
+    table = deployment.get(f"{VOTED}/reliability", edges="left", **query)
+    expected = pane.reliability(bins=edges, edges="left")
+    assert [row["count"] for row in table["table"]] == expected.column("count").tolist()
+    assert [row["lower"] for row in table["table"]] == edges[:-1]
+
+
 def test_what_the_state_holds_is_near_what_the_rows_hold(voted):
     deployment, batch, pane = voted
     slugs = ["squared_loss", "epistemic_loss", "disagreement_loss", "dist_ce", "ent_ce", "macro_ce"]

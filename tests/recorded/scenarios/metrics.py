@@ -58,6 +58,12 @@ async def scopes_and_binnings(client: Client) -> None:
             )
     for bins in ("1", "7", "15", "3600", "3601", "0"):
         await client.get(f"{path}/metrics", metrics="ece,classwise_ece", bins=bins)
+    for edges in ("0,.5,0.9,1", "0,0.33,0.12345,1", "0,0.3333,1", "0.5,1", "0,x"):
+        await client.get(
+            f"{path}/metrics", metrics="ece,classwise_ece,adaptive_ece", bin_edges=edges
+        )
+    await client.get(f"{path}/reliability", bin_edges="0,.5,0.9,1", edges="left")
+    await client.get(f"{path}/metrics", metrics="ece", bin_edges="0,1", bins="5")
     binary = await _binary(client)
     for scope in ("positive", "top_label", "class:0"):
         await client.get(f"{binary}/metrics", metrics=BINNED, scope=scope, bins="5", raters="mean")
