@@ -7,10 +7,12 @@ service does from a window (`library_of_panes`). `metric_functions` makes one fu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from calibrant.calibrators import fit
-from calibrant.calibrators.temperature.fit import fit_temperature_exact
+from calibrant.calibrators.temperature.fit import fit_rows
+from calibrant.calibrators.temperature.fit_result import curve_points
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
 from calibrant.core.pane import Pane
@@ -226,8 +228,8 @@ classes, ignore_label, normalize : as in `evaluate`
     reject_edges(bins)
     batch = labelled_batch(locals())
     numbers = PaneQuery(bins=bins, min_count=min_count, ci=ci).numbers()
-    fitted = fit_temperature_exact(batch, objective=objective, raters=raters, **numbers)
-    return Temperature.from_dict(batch.notes.added_to(fitted))
+    fitted, curve = fit_rows(batch, objective=objective, raters=raters, **numbers)
+    return Temperature.with_curve(batch.notes.added_to(fitted), partial(curve_points, curve))
 
 
 def fit_map(

@@ -7,12 +7,14 @@ no interval: the labels of a row depend on each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.temperature.fit import fit_temperature_exact
+from calibrant.calibrators.temperature.fit import fit_rows
+from calibrant.calibrators.temperature.fit_result import curve_points
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
@@ -68,8 +70,8 @@ def multilabel_report(
     temperatures: dict[str, Temperature] = {}
     for name, batch in _batches(arguments).items():
         labels[name] = report_of(view_of_rows(batch, pane_query, slugs), slugs)
-        fitted = fit_temperature_exact(batch, raters=pane_query.raters, ci=pane_query.ci)
-        temperatures[name] = Temperature.from_dict(fitted)
+        fitted, curve = fit_rows(batch, raters=pane_query.raters, ci=pane_query.ci)
+        temperatures[name] = Temperature.with_curve(fitted, partial(curve_points, curve))
     return MultilabelReport(
         {slug: _mean([each[slug] for each in labels.values()]) for slug in slugs},
         _about(list(labels.values())),

@@ -8,7 +8,7 @@ from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.held_out import AtRows, SolveRows, cross_fitted, of_class
 from calibrant.calibrators.registry import map_methods
 from calibrant.calibrators.rows import LabelledRows
-from calibrant.calibrators.temperature.fit import fit_temperature_exact
+from calibrant.calibrators.temperature.fit import fit_rows
 from calibrant.core.actions import map_method
 from calibrant.core.batch import Batch
 from calibrant.core.view import View
@@ -60,7 +60,7 @@ class TemperatureOfRows:
     Parameters
     ----------
     view : View
-    objective, bins, min_count : as in `fit_temperature_exact`
+    objective, bins, min_count : as in `fit_rows`
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TemperatureOfRows:
         )
 
     def __call__(self, rows: LabelledRows) -> FitResult:
-        found = fit_temperature_exact(self.batch.take(rows.place), **self.options)
+        found, _ = fit_rows(self.batch.take(rows.place), **self.options)
         if found["temperature"] is None:
             return FitResult(None, found["reason"])
         return FitResult({"temperature": found["temperature"]})

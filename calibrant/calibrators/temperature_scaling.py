@@ -12,7 +12,7 @@ from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import log_odds, logistic, probabilities_of, why_no_fit
 from calibrant.calibrators.logistic import fit_scale
 from calibrant.calibrators.rows import about_sample
-from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.calibrators.temperature.fit import fit_rows, fit_temperature
 from calibrant.calibrators.temperature.fit_result import PROOF
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
@@ -73,7 +73,7 @@ def solve_view(view: View, options: Options) -> FitResult:
     """
     raters, ci = view.pane_query.raters, view.pane_query.ci
     if view.batch_sums is not None:
-        result = fit_temperature_exact(view.batch_sums.complete_batch, raters=raters, ci=ci)
+        result, _ = fit_rows(view.batch_sums.complete_batch, raters=raters, ci=ci)
     else:
         result = fit_temperature(view.pane, raters=raters, ci=ci, rows_if_complete=True)
     if result["reason"] == "not_in_histogram":

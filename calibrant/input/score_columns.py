@@ -182,6 +182,8 @@ class ScoreColumn:
         self._reject_sums(bad, total)
         divide = off > SUM_EXACT
         divide[bad] = False
+        # The caller's own array may be read: it is not changed.
+        parsed.rows = raw = np.array(raw)
         raw[divide] /= total[divide, None]
         stated = divide if self.normalize else divide & (off > SUM_LENIENT)
         parsed.n_normalised = int(stated.sum())
@@ -203,7 +205,7 @@ class ScoreColumn:
         array = as_array(self.column)
         if array is None or array.ndim != 2 or array.dtype.kind not in "fiu":
             return self._matrix_by_row(n_classes)
-        array = array.astype(np.float64)
+        array = array.astype(np.float64, copy=False)
         if isinstance(self.column, list):
             # Among numbers numpy reads true and false as 1 and 0.
             suspects = np.flatnonzero(((array == 0.0) | (array == 1.0)).any(axis=1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -124,6 +124,25 @@ class Temperature(Result):
     )
     recommendation: Recommendation | None = may_say()
     reason: str | None = may_say()
+
+    @classmethod
+    def with_curve(
+        cls, values: Mapping[str, Any], curve: Callable[[], dict[str, list[float | None]] | None]
+    ) -> Temperature:
+        """Return the result of these values, whose `curve` is computed when it is first read."""
+        found = cls.from_dict(values)
+        vars(found)["_curve"] = curve
+        return found
+
+    def __getattribute__(self, name: str) -> Any:
+        known = super().__getattribute__("__dict__")
+        if name == "curve" and "_curve" in known:
+            known["curve"] = known.pop("_curve")()
+        return super().__getattribute__(name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy contains: the curve itself."""
+        return vars(self) | {"curve": self.curve}
 
     @property
     def value(self) -> float | None:

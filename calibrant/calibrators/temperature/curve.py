@@ -108,11 +108,11 @@ class Curve:
 
     @cached_property
     def _nll(self) -> Hermite:
-        return Hermite(self.nll_points)
+        return Hermite(lambda near: self.nll_points[:, near])
 
     @cached_property
     def _brier(self) -> Hermite:
-        return Hermite(self.brier_points)
+        return Hermite(lambda near: self.brier_points[:, near])
 
     def _of(self, objective: str) -> Hermite:
         return self._nll if objective == "nll" else self._brier
@@ -171,8 +171,7 @@ class Curve:
 
     def minima(self, objective: str) -> list[Minimum]:
         """Return every minimum of NLL or Brier, the lowest first. NLL is convex and has one."""
-        points = self.nll_points if objective == "nll" else self.brier_points
-        sign = np.where(np.abs(points[1]) < FLAT, 0.0, np.sign(points[1]))
+        sign = self._signs(objective)
         slopes = np.flatnonzero(sign)
         if not len(slopes):
             return []
@@ -188,9 +187,13 @@ class Curve:
         value = self.nll if objective == "nll" else self.brier
         return found if len(found) < 2 else sorted(found, key=lambda at: value(at.beta))
 
+    def _signs(self, objective: str) -> Floats:
+        """Return the sign of the slope at each stored point, (betas,); 0 where it is flat."""
+        return signs((self.nll_points if objective == "nll" else self.brier_points)[1])
+
     def second_minimum(self, objective: str) -> Minimum | None:
         """Return another minimum whose loss is within `PLATEAU` of the lowest; None without one."""
-        found = self.minima(objective)[:2]
+        found = [] if objective == "nll" else self.minima(objective)[:2]
         if len(found) < 2:
             return None
         value = self.nll if objective == "nll" else self.brier
@@ -256,6 +259,11 @@ class Curve:
     def squared_slope(self, beta: float) -> float:
         """Return `squares` of NLL."""
         return _between_points(self.sums["nll_d1_squared"], beta)
+
+
+def signs(slopes: Floats) -> Floats:
+    """Return the signs of slopes, 0 of flat ones."""
+    return np.where(np.abs(slopes) < FLAT, 0.0, np.sign(slopes))
 
 
 def _between_points(squares: Floats, beta: float) -> float:

@@ -6,10 +6,12 @@ From state, NLL and Brier are minimised over T in [1/32, 32]; from rows, over as
 
 from __future__ import annotations
 
+from typing import Any
+
 from calibrant.accumulators.temperature import TABLE_BINS, TemperatureProfile
 from calibrant.calibrators.temperature.beyond_grid import beyond_grid
 from calibrant.calibrators.temperature.curve import Curve
-from calibrant.calibrators.temperature.fit_result import about_fit, nothing, result_of
+from calibrant.calibrators.temperature.fit_result import about_fit, curve_points, nothing, result_of
 from calibrant.calibrators.temperature.interval import at_most
 from calibrant.calibrators.temperature.row_curve import RowCurve, counts_of
 from calibrant.calibrators.temperature.scaled_rows import fit_scaled
@@ -112,7 +114,7 @@ def fit_temperature(
     if not about["n"]:
         return about | nothing() | without_temperature("no_labels")
     curve = Curve(profile, view.policy, bins, min_count)
-    found = result_of(about, curve)
+    found = result_of(about, curve) | {"curve": curve_points(curve)}
     if found["at_bound"] and objective != "ece" and found["temperature"] is not None:
         beyond = beyond_grid(curve, found["bound"], pane.spec.n_classes, found["n_units"])
         return found | _WITHOUT | beyond
@@ -155,7 +157,23 @@ def _is_complete(pane: Pane) -> bool:
     return 0 < sample.n == pane.counts["n_labelled"] and sample.is_plain
 
 
-def fit_temperature_exact(
+def fit_temperature_exact(batch: Batch, **options: Any) -> Result:
+    """Fit a temperature to raw rows, as `fit_rows`, with the curve of the losses.
+
+    Parameters
+    ----------
+    batch : Batch
+    options : as of `fit_rows`
+
+    Returns
+    -------
+    dict, in the shape of `fit_temperature`; `method` is "raw", and `standard_error` is given for "brier" as well.
+    """
+    found, curve = fit_rows(batch, **options)
+    return found | {"curve": curve_points(curve)}
+
+
+def fit_rows(
     batch: Batch,
     *,
     objective: str = "nll",
@@ -163,7 +181,7 @@ def fit_temperature_exact(
     ci: float = 0.95,
     bins: int = 15,
     min_count: float = 0.0,
-) -> Result:
+) -> tuple[Result, RowCurve | None]:
     """Fit a temperature to raw rows: NLL and Brier by an exact solve, ECE by exhaustive search in steps of .005.
 
     Parameters
@@ -174,7 +192,8 @@ def fit_temperature_exact(
 
     Returns
     -------
-    dict, in the shape of `fit_temperature`; `method` is "raw", and `standard_error` is given for "brier" as well.
+    found : the fit; its curve is not computed
+    curve : the losses of the rows, from which `curve_points` computes it; None without labels
 
     Raises
     ------
@@ -187,12 +206,12 @@ def fit_temperature_exact(
     counts = counts_of(batch)
     about = about_fit(spec, counts, objective, raters, ci, bins, min_count, "raw")
     if not about["n"]:
-        return about | nothing() | without_temperature("no_labels")
+        return about | nothing() | without_temperature("no_labels"), None
     curve = RowCurve(batch, policy_index(raters), bins, min_count, objective)
     found = result_of(about, curve)
     if objective != "ece" and found["at_bound"] and found["temperature"] is not None:
-        return fit_scaled(curve, found, lambda scaled: result_of(about, scaled))
-    return found
+        found = fit_scaled(curve, found, lambda scaled: result_of(about, scaled))
+    return found, curve
 
 
 def check_ece_bins(bins: int) -> None:

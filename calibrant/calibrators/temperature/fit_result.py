@@ -79,7 +79,7 @@ def result_of(about: Extra, curve: Curve) -> Result:
         return about | nothing() | without_temperature("all_zero_probability")
     fitted = _fitted_by_ece(curve) if about["objective"] == "ece" else _fitted(curve, about)
     before = _losses(curve, 1.0)
-    known: Result = {"before": before, "curve": _points(curve)}
+    known: Result = {"before": before}
     if fitted is None:
         return about | nothing() | known | without_temperature("flat")
     if "reason" in fitted:
@@ -105,8 +105,10 @@ def _losses(curve: Curve, beta: float) -> dict[str, float | None]:
     }
 
 
-def _points(curve: Curve) -> dict[str, list[float | None]]:
+def curve_points(curve: Curve | None) -> dict[str, list[float | None]] | None:
     """Return the losses at the stored temperatures, smallest first; None for an ECE without bins."""
+    if curve is None or not curve.weight > 0.0:
+        return None
     ece = curve.ece_points[::-1]
     return {
         "temperature": (1.0 / BETAS[::-1]).tolist(),

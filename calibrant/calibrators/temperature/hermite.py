@@ -32,11 +32,11 @@ class Hermite:
 
     Parameters
     ----------
-    points : float64 (n_derivatives, betas), value first
+    read : stored points to float64 (n_derivatives, n_points), value first
     """
 
-    def __init__(self, points: Floats) -> None:
-        self.points = points
+    def __init__(self, read: Callable[[slice], Floats]) -> None:
+        self._read = read
         self._interpolants: dict[tuple[int, int], Polynomial] = {}
 
     def __call__(self, log_beta: float, order: int = 0) -> float:
@@ -56,7 +56,7 @@ class Hermite:
         places = np.linspace(LOG_BETAS[left], LOG_BETAS[left + 1], STEPS + 1)
         slopes = self._polynomial(near).derivatives(places - LOG_BETAS[near.start])[1]
         # The ends are stored, so that neighbouring intervals agree on their sign.
-        slopes[[0, -1]] = self.points[1, left : left + 2]
+        slopes[[0, -1]] = self._read(slice(left, left + 2))[1]
         rising = np.flatnonzero((slopes[:-1] < 0.0) & (slopes[1:] > 0.0))
         slope = self._slope(near)
         return [root(slope, float(places[i]), float(places[i + 1])) for i in rising]
@@ -71,7 +71,7 @@ class Hermite:
         name = near.start, near.stop
         if name not in self._interpolants:
             nodes = LOG_BETAS[near] - LOG_BETAS[near.start]
-            self._interpolants[name] = Polynomial(nodes, self.points[:, near])
+            self._interpolants[name] = Polynomial(nodes, self._read(near))
         return self._interpolants[name]
 
 

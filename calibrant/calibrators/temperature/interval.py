@@ -62,7 +62,7 @@ def interval_of(
     def excess(log_beta: float) -> float:
         return curve.total(objective, float(np.exp(log_beta))) - lowest - most
 
-    low, high = _ends(excess, float(np.log(beta)))
+    low, high = _ends(excess, float(np.log(beta)), is_convex=objective == "nll")
     return [float(np.exp(-high)), float(np.exp(-low))]
 
 
@@ -110,11 +110,18 @@ def why_none(about: Extra) -> str | None:
     return None
 
 
-def _ends(excess: Callable[[float], float], at: float) -> tuple[float, float]:
-    """Return the outermost places, in log beta, where the excess reaches 0; the end of the range where it does not."""
+def _ends(excess: Callable[[float], float], at: float, is_convex: bool) -> tuple[float, float]:
+    """Return the outermost places, in log beta, where the excess reaches 0; the end of the range where it does not.
+
+    Of a convex loss they are the only ones, and are searched from the minimum outwards.
+    """
     ends, split = [], int(np.searchsorted(_LOG_BETAS, at))
     for outer in (_LOG_BETAS[:split], _LOG_BETAS[split:][::-1]):
-        inside = next((i for i, place in enumerate(outer) if excess(place) <= 0.0), len(outer))
+        if is_convex:
+            inward = range(len(outer) - 1, -1, -1)
+            inside = next((i + 1 for i in inward if excess(outer[i]) > 0.0), 0)
+        else:
+            inside = next((i for i, place in enumerate(outer) if excess(place) <= 0.0), len(outer))
         if inside == 0:
             ends.append(float(outer[0]) if len(outer) else at)
             continue

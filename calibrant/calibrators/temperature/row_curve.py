@@ -1,4 +1,7 @@
-"""Losses as functions of the inverse temperature, from raw rows by the kernel."""
+"""Losses as functions of the inverse temperature, from raw rows by the kernel.
+
+Of many rows the kernel stores relative logits as float32, once: losses are then within a relative 1e-7 of those in float64.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.temperature import BETAS, STEPS_PER_OCTAVE
-from calibrant.calibrators.temperature.curve import Curve, Minimum
+from calibrant.accumulators.temperature import BETAS, N_BETAS, STEPS_PER_OCTAVE
+from calibrant.calibrators.temperature.curve import Curve, Minimum, signs
 from calibrant.calibrators.temperature.ece_interpolation import stored_ece
-from calibrant.calibrators.temperature.hermite import LOG_BETAS, Root, quintic, root
+from calibrant.calibrators.temperature.hermite import (
+    LOG_BETAS,
+    NODES,
+    Hermite,
+    Root,
+    quintic,
+    root,
+    window,
+)
 from calibrant.core.batch import Batch
 from calibrant.core.logits import relative_logits
 from calibrant.kernel.tempered import (
@@ -61,15 +72,58 @@ class RowCurve(Curve):
         self.objective, self.scale = objective, scale
         self.rows = _tempered(batch, policy)
         self._order = WITH_BRIER_DERIVATIVES if objective == "brier" else WITH_BRIER
-        found = self._pass(BETAS, self._order, bins=bins, doubles_every=STEPS_PER_OCTAVE)
-        self.sums = dict(zip(SUMS, found.sums.T, strict=True))
-        if self._order == WITH_BRIER:
-            self.sums = {name: sums for name, sums in self.sums.items() if "brier_d" not in name}
-        assert found.tables is not None
-        self.ece_points = self._errors(found.tables)
         self._at: dict[float, tuple[dict[str, float], float]] = {}
+        self._near = np.full((3, N_BETAS), np.nan)
+        if self.rows.is_exact:
+            self._exact(1.0)  # a first pass gives the weights too; storing rows is one
         self.weight, self.weight_all = self.rows.weight, self.rows.weight_all
         self.n_zero_probability, self.unit_counts = self._count_impossible(), self._count_units()
+
+    @cached_property
+    def _stored(self) -> TemperedSums:
+        """Sums and tables at the temperatures that a profile stores."""
+        return self._pass(BETAS, self._order, bins=self.bins, doubles_every=STEPS_PER_OCTAVE)
+
+    @cached_property
+    def sums(self) -> dict[str, Floats]:  # type: ignore[override]
+        found = dict(zip(SUMS, self._stored.sums.T, strict=True))
+        is_known = self._order == WITH_BRIER_DERIVATIVES
+        return {name: each for name, each in found.items() if is_known or "brier_d" not in name}
+
+    @cached_property
+    def ece_points(self) -> Floats:
+        assert self._stored.tables is not None
+        return self._errors(self._stored.tables)
+
+    @cached_property
+    def _nll(self) -> Hermite:
+        return Hermite(self._nll_near)
+
+    def _nll_near(self, near: slice) -> Floats:
+        """Return `nll_points` of some stored points, each computed when it is first read."""
+        missing = np.flatnonzero(np.isnan(self._near[0, near])) + near.start
+        if len(missing):
+            run = slice(int(missing[0]), int(missing[-1]) + 1)
+            betas = BETAS[run]
+            doubles = STEPS_PER_OCTAVE if len(betas) > STEPS_PER_OCTAVE else 0
+            value, d1, d2, *_ = self._pass(betas, WITHOUT_BRIER, doubles_every=doubles).sums.T
+            self._near[:, run] = [value, betas * d1, betas**2 * d2 + betas * d1]
+            self._near[:, run] /= self.weight
+        return self._near[:, near]
+
+    def _signs(self, objective: str) -> Floats:
+        """Return the signs of all slopes; of NLL, which is convex, from the points around its minimum."""
+        if objective != "nll":
+            return super()._signs(objective)
+        first, last = window(0.0, NODES).start, window(0.0, NODES).stop
+        while True:
+            near = signs(self._nll_near(slice(first, last))[1])
+            if not near.max() > 0.0 and last < N_BETAS:
+                last = min(last + NODES // 2, N_BETAS)
+            elif not near.min() < 0.0 and first > 0:
+                first = max(first - NODES // 2, 0)
+            else:
+                return np.pad(near, (first, N_BETAS - last), constant_values=(-1.0, 1.0))
 
     def scaled(self, scale: float) -> RowCurve:
         """Return the losses of the logits divided by another number."""
@@ -82,10 +136,10 @@ class RowCurve(Curve):
         return TemperedSums(found.sums / self.scale ** np.array(powers), found.tables, found.rows)
 
     def _exact(self, beta: float) -> tuple[dict[str, float], float]:
-        """Return the sums and the ECE in float64; those of the scores as sent are computed with the first others."""
+        """Return the sums and the ECE; those of the scores as sent are computed with the first others."""
         if beta not in self._at:
             betas = np.array([beta] if 1.0 in self._at or beta == 1.0 else [1.0, beta])
-            found = self._pass(betas, self._order, bins=self.bins, is_exact=True)
+            found = self._pass(betas, self._order, bins=self.bins)
             assert found.tables is not None
             for at, sums, ece in zip(
                 betas.tolist(),

@@ -18,7 +18,7 @@ MAX_STEPS = 2
 # Fields of a fit that are temperatures, lists of them, and those that describe the scores as sent.
 _TEMPERATURES = ("temperature", "standard_error")
 _LISTS = ("interval", "plateau")
-_AS_SENT = ("before", "curve", "objective_before")
+_AS_SENT = ("before", "objective_before")
 
 
 def fit_scaled(curve: RowCurve, found: Result, fit: Callable[[RowCurve], Result]) -> Result:
