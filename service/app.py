@@ -9,7 +9,7 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
-from calibrant_server.service.http.descriptors import SERVED_SHARE, connection_limit
+from calibrant_server.service.http.connections import SERVED_SHARE, connection_limit
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.middleware import (
     CORS_METHODS,
@@ -32,13 +32,12 @@ from calibrant_server.service.reads.observation import observe
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.routes import routers
 from calibrant_server.service.security.admission import Admission, ServedRequests
-from calibrant_server.service.security.key_file import load_keyring
-from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
+from calibrant_server.service.security.key_file import KeyRefresh, load_keyring, refreshed
 from calibrant_server.service.security.keys import Keyring
 from calibrant_server.service.security.proxy_sign_in import proxy_sign_in
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
-from calibrant_server.service.store_wait import joined
+from calibrant_server.service.startup import joined
 from calibrant_server.service.version import API_VERSION
 
 

@@ -22,10 +22,12 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import engine_settings
-from calibrant_server.service.http.connections import KEEP_ALIVE_S, ConnectionSlots, protocol_in
-from calibrant_server.service.http.descriptors import (
+from calibrant_server.service.http.connections import (
+    KEEP_ALIVE_S,
+    ConnectionSlots,
     backlog,
     connection_limit,
+    protocol_in,
     raise_descriptor_limit,
 )
 from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
@@ -36,8 +38,7 @@ from calibrant_server.service.process_board import Board
 from calibrant_server.service.processes import Processes, divides_connections, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
-from calibrant_server.service.security.proxy_sign_in import PEER, proxy_sign_in
-from calibrant_server.service.security.roles import RoleSettingsError
+from calibrant_server.service.security.proxy_sign_in import PEER, RoleSettingsError, proxy_sign_in
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import (
     CannotListen,

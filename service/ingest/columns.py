@@ -22,8 +22,7 @@ from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem import escaped
 from calibrant_server.service.ingest.arrow_stream import read_arrow
-from calibrant_server.service.ingest.body_reading import READING_FIELDS, reading_of
-from calibrant_server.service.ingest.origin import origin_of
+from calibrant_server.service.ingest.body_reading import READING_FIELDS, origin_of, reading_of
 from calibrant_server.service.ingest.parsed_batch import (
     SINGULAR,
     ParsedBatch,

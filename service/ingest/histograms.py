@@ -12,14 +12,13 @@ from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.bodies import PANE as PACKED_PANE
 from calibrant_server.service.http.errors import BodyTooLarge, InvalidQuery, ModelUnknown
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
-from calibrant_server.service.http.validation_errors import validated
+from calibrant_server.service.http.problem_responses import validated
+from calibrant_server.service.ingest.body_reading import ORIGIN_FIELDS, origin_of, origin_of_query
 from calibrant_server.service.ingest.model_rules import (
     microseconds,
     reject_too_many,
     reject_undeclared_update,
 )
-from calibrant_server.service.ingest.origin import ORIGIN_FIELDS, origin_of, origin_of_query
-from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
 from calibrant_server.service.ingest.parsed_batch import (
     batch_id_of,
     object_of,
@@ -34,8 +33,11 @@ from calibrant_server.service.ingest.service import (
 )
 from calibrant_server.service.ingest.update_packing import (
     PACKERS,
+    UnpackingBudget,
+    decoded,
     pack_histogram,
     reject_sampled_total,
+    unpacked,
 )
 from calibrant_server.service.ingest.updates import (
     HEAD_NAMES,

@@ -25,14 +25,13 @@ from calibrant.peers import PEERS
 from calibrant_server.service.http.bodies import ARROW, CSV, JSON, NPY, Body, decoded_limit
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.problem import Problem
-from calibrant_server.service.http.validation_errors import validated
+from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.body_reading import CLASSES
 from calibrant_server.service.ingest.columns import COLUMNS, arrow_batch, read_columns
-from calibrant_server.service.ingest.csv_table import read_csv
 from calibrant_server.service.ingest.flat_table import from_flat
-from calibrant_server.service.ingest.npy_arrays import read_npy
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, indexed, reject_unknown
+from calibrant_server.service.ingest.table_bodies import read_csv, read_npy
 from calibrant_server.service.settings import Settings
 
 TABLES = (ARROW, CSV, NPY)

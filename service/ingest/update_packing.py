@@ -1,22 +1,114 @@
-"""One update as packed bytes: histograms of each kind, and panes that were filled at the edge."""
+"""One update as packed bytes: histograms of each kind, and panes that were filled at the edge; specification and size are compared with
+bounds before anything is unpacked."""
 
+import base64
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.histogram import Histogram
+from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
 from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.pane_validation import check_pane
-from calibrant.segmentation.histogram_updates import updates_of
-from calibrant_server.service.ingest.confidence import read_confidence
+from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.histogram_updates import FIELDS, read_arrays, updates_of
+from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.ingest.model_rules import (
     PIXELS,
     SEGMENTATION,
     reject_unitless_update,
 )
-from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
 from calibrant_server.workers.store.model_config import ModelConfig
+
+T = TypeVar("T")
+# A pane of a batch takes 4 to 15 times its packed bytes in memory.
+MAX_EXPANSION = 32
+FREE_CONTENT = 24 * 1024 * 1024  # every fine bin of 64 classes: 17 MiB
+MAX_PACKED = 100  # each costs milliseconds
+
+
+class UnpackingBudget:
+    """Packed contents of one request, and the bytes that they may take in memory, together."""
+
+    def __init__(self) -> None:
+        self.n = self.n_sent = self.n_content = 0
+
+    def take(self, sent: bytes, content_bytes: int) -> None:
+        """Count a packed content, or reject the request."""
+        self.n += 1
+        self.n_sent += len(sent)
+        self.n_content += content_bytes
+        if self.n > MAX_PACKED:
+            raise BodyTooLarge(
+                f"Received more than {MAX_PACKED} packed panes or histograms. Send them in several requests."
+            )
+        limit = max(FREE_CONTENT, MAX_EXPANSION * self.n_sent)
+        if self.n_content > limit:
+            raise BodyTooLarge(
+                f"Received packed content of {self.n_content} bytes when unpacked; expected at most {limit} in this "
+                "request. Send it in several requests."
+            )
+
+
+def decoded(packed: Any, pointer: str) -> bytes:
+    """Return the bytes of base64; bytes, which no JSON has, are returned as they are."""
+    if isinstance(packed, bytes):
+        return packed
+    if not isinstance(packed, str):
+        raise CalibrationInputError(
+            [
+                Violation(
+                    pointer,
+                    "base64",
+                    "Received another type for packed; expected a string of base64.",
+                )
+            ]
+        )
+    try:
+        return base64.b64decode(packed, validate=True)
+    except ValueError as error:
+        raise CalibrationInputError.at(pointer, "base64", str(error)) from error
+
+
+def unpacked(unpack: Callable[..., T], packed: Any, pointer: str) -> T:
+    """Unpack packed content, or raise its error at `pointer`."""
+    try:
+        return unpack(packed)
+    except PackingError as error:
+        raise CalibrationInputError.at(pointer, "packed", str(error)) from error
+
+
+def read_confidence(
+    fields: dict[str, Any],
+    n_classes: int | None = None,
+    pointer: str = "",
+    budget: UnpackingBudget | None = None,
+) -> ConfidenceHistogram:
+    """Return the confidence histogram of `fields`: their arrays, or what `packed` holds.
+
+    Raises
+    ------
+    CalibrationInputError
+        Both or neither is there, or as `read_arrays`, or the packed one is damaged or of other classes.
+    BodyTooLarge
+        What is packed is larger than `budget` allows. Default: a budget of its own.
+    """
+    written = [name for name in (*FIELDS, "exact") if fields.get(name) is not None]
+    if fields.get("packed") is None:
+        return read_arrays(fields, n_classes, pointer)
+    if written:
+        detail = f"Received packed and {', '.join(written)}; expected packed alone, which contains them. Leave the others out."
+        raise CalibrationInputError.at(f"{pointer}/packed", "one_of", detail)
+    place = f"{pointer}/packed"
+    data = decoded(fields["packed"], place)
+    found, content_bytes = unpacked(ConfidenceHistogram.packed_size, data, place)
+    if n_classes is not None and found != n_classes:
+        detail = f"Received a histogram of {found} classes; expected {n_classes}, as the model has."
+        raise CalibrationInputError.at(place, "shape", detail)
+    (budget or UnpackingBudget()).take(data, content_bytes)
+    return unpacked(ConfidenceHistogram.unpack, data, place)
 
 
 def pack_histogram(

@@ -13,9 +13,9 @@ from calibrant.core.durations import parse_duration
 from calibrant.figures.base import MIN_JOINED
 from calibrant.figures.reliability import band_of, filled_rows
 from calibrant_server.service.pages.api import Api, ApiResponse, together
-from calibrant_server.service.pages.numbers import interval
-from calibrant_server.service.pages.verdict import (
+from calibrant_server.service.pages.numbers import (
     before_map,
+    interval,
     restart,
     shown_status,
     verdict,

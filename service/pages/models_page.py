@@ -11,8 +11,7 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.pages.numbers import seen
-from calibrant_server.service.pages.verdict import shown_status
+from calibrant_server.service.pages.numbers import seen, shown_status
 from calibrant_server.service.pages.visitors import Visitor
 from calibrant_server.service.reads.model_list import has_tag
 from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache

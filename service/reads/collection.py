@@ -28,7 +28,7 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId
-from calibrant_server.service.http.validation_errors import validated
+from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.security.keys import Caller

@@ -16,12 +16,19 @@ from calibrant_server.service.http.lists import PAGE_HEADERS, PageQuery, link_to
 from calibrant_server.service.http.parameters import MEDIA_TYPES, Format, media_type_of
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import ReadAccess, TheMapRead, TheReadAccess
-from calibrant_server.service.reads.figures import Draw, drawn, or_drawn, or_unchanged
-from calibrant_server.service.reads.parts import PartsQuery
-from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, WindowQuery
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, PartsQuery, WindowQuery
+from calibrant_server.service.reads.representations import (
+    TABLES,
+    Draw,
+    drawn,
+    or_drawn,
+    or_table,
+    or_unchanged,
+    tabulated,
+    written_type,
+)
 from calibrant_server.service.reads.response_models import response_of
 from calibrant_server.service.reads.service import JSON, ReadQuery, Render
-from calibrant_server.service.reads.tables import TABLES, or_table, tabulated, written_type
 from calibrant_server.workers.queries.declared import declared_query, described
 from calibrant_server.workers.store.model_config import ModelConfig
 

@@ -1,4 +1,7 @@
-"""Calibration maps in the API: queries, response models, authors, and errors of the store of frozen ones."""
+"""Calibration maps in the API: queries, response models, authors, errors of the store of frozen ones, and observe mode.
+
+In observe mode, the maps of a model, or of all models, are advice; none is promoted, returned as current or applied.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +16,7 @@ from calibrant_server.service.http.errors import (
     MapsFull,
     MapUnknown,
     ModelUnknown,
+    ObserveOnly,
     PreconditionFailed,
 )
 from calibrant_server.service.openapi.schema import ProblemError
@@ -20,6 +24,7 @@ from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.security.keys import Caller
+from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.declared import declared_query, query_class
 from calibrant_server.workers.store.frozen_maps import (
     NoSuchMap,
@@ -27,7 +32,7 @@ from calibrant_server.workers.store.frozen_maps import (
     PromotionConflict,
     TooManyMaps,
 )
-from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_config import OBSERVE, ModelConfig
 
 MAX_VERSION = 1_000_000
 MapNumber = Annotated[int, Path(ge=1, le=MAX_VERSION, description="Number of the version.")]
@@ -110,3 +115,27 @@ def map_errors() -> Iterator[None]:
         raise PreconditionFailed(
             "Another map was promoted meanwhile. Read the current map again, and send its ETag in If-Match."
         ) from error
+
+
+def is_observed(settings: Settings, config: ModelConfig) -> bool:
+    """Return whether maps of this model are only advice."""
+    return OBSERVE in (settings.mode, config.mode)
+
+
+def reject_observed(settings: Settings, config: ModelConfig) -> None:
+    """Reject what would change the probabilities that a model's users see.
+
+    Raises
+    ------
+    ObserveOnly
+    """
+    if settings.mode == OBSERVE:
+        raise ObserveOnly(
+            "The service runs in observe mode (CALIBRANT_MODE): maps are advice, and none is promoted or applied. "
+            "Read GET calibration-map, or the frozen versions in GET maps."
+        )
+    if config.mode == OBSERVE:
+        raise ObserveOnly(
+            f"The model {config.model!r} is in observe mode: maps are advice, and none is promoted or applied. "
+            "Set its `mode` to serve to use them."
+        )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from pydantic import BaseModel, ConfigDict
 
 from calibrant.core.durations import duration_of, parse_duration
 from calibrant.core.errors import CalibrationInputError, Violation
@@ -22,6 +23,14 @@ from calibrant_server.workers.store.model_events import checked_events
 from calibrant_server.workers.store.windows import rfc3339
 
 GENERATION = re.compile(r"[0-9a-f]{12}")
+
+
+class ExportLine(BaseModel):
+    """One line; `type` names its content. The first is the `model`, the last the `end`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
 
 
 @dataclass(frozen=True)

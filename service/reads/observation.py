@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 from fastapi import FastAPI
 from prometheus_client import generate_latest
@@ -14,9 +16,42 @@ from prometheus_client import generate_latest
 from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.errors import StoreUnavailable
 from calibrant_server.service.http.prometheus import registry_of_operation, registry_of_processes
-from calibrant_server.service.http.recent import Recent
 from calibrant_server.service.process_board import ProcessMetrics
 from calibrant_server.workers.ingest.troubles import Troubles
+
+T = TypeVar("T")
+
+RECENT_S = 1.0
+
+
+class Recent(Generic[T]):
+    """The last result of `compute`, and its error likewise; operations without a key use it, because no rate limits them.
+
+    Parameters
+    ----------
+    compute : it goes on if the request that began it ends
+    """
+
+    def __init__(self, compute: Callable[[], Awaitable[T]]) -> None:
+        self._compute = compute
+        self._task: asyncio.Task[T] | None = None
+        self._computed_at = 0.0
+
+    async def get(self) -> T:
+        """Return the result of the last second, or that of the computation that runs, or a new one."""
+        if self._task is None or self._is_old(self._task):
+            self._task = asyncio.create_task(self._run())
+        return await asyncio.shield(self._task)
+
+    def _is_old(self, task: asyncio.Task[T]) -> bool:
+        return task.done() and time.monotonic() >= self._computed_at + RECENT_S
+
+    async def _run(self) -> T:
+        try:
+            return await self._compute()
+        finally:
+            self._computed_at = time.monotonic()
+
 
 STORE_TIMEOUT_S = 2.0
 

@@ -1,4 +1,4 @@
-"""Query parameters of reads: unknown ones and invalid values are rejected, with a list of valid ones."""
+"""Query parameters of reads: unknown ones and invalid values are rejected, with a list of valid ones; and the parts of a window."""
 
 import re
 from datetime import datetime
@@ -24,10 +24,13 @@ from calibrant.input.names import name_of
 from calibrant.input.timestamps import RFC3339
 from calibrant.metrics import METRICS, OPTIONS
 from calibrant.metrics.requests import options_of
+from calibrant.results.metric_work import MAX_WORK, reject_costly_metrics
 from calibrant_server.service.http.errors import InvalidQuery
-from calibrant_server.service.http.parameters import PATTERN
+from calibrant_server.service.http.parameters import PATTERN, SliceKey
 from calibrant_server.service.http.problem import escaped
+from calibrant_server.workers.queries.declared import Declared
 from calibrant_server.workers.queries.kind import Against
+from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -248,3 +251,65 @@ def _parameters(route: APIRoute) -> list[str]:
 def unanswerable(pointer: str, rule: str, detail: str) -> InvalidQuery:
     """Return the problem of one query parameter."""
     return InvalidQuery(detail, errors=[Violation(pointer, rule, detail)])
+
+
+class PartsQuery(Query):
+    """The parts by which the data are divided."""
+
+    every: Duration | None = Field(
+        None,
+        description="Return a series: the metrics of each part of this length, a multiple of the panes (P1D).",
+    )
+    by: SliceKey | None = Field(
+        None, description="A slice key: the metrics of each of its values, in `slices`."
+    )
+
+    def resolved(self, config: ModelConfig) -> Query:
+        if self.by is not None and getattr(self, "slice", None) is not None:
+            raise unanswerable("/by", "one_of", "Received both slice and by; expected one of them.")
+        query = super().resolved(config)
+        is_compared = getattr(self, "against", None) is not None
+        if is_compared and isinstance(query, Declared):
+            reject_costly("/against", query, is_compared=True)
+        if self.every is None:
+            return query
+        every_s = parse_duration(self.every)
+        if every_s % config.pane_s:
+            detail = f"Received every={self.every}; expected a whole number of panes of {config.pane_s} s."
+            raise unanswerable("/every", "whole_panes", detail)
+        more = {"every_s": int(every_s), "is_compared": is_compared}
+        series: Query = MetricsSeriesQuery.model_construct(**dict(query), **more)
+        return series
+
+
+def reject_costly(
+    pointer: str,
+    query: Declared,
+    n_slices: int = 1,
+    is_compared: bool = False,
+    at_most: int = MAX_WORK,
+) -> None:
+    """Reject metrics of more slices or models than one request may have (`reject_costly_metrics`)."""
+    found = query.plain()
+    try:
+        reject_costly_metrics(
+            pointer,
+            found.listed,
+            n_slices=n_slices,
+            bins=found.bins,
+            is_compared=is_compared,
+            at_most=at_most,
+        )
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+
+
+def of_slices(query: Query, n_slices: int, is_compared: bool) -> Query:
+    """Return a query for each of so many slices; reject more work than one request may have."""
+    if isinstance(query, MetricsSeriesQuery):
+        # The number of parts is known where their panes are read.
+        changed: Query = query.model_copy(update={"n_slices": max(1, n_slices)})
+        return changed
+    if isinstance(query, Declared):
+        reject_costly("/by", query, n_slices, is_compared)
+    return query

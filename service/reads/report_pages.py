@@ -9,7 +9,7 @@ import orjson
 from calibrant.quality_report import ReportContents
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.dependencies import ReadAccess
-from calibrant_server.service.reads.observe_mode import is_observed
+from calibrant_server.service.reads.frozen_maps import is_observed
 from calibrant_server.service.reads.report_subgroups import subgroups_of
 from calibrant_server.service.reads.reports import (
     ReportParameters,

@@ -17,8 +17,7 @@ from calibrant.results.metrics import metrics
 from calibrant.results.reads import Raters
 from calibrant.results.reliability import reliability
 from calibrant.results.temperature import temperature
-from calibrant_server.service.reads.parts import reject_costly
-from calibrant_server.service.reads.queries import ClockQuery, resolved_query
+from calibrant_server.service.reads.queries import ClockQuery, reject_costly, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.declared import Declared, query_for

@@ -21,8 +21,12 @@ from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.pacing import begin
 from calibrant_server.service.http.parameters import entity_tags, names, negotiated, preferred_wait
 from calibrant_server.service.reads.compare import Comparison, other_of
-from calibrant_server.service.reads.parts import of_slices
-from calibrant_server.service.reads.queries import WindowQuery, invalid_query, unanswerable
+from calibrant_server.service.reads.queries import (
+    WindowQuery,
+    invalid_query,
+    of_slices,
+    unanswerable,
+)
 from calibrant_server.service.security.keys import caller_of
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.ask import Other, QueryResult

@@ -13,13 +13,6 @@ from calibrant.core.errors import Violation
 from calibrant.results.recommendation import Recommendation
 from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON, read_body
-from calibrant_server.service.http.dependencies import (
-    Admin,
-    AppSettings,
-    Reader,
-    TheConnection,
-    TheIngestService,
-)
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
 from calibrant_server.service.http.event_streams import EVENTS, EventStream, Streams
 from calibrant_server.service.http.json_bodies import json_response, read_json
@@ -30,11 +23,17 @@ from calibrant_server.service.http.parameters import (
     Prefer,
     preferred_wait,
 )
-from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.http.validation_errors import validated
+from calibrant_server.service.http.problem_responses import invalid_input, validated
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
+from calibrant_server.service.reads.dependencies import (
+    Admin,
+    AppSettings,
+    Reader,
+    TheConnection,
+    TheIngestService,
+)
 from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.security.keys import Caller

@@ -16,28 +16,27 @@ from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, PANE, Body, read_body
-from calibrant_server.service.http.dependencies import (
+from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
+from calibrant_server.service.http.json_bodies import json_response
+from calibrant_server.service.http.parameters import BaselineName, ModelId
+from calibrant_server.service.http.problem_responses import validated
+from calibrant_server.service.http.threads import in_thread
+from calibrant_server.service.ingest.columns import read_columns
+from calibrant_server.service.ingest.model_rules import checked_batch, rows_of_model
+from calibrant_server.service.ingest.parsed_batch import object_of
+from calibrant_server.service.ingest.plain_columns import read_document
+from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
+from calibrant_server.service.ingest.service import IngestService, digest_of
+from calibrant_server.service.ingest.update_packing import UnpackingBudget, pack_pane
+from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
+from calibrant_server.service.reads.dependencies import (
     Admin,
     Reader,
     TheConnection,
     TheIngestService,
     TheReadService,
 )
-from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
-from calibrant_server.service.http.json_bodies import json_response
-from calibrant_server.service.http.parameters import BaselineName, ModelId
-from calibrant_server.service.http.threads import in_thread
-from calibrant_server.service.http.validation_errors import validated
-from calibrant_server.service.ingest.columns import read_columns
-from calibrant_server.service.ingest.model_rules import checked_batch, rows_of_model
-from calibrant_server.service.ingest.packed import UnpackingBudget
-from calibrant_server.service.ingest.parsed_batch import object_of
-from calibrant_server.service.ingest.plain_columns import read_document
-from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
-from calibrant_server.service.ingest.service import IngestService, digest_of
-from calibrant_server.service.ingest.update_packing import pack_pane
-from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.response_models import WindowShown
 from calibrant_server.service.reads.service import ReadQuery, ReadService

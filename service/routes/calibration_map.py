@@ -16,9 +16,13 @@ from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
-from calibrant_server.service.reads.frozen_maps import MAX_VERSION, ApplyFit, map_errors
-from calibrant_server.service.reads.observe_mode import reject_observed
-from calibrant_server.service.reads.posted import PostedOfModel
+from calibrant_server.service.reads.dependencies import PostedOfModel
+from calibrant_server.service.reads.frozen_maps import (
+    MAX_VERSION,
+    ApplyFit,
+    map_errors,
+    reject_observed,
+)
 from calibrant_server.service.reads.queries import resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings

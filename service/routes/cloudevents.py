@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.dependencies import TheIngestService
 from calibrant_server.service.http.errors import BacklogFull, BodyTooLarge, ModelUnknown
 from calibrant_server.service.http.parameters import Name, check_name
 from calibrant_server.service.http.problem import Problem, RetryLater
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.threads import in_thread
+from calibrant_server.service.ingest.batches import load_labels, prediction_batch
 from calibrant_server.service.ingest.cloudevents import FEEDBACK, RESPONSE, Event, read_event
 from calibrant_server.service.ingest.event_columns import (
     CloudEventSettings,
@@ -30,9 +30,7 @@ from calibrant_server.service.ingest.event_columns import (
     event_inputs,
     feedback_labels,
 )
-from calibrant_server.service.ingest.label_batch import load_labels
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
-from calibrant_server.service.ingest.prediction_batch import prediction_batch
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import (
     IngestAccess,
@@ -41,6 +39,7 @@ from calibrant_server.service.ingest.service import (
     receipt_body,
 )
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.dependencies import TheIngestService
 from calibrant_server.service.security.admission import EVERYONE, Hold
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.ingest.entries import IngestBatch

@@ -16,14 +16,6 @@ from calibrant.core.documents import Result
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.http.dependencies import (
-    Admin,
-    AppSettings,
-    MapReader,
-    TheConnection,
-    TheIngestService,
-    TheReadService,
-)
 from calibrant_server.service.http.errors import (
     MapNotBetter,
     MapUnknown,
@@ -37,17 +29,25 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
-from calibrant_server.service.http.validation_errors import validated
+from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.collection import document
+from calibrant_server.service.reads.dependencies import (
+    Admin,
+    AppSettings,
+    MapReader,
+    TheConnection,
+    TheIngestService,
+    TheReadService,
+)
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
     MapVersion,
     PromotionRecord,
     map_errors,
+    reject_observed,
     who_is,
 )
-from calibrant_server.service.reads.observe_mode import reject_observed
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings

@@ -19,7 +19,7 @@ from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.posted import PostedOfModel
+from calibrant_server.service.reads.dependencies import PostedOfModel
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.declared import Declared, query_class
 from calibrant_server.workers.store.model_config import ModelConfig

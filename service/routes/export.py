@@ -1,19 +1,77 @@
 """Export of a complete model: lines for another service, or its panes as a table."""
 
-from typing import Annotated
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
+from calibrant.results.tables import Kind
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import NDJSON
-from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.parameters import ModelId, negotiated
 from calibrant_server.service.openapi.schema import problems
-from calibrant_server.service.reads.exports import ExportLine, lines_of, pane_table
-from calibrant_server.service.reads.tables import CONTENT, TABLES, written_type
+from calibrant_server.service.reads.dependencies import Admin, TheConnection
+from calibrant_server.service.reads.model_documents import ExportLine
+from calibrant_server.service.reads.representations import CONTENT, TABLES, writer, written_type
 from calibrant_server.service.security.audit import audit_of
+from calibrant_server.workers.alarm.message_formats import PAGERDUTY
+from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.lifecycle.pane_table import StoredPane, stored_panes
+from calibrant_server.workers.lifecycle.transfer import MODEL, export_lines
+from calibrant_server.workers.store.model_config import ModelConfig
+
+PANES: Mapping[str, Kind] = {
+    "model": "text", "slice": "text", "from": "time", "to": "time", "n_predictions": "integer",
+    "n_labelled": "integer", "n_ratings": "integer", "n_units": "integer", "pane": "bytes",
+}  # fmt: skip
+
+
+async def lines_of(
+    inbox: Inbox,
+    config: ModelConfig,
+    *,
+    with_records: bool,
+    with_secrets: bool,
+    with_reports: bool,
+) -> AsyncIterator[bytes]:
+    """Yield the lines of an export."""
+    lines = export_lines(inbox.client, inbox.keys, config, with_records, with_reports=with_reports)
+    async for line in lines:
+        yield orjson.dumps(line if with_secrets else without_secrets(line)) + b"\n"
+
+
+def without_secrets(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of an export without the secrets of webhooks, and without receivers that a secret alone names."""
+    alarm = line.get("configuration", {}).get("alarm", {})
+    if line["type"] != MODEL or not alarm.get("webhooks"):
+        return line
+    receivers = [
+        {name: text for name, text in each.items() if name != "secret"}
+        for each in alarm["webhooks"]
+        if each.get("format") != PAGERDUTY
+    ]
+    configuration = {**line["configuration"], "alarm": {**alarm, "webhooks": receivers}}
+    return {**line, "configuration": configuration}
+
+
+async def pane_table(inbox: Inbox, config: ModelConfig, media_type: str) -> AsyncIterator[bytes]:
+    """Yield the table of a model's panes piece by piece: one pane is in memory at a time."""
+    table = writer(media_type, PANES)
+    async for each in stored_panes(inbox.client, inbox.keys, config):
+        yield await run_in_threadpool(table.write, [_row(config, each)])
+    yield table.close()
+
+
+def _row(config: ModelConfig, each: StoredPane) -> list[Any]:
+    ends = [datetime.fromtimestamp(at, UTC) for at in (each.from_s, each.to_s)]
+    counts = [each.counts[name] for name in PANES if name.startswith("n_")]
+    return [config.model, each.slice, *ends, *counts, each.pane]
+
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 

@@ -12,16 +12,16 @@ from calibrant.core.errors import Violation
 from calibrant.results.map_query import PARTS
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.http.dependencies import (
-    Admin,
-    MapReader,
-    TheConnection,
-)
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId, entity_tags, names
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
+from calibrant_server.service.reads.dependencies import (
+    Admin,
+    MapReader,
+    TheConnection,
+)
 from calibrant_server.service.reads.frozen_maps import (
     MapNumber,
     MapParameters,

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Path, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from calibrant_server.service.http.dependencies import Admin, Reader
 from calibrant_server.service.http.errors import EventUnknown, ModelConflict, PreconditionFailed
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.http.parameters import PATTERN, TextName
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
+from calibrant_server.service.reads.dependencies import Admin, Reader
 from calibrant_server.service.reads.queries import Timestamp
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import (

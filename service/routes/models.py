@@ -10,12 +10,6 @@ from fastapi import APIRouter, Query, Request, Response
 
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
-from calibrant_server.service.http.dependencies import (
-    Admin,
-    Reader,
-    TheConnection,
-    TheIngestService,
-)
 from calibrant_server.service.http.errors import (
     ModelUnknown,
     PreconditionFailed,
@@ -35,6 +29,12 @@ from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.archived_reports import DeletionQuery, reports_kept
 from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
+from calibrant_server.service.reads.dependencies import (
+    Admin,
+    Reader,
+    TheConnection,
+    TheIngestService,
+)
 from calibrant_server.service.reads.fleet import indexed_statuses
 from calibrant_server.service.reads.model_documents import (
     SettingsChange,

@@ -21,7 +21,7 @@ from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.posted import PostedOfModel
+from calibrant_server.service.reads.dependencies import PostedOfModel
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.service.settings import Settings

@@ -6,12 +6,12 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel
 
-from calibrant_server.service.http.dependencies import only_known_parameters
 from calibrant_server.service.http.errors import PROBLEMS, PathUnknown
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.pages.problems import problem_page, problems_page
+from calibrant_server.service.reads.dependencies import only_known_parameters
 
 router = APIRouter(
     tags=["problems"],

@@ -9,11 +9,6 @@ from starlette.concurrency import run_in_threadpool
 from calibrant.quality_report import page
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.http.dependencies import (
-    Admin,
-    Reader,
-    TheConnection,
-)
 from calibrant_server.service.http.errors import NotAcceptable
 from calibrant_server.service.http.parameters import (
     IfNoneMatch,
@@ -32,7 +27,13 @@ from calibrant_server.service.reads.archived_reports import (
     report_errors,
 )
 from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
-from calibrant_server.service.reads.dependencies import ReadAccess, TheReadAccess
+from calibrant_server.service.reads.dependencies import (
+    Admin,
+    ReadAccess,
+    Reader,
+    TheConnection,
+    TheReadAccess,
+)
 from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.reads.report_pages import prepared
 from calibrant_server.service.reads.reports import ReportParameters

@@ -27,7 +27,6 @@ from calibrant_server.service.http.parameters import Name, TextName, media_type_
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.ingest.body_reading import BodyReading, ignored_of_query
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
-from calibrant_server.service.ingest.multilabel import multilabel_scores
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.schemas import (
     Classes,
@@ -39,7 +38,7 @@ from calibrant_server.service.ingest.schemas import (
     TimeUnit,
     ValuesQuery,
 )
-from calibrant_server.service.ingest.score_limits import reject_costly_score
+from calibrant_server.service.ingest.score_limits import multilabel_scores, reject_costly_score
 from calibrant_server.service.ingest.scored_bodies import (
     TABLES,
     ScoreOptions,
@@ -48,9 +47,9 @@ from calibrant_server.service.ingest.scored_bodies import (
     with_annotations,
 )
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
-from calibrant_server.service.reads.figures import image_of, or_drawn
-from calibrant_server.service.reads.posted import PostedToScore
+from calibrant_server.service.reads.dependencies import PostedToScore
 from calibrant_server.service.reads.queries import invalid_query
+from calibrant_server.service.reads.representations import image_of, or_drawn
 from calibrant_server.service.reads.response_models import estimates, part_of
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings

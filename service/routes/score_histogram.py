@@ -13,10 +13,10 @@ from calibrant.results.queries import Binning
 from calibrant.segmentation.histogram_report import histogram_report
 from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.ingest.confidence import read_confidence
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
+from calibrant_server.service.ingest.update_packing import read_confidence
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.posted import PostedToScore
+from calibrant_server.service.reads.dependencies import PostedToScore
 from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.settings import Settings
 

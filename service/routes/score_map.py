@@ -20,8 +20,8 @@ from calibrant_server.service.http.parameters import Format, media_type_of
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.figures import IMAGES, image_of
-from calibrant_server.service.reads.posted import PostedToScore
+from calibrant_server.service.reads.dependencies import PostedToScore
+from calibrant_server.service.reads.representations import IMAGES, image_of
 from calibrant_server.service.settings import Settings
 
 router = APIRouter(tags=["score"], default_response_class=Response)

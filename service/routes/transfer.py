@@ -14,11 +14,6 @@ from pydantic import BaseModel, Field
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import NDJSON, read_body
-from calibrant_server.service.http.dependencies import (
-    Admin,
-    AppSettings,
-    TheIngestService,
-)
 from calibrant_server.service.http.errors import (
     AnswerLate,
     ImportUnfinished,
@@ -29,8 +24,12 @@ from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.exports import ExportLine
-from calibrant_server.service.reads.model_documents import redeclared
+from calibrant_server.service.reads.dependencies import (
+    Admin,
+    AppSettings,
+    TheIngestService,
+)
+from calibrant_server.service.reads.model_documents import ExportLine, redeclared
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError
 from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch, ModelGoneError
 from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL

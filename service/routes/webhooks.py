@@ -7,12 +7,12 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from calibrant_server.service.engine import engine_errors, model_of
-from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.errors import QuotaFull, WebhooksMissing
 from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
+from calibrant_server.service.reads.dependencies import Admin, TheConnection
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.commands import trial
 from calibrant_server.workers.alarm.deliveries import WAITING, WebhookDelivery

@@ -7,8 +7,7 @@ import pytest
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.http import recent
-from calibrant_server.service.reads import service
+from calibrant_server.service.reads import observation, service
 from calibrant_server.service.routes import alarms
 from calibrant_server.service.settings import Settings
 from tests.conforming import CONFORMING
@@ -23,7 +22,7 @@ PREDICTIONS = {
 @pytest.fixture(autouse=True)
 def _quick_looks(monkeypatch):
     monkeypatch.setattr(service, "POLL_INTERVAL_S", 0.01)
-    monkeypatch.setattr(recent, "RECENT_S", 0.0)
+    monkeypatch.setattr(observation, "RECENT_S", 0.0)
     monkeypatch.setattr(alarms, "LOOK_INTERVAL_S", 0.01)
 
 

@@ -17,8 +17,8 @@ from calibrant.core.pane import Pane
 from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.spec import PaneSpec
 from calibrant_server.service.http.bodies import ARROW
-from calibrant_server.service.ingest import label_batch, model_rules
-from calibrant_server.service.ingest.packed import MAX_PACKED
+from calibrant_server.service.ingest import batches, model_rules
+from calibrant_server.service.ingest.update_packing import MAX_PACKED
 from calibrant_server.service.routes import score_histogram
 from tests.service.conftest import problem
 
@@ -285,7 +285,7 @@ async def test_slices_of_settings_are_counted_before_each_is_checked(client, sli
 async def test_rows_with_ids_of_one_batch_are_bounded(client, inbox, monkeypatch):
     """The partition joins them with what it retains, while its other batches wait."""
     monkeypatch.setattr(model_rules, "MAX_ROWS_BY_ID", 3)
-    monkeypatch.setattr(label_batch, "MAX_ROWS_BY_ID", 3)
+    monkeypatch.setattr(batches, "MAX_ROWS_BY_ID", 3)
     for n in (3, 4):
         ids = [f"i{i}" for i in range(n)]
         rows = {"probabilities": [[0.5, 0.3, 0.2]] * n, "ids": ids}

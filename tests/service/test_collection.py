@@ -7,10 +7,10 @@ import pytest
 from fastapi import APIRouter, Path
 from pydantic import BaseModel
 
-from calibrant_server.service.http.dependencies import Admin, Reader
 from calibrant_server.service.http.errors import BatchUnknown
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.reads.collection import Collection, CollectionAccess
+from calibrant_server.service.reads.dependencies import Admin, Reader
 
 router = APIRouter(tags=["models"])
 

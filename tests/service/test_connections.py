@@ -14,8 +14,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from calibrant_server.service.http import connections
-from calibrant_server.service.http.connections import ConnectionSlots, protocol_in
-from calibrant_server.service.http.descriptors import backlog, connection_limit
+from calibrant_server.service.http.connections import (
+    ConnectionSlots,
+    backlog,
+    connection_limit,
+    protocol_in,
+)
 
 pytestmark = pytest.mark.anyio
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"

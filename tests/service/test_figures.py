@@ -34,7 +34,7 @@ from calibrant.raters.disagreement_report import disagreement_report
 from calibrant.results.uncertainty import uncertainty_of
 from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.curves import stability
-from calibrant_server.service.routes.comparison import joined, relative
+from calibrant_server.service.routes.metrics import joined, relative
 from tests.service.figure_marks import Figure as Marks
 
 ABOUT = {

@@ -9,7 +9,7 @@ import pytest
 from calibrant.cli import main as command
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.reads.exports import without_secrets
+from calibrant_server.service.routes.export import without_secrets
 from calibrant_server.service.security import keys as keys_module
 from calibrant_server.service.security.key_file import KeysUnreadable, add_key, hash_of, read_keys
 from calibrant_server.service.settings import Settings
@@ -300,7 +300,7 @@ class TestFile:
 
     def test_changes_are_looked_for_often_enough(self):
         """Two looks and a time-out of the store are within 5 s."""
-        from calibrant_server.service.security.key_refresh import REFRESH_S
+        from calibrant_server.service.security.key_file import REFRESH_S
         from calibrant_server.workers.settings import EngineSettings
 
         assert REFRESH_S + EngineSettings().socket_timeout_s <= 5

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrant_server.service.pages.verdict import before_map, restart, verdict
+from calibrant_server.service.pages.numbers import before_map, restart, verdict
 
 RELIABILITY = {"scope": "top_label", "mean_confidence": 0.745, "accuracy": 0.676}
 ERROR = {"value": 0.0692, "interval": [0.05, 0.09], "null_mean": 0.016, "null_q95": 0.023}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from calibrant_server.service import processes
-from calibrant_server.service.http.descriptors import MAX_CONNECTIONS, connection_limit
+from calibrant_server.service.http.connections import MAX_CONNECTIONS, connection_limit
 from calibrant_server.service.process_board import Board, ProcessMetrics
 from calibrant_server.service.processes import EXIT_NOT_STARTED, EXIT_NOT_STOPPED, Processes
 from calibrant_server.service.settings import MIB, Settings

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 import calibrant as cal
-from calibrant_server.service.http import recent
-from calibrant_server.service.reads import model_statuses
+from calibrant_server.service.reads import model_statuses, observation
 from calibrant_server.service.security.keys import ApiKey, Keyring
 from calibrant_server.workers.ingest.inbox import StoreUnavailableError
 from calibrant_server.workers.queries.ask import ResultTimeoutError
@@ -165,7 +164,7 @@ async def test_accepted_rows_and_durations_are_counted_once(client, inbox):
 @pytest.mark.parametrize("path", ["/metrics", "/readyz"])
 async def test_requests_of_one_second_share_one_computation(client, inbox, monkeypatch, path):
     """Nobody needs a key for these: without a bound, a few connections would take the time of all tenants."""
-    monkeypatch.setattr(recent, "RECENT_S", 60.0)
+    monkeypatch.setattr(observation, "RECENT_S", 60.0)
     n_computed, troubles = 0, inbox.troubles
 
     async def counted():
@@ -183,7 +182,7 @@ async def test_requests_of_one_second_share_one_computation(client, inbox, monke
 
 
 async def test_an_error_is_shared_for_a_second_and_then_computed_again(client, inbox, monkeypatch):
-    monkeypatch.setattr(recent, "RECENT_S", 60.0)
+    monkeypatch.setattr(observation, "RECENT_S", 60.0)
     troubles, n_asked = inbox.troubles, 0
 
     async def away():
@@ -196,7 +195,7 @@ async def test_an_error_is_shared_for_a_second_and_then_computed_again(client, i
         problem(await client.get("/readyz"), 503, "store-unavailable")
     assert n_asked == 1
     monkeypatch.setattr(inbox, "troubles", troubles)
-    monkeypatch.setattr(recent, "RECENT_S", 0.0)
+    monkeypatch.setattr(observation, "RECENT_S", 0.0)
     assert (await client.get("/readyz")).status_code == 200
 
 

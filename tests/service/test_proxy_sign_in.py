@@ -11,8 +11,12 @@ from pydantic import ValidationError
 from calibrant_server.service import main
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.security.proxy_sign_in import PEER, SECRET_HEADER, proxy_sign_in
-from calibrant_server.service.security.roles import RoleSettingsError
+from calibrant_server.service.security.proxy_sign_in import (
+    PEER,
+    SECRET_HEADER,
+    RoleSettingsError,
+    proxy_sign_in,
+)
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import REMOVED
 from tests.service.conftest import problem

@@ -10,8 +10,8 @@ import pytest
 from pyarrow import ipc
 
 from calibrant_server.service.http import bodies
-from calibrant_server.service.ingest import csv_table
-from calibrant_server.service.reads import tables
+from calibrant_server.service.ingest import table_bodies
+from calibrant_server.service.reads import representations
 from tests.service.conftest import problem
 
 pytestmark = pytest.mark.anyio
@@ -243,7 +243,7 @@ async def test_rows_columns_and_bytes_are_bounded(client, settings, app, monkeyp
         found = problem(await post(client, data, media_type), 413, "body-too-large")
         assert f"at most {N - 1}" in found["detail"]
     app.state.settings = settings
-    monkeypatch.setattr(csv_table, "MAX_COLUMNS", 4)
+    monkeypatch.setattr(table_bodies, "MAX_COLUMNS", 4)
     found = problem(await post(client, csv_of(frame()), bodies.CSV), 413, "body-too-large")
     assert "5 columns" in found["detail"]
 
@@ -272,7 +272,7 @@ async def test_without_the_extra_the_error_names_it(client, monkeypatch):
 
 
 async def test_tables_that_cannot_be_written_name_the_extra(client, monkeypatch):
-    monkeypatch.setattr(tables, "reads_arrow", lambda: False)
+    monkeypatch.setattr(representations, "reads_arrow", lambda: False)
     await client.put("/v1/models/digits", json={"task": "binary"})
     for media_type in (bodies.ARROW,):
         response = await client.get("/v1/models/digits/metrics", headers={"Accept": media_type})

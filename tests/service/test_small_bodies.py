@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body
 from calibrant_server.service.http.problem import Problem
+from calibrant_server.service.ingest.batches import small_predictions
 from calibrant_server.service.ingest.model_rules import Limits
-from calibrant_server.service.ingest.prediction_batch import small_predictions
 from calibrant_server.service.ingest.service import IngestContext
-from calibrant_server.service.routes import predictions
+from calibrant_server.service.routes import ingest
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -39,7 +39,7 @@ def context_of(n_classes, task="multiclass", **more):
 def outcome(body, context):
     """All fields of the entry, or the errors."""
     try:
-        found = vars(predictions.load_predictions(body, context))
+        found = vars(ingest.load_predictions(body, context))
         return found | {"violations": list(found["violations"])}
     except CalibrationInputError as error:
         return error.violations
@@ -48,7 +48,7 @@ def outcome(body, context):
 
 
 def in_full(body, context):
-    with patch.object(predictions, "small_predictions", lambda body, context: None):
+    with patch.object(ingest, "small_predictions", lambda body, context: None):
         return outcome(body, context)
 
 

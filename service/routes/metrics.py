@@ -1,24 +1,77 @@
-"""Several models compared: any metrics over the same window, and each divided by the worst."""
+"""Results of a window: the reads that the library declares, one file each in `calibrant/results`; several models compared; and the
+catalogues of metrics and calibration maps."""
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.figures.dots import draw_dots
 from calibrant.figures.radar import draw_radar
 from calibrant.metrics import requested
+from calibrant.results.catalogue import CalibratorCatalogue, MetricCatalogue, calibrators, catalogue
 from calibrant.results.metrics import metrics
+from calibrant.results.reads import find_reads
 from calibrant_server.service.engine import model_of
+from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.parameters import PATTERN, Format, media_type_of
-from calibrant_server.service.openapi.schema import success
+from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.reads.declared import add_route
 from calibrant_server.service.reads.dependencies import TheReadAccess
-from calibrant_server.service.reads.figures import Draw, drawn, or_drawn
-from calibrant_server.service.reads.parts import reject_costly
-from calibrant_server.service.reads.queries import ClockQuery, resolved_query, unanswerable
-from calibrant_server.service.reads.response_models import WindowShown, estimates
+from calibrant_server.service.reads.queries import (
+    ClockQuery,
+    reject_costly,
+    resolved_query,
+    unanswerable,
+)
+from calibrant_server.service.reads.representations import Draw, drawn, or_drawn
+from calibrant_server.service.reads.response_models import WindowShown, estimates, part_of
 from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.queries.declared import declared_query
+
+declared = APIRouter(default_response_class=Response)
+for _read in find_reads().values():
+    add_route(declared, _read)
+
+
+AnyCaller = Annotated[Caller, Depends(needs("read", "maps:read", "ingest"))]
+listed = APIRouter(tags=["catalogue"], default_response_class=Response)
+
+
+class CatalogueParameters(BaseModel):
+    """Which metrics."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    search: str | None = Field(
+        None,
+        max_length=100,
+        description="Part of a slug, a title, a search word or an author, such as MR-ECE or Mimori. Default: all metrics.",
+    )
+
+
+@listed.get(
+    "/v1/metrics",
+    operation_id="listMetrics",
+    responses={200: success(part_of(MetricCatalogue), "The metrics"), **problems(422)},
+)
+async def list_metrics(
+    caller: AnyCaller, query: Annotated[CatalogueParameters, Query()]
+) -> Response:
+    """List the metrics with their papers, formulas, options and search words."""
+    return json_response(catalogue(query.search).to_dict())
+
+
+@listed.get(
+    "/v1/calibrators",
+    operation_id="listCalibrators",
+    responses={200: success(part_of(CalibratorCatalogue), "The methods"), **problems(422)},
+)
+async def list_calibrators(caller: AnyCaller) -> Response:
+    """List the methods of recalibration with their papers and options."""
+    return json_response(calibrators().to_dict())
+
 
 router = APIRouter(tags=["metrics"], default_response_class=Response)
 

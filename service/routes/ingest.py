@@ -1,0 +1,241 @@
+"""Ingest of predictions, of labels by id, and of histogram updates; and predictions taken out again."""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
+from calibrant_server.service.http.bodies import PANE as PACKED_PANE
+from calibrant_server.service.http.errors import ModelUnknown
+from calibrant_server.service.http.parameters import Name, PredictionId, TextName
+from calibrant_server.service.ingest.batches import load_labels, prediction_batch, small_predictions
+from calibrant_server.service.ingest.body_reading import (
+    ORIGIN_FIELDS,
+    PLAIN,
+    BodyReading,
+    agreed_origin,
+    ignored_of_query,
+    origin_of_query,
+    reading_of_query,
+)
+from calibrant_server.service.ingest.columns import read_columns
+from calibrant_server.service.ingest.histograms import load_histograms
+from calibrant_server.service.ingest.schemas import (
+    IgnoreLabel,
+    IngestQuery,
+    IngestResponse,
+    Label,
+    PackedPaneQuery,
+    PredictionRecord,
+    PredictionsBody,
+    PredictionsQuery,
+    RecordsBody,
+)
+from calibrant_server.service.ingest.service import (
+    IngestContext,
+    TheIngestAccess,
+    digest_of,
+)
+from calibrant_server.service.ingest.updates import (
+    ConfidenceUpdate,
+    HistogramsBody,
+    HistogramUpdate,
+    PaneUpdate,
+    SingleConfidenceBody,
+    SingleHistogramBody,
+    SinglePaneBody,
+)
+from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.workers.ingest.entries import REMOVAL, IngestBatch, SourceOffsets
+
+router = APIRouter(tags=["predictions"], default_response_class=Response)
+
+
+@router.post(
+    "/v1/models/{model}/predictions",
+    operation_id="ingestPredictions",
+    status_code=202,
+    responses={
+        200: success(IngestResponse, "The batch is merged", Preference_Applied="wait=S"),
+        202: success(IngestResponse, "The batch is accepted", Location="The batch."),
+        **problems(408, 409, 413, 415, 422, 429),
+    },
+    openapi_extra=takes(
+        "Predictions",
+        json=(PredictionsBody, RecordsBody),
+        ndjson=PredictionRecord,
+        arrow=None,
+    ),
+)
+async def ingest_predictions(
+    access: TheIngestAccess, query: Annotated[PredictionsQuery, Query()]
+) -> Response:
+    """Accept a batch of predictions, with or without labels.
+
+    The batch is columns of equal length, or a list of records. It is all or nothing unless `partial` is set. The first
+    batch of an unknown model creates the model. An Arrow IPC stream has the same columns: scores and labels as lists or
+    fixed-size lists, slices as a struct, `batch_id` in the metadata of its schema.
+    """
+    origin, reading = None, PLAIN
+    if query.model_fields_set:
+        origin, reading = origin_of_query(query), reading_of_query(query)
+
+    def load(body: Body, context: IngestContext) -> IngestBatch:
+        return load_predictions(body, context, origin, reading)
+
+    return await access.take(query.partial, load, takes=(JSON, NDJSON, ARROW))
+
+
+def load_predictions(
+    body: Body,
+    context: IngestContext,
+    origin: SourceOffsets | None = None,
+    reading: BodyReading = PLAIN,
+) -> IngestBatch:
+    """Return the batch that a body holds, or raise every violation. The query may state its origin and reading instead."""
+    is_plain = origin is None and reading == PLAIN
+    small = small_predictions(body, context) if is_plain else None
+    if small is not None:
+        return small
+    posted = read_columns(body, context.settings, head=("batch_id", *ORIGIN_FIELDS))
+    agreed = posted.origin if origin is None else agreed_origin(posted.origin, origin)
+    posted = replace(posted, reading=posted.reading.stated_by(reading))
+    return prediction_batch(posted, context, agreed)
+
+
+labels = APIRouter(default_response_class=Response)
+
+
+class LabelsBody(BaseModel):
+    """Labels as columns of one length."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch_id: Name | None = None
+    ignore_label: IgnoreLabel = None
+    ids: list[TextName]
+    labels: list[Label] = Field(
+        description="A class, or one per rater; null if a named rater withdraws their rating, or if an unnamed rater of several gave "
+        "none. One-hot rows are rejected."
+    )
+    raters: list[TextName | list[TextName | None] | None] | None = Field(
+        None,
+        description="Names of the raters. A later rating of a named rater replaces their earlier one; unnamed ratings are added.",
+    )
+    revision: list[int | list[int | None] | None] | None = Field(
+        None,
+        description="The rating with the higher revision is stored, in any order of arrival. Default: the later rating is stored.",
+    )
+
+
+class LabelsQuery(IngestQuery):
+    """Query of a batch of labels."""
+
+    ignore_label: str | None = Field(
+        None,
+        max_length=400,
+        description="The same as `ignore_label` of a body; several with commas.",
+    )
+
+
+class LabelRecord(BaseModel):
+    """One line of NDJSON: labels of one prediction. `batch_id` may be alone in the first line."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: TextName
+    label: Label = None
+    rater: TextName | list[TextName | None] | None = None
+    revision: int | list[int | None] | None = None
+
+
+INGEST: dict[int | str, dict[str, Any]] = {
+    200: success(IngestResponse, "The batch is merged", Preference_Applied="wait=S"),
+    202: success(IngestResponse, "The batch is accepted", Location="The batch."),
+}
+
+
+@labels.post(
+    "/v1/models/{model}/labels",
+    operation_id="ingestLabels",
+    tags=["labels"],
+    status_code=202,
+    responses={**INGEST, **problems(408, 409, 413, 415, 422, 429)},
+    openapi_extra=takes("Labels", json=LabelsBody, ndjson=LabelRecord, arrow=None),
+)
+async def ingest_labels(
+    access: TheIngestAccess, query: Annotated[LabelsQuery, Query()]
+) -> Response:
+    """Accept labels for predictions by id; labels that arrive before their prediction wait for it."""
+    ignored = ignored_of_query(query.ignore_label)
+
+    def load(body: Body, context: IngestContext) -> IngestBatch:
+        return load_labels(body, context, ignored)
+
+    return await access.take(query.partial, load, takes=(JSON, NDJSON, ARROW))
+
+
+@labels.delete(
+    "/v1/models/{model}/predictions/{prediction_id:path}",
+    operation_id="deletePrediction",
+    tags=["predictions"],
+    status_code=202,
+    responses={**INGEST, **problems(409, 422, 429)},
+)
+async def delete_prediction(access: TheIngestAccess, prediction_id: PredictionId) -> Response:
+    """Remove one prediction with its ratings permanently."""
+
+    def load(body: Body, context: IngestContext) -> IngestBatch:
+        payload = orjson.dumps({"id": prediction_id})
+        if context.config is None:
+            raise ModelUnknown()
+        # A removal is retained even if its id is unknown.
+        return context.batch(
+            context.config,
+            REMOVAL,
+            payload,
+            digest_of(payload),
+            1,
+            retains=True,
+            ids=(prediction_id,),
+        )
+
+    return await access.take(False, load, has_body=False)
+
+
+histograms = APIRouter(tags=["histograms"], default_response_class=Response)
+
+
+@histograms.post(
+    "/v1/models/{model}/histograms",
+    operation_id="ingestHistograms",
+    status_code=202,
+    responses={
+        200: success(IngestResponse, "The updates are merged", Preference_Applied="wait=S"),
+        202: success(IngestResponse, "The updates are accepted", Location="The batch."),
+        **problems(408, 409, 413, 415, 422, 429),
+    },
+    openapi_extra=takes(
+        "Updates",
+        json=(HistogramsBody, SingleHistogramBody, SingleConfidenceBody, SinglePaneBody),
+        ndjson=(HistogramUpdate, ConfidenceUpdate, PaneUpdate),
+        pane=None,
+    ),
+)
+async def ingest_histograms(
+    access: TheIngestAccess, query: Annotated[PackedPaneQuery, Query()]
+) -> Response:
+    """Accept increments or running totals of histograms, or panes filled at the edge.
+
+    One pane may be the body itself, as `Pane.to_bytes()` made it; `event_time` and `slice` are then in the query, its batch id
+    in the header Idempotency-Key.
+    """
+
+    def load(body: Body, context: IngestContext) -> IngestBatch:
+        return load_histograms(body, context, query)
+
+    takes = (JSON, NDJSON, PACKED_PANE)
+    return await access.take(query.partial, load, is_costly=True, takes=takes)
