@@ -1,9 +1,9 @@
-"""Old days moved to files: sealed, merged, and past `CALIBRANT_COLD_AFTER`.
+"""Moves of old days from the store to files: days that are sealed, merged, and past `CALIBRANT_COLD_AFTER`.
 
 1. A commit notes a folder among the spare ones, which are removed after an hour.
-2. A background thread reads the day and writes its files into the folder. Entries are merged meanwhile.
-3. A commit removes the panes and samples from the store, names the files instead, and takes the folder off the spare ones. It is sent
-   only if nothing of the day has changed since step 1: versions, samples, rows that are not sums, and files.
+2. The files of the day are written into the folder. The partition's entries wait meanwhile: about a second for 32 MiB.
+3. A commit removes the panes and samples from the store, names the files instead, and takes the folder off the spare ones. The
+   fencing token rejects it if another worker has taken the partition over.
 
 A kill at any point leaves the day in the store, or in files that the store names, and never in both. Versions do not change, so neither do
 ETags and cached results. A day that is partly in the store again is written again once it has rested; one with a deleted prediction
@@ -16,20 +16,25 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from datetime import UTC, datetime
 from math import inf
 from secrets import token_hex
-from typing import Any
 from urllib.parse import quote
 
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.lifecycle.day_state import DayReader, DayState, Name
+from calibrant_server.workers.lifecycle.day_state import DayReader, Name
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.cold_days import ColdDay, give_up
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.day_file import DayFile, DayFiles, packed_day, packed_fields
+from calibrant_server.workers.store.day_file import (
+    DayFile,
+    DayFiles,
+    DayItem,
+    Fields,
+    packed_day,
+    packed_fields,
+)
 from calibrant_server.workers.store.file_owner import claim_files
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import PartitionKeys
@@ -44,11 +49,10 @@ FILE_BYTES = 32 << 20
 REST_S = 3600
 # A folder that was written and is not named after this time never will be.
 SPARE_S = 3600
-FIRST_PAUSE_S, MAX_PAUSE_S = 5.0, 600.0
 
 
 class DayMoves:
-    """Moves of one partition's old days to files, one at a time."""
+    """Moves of one partition's old days to files, one a step."""
 
     def __init__(
         self, store: Store, keys: PartitionKeys, fencing: FencingToken, folding: TailFolding
@@ -62,16 +66,14 @@ class DayMoves:
         self._folding = folding
         self._reader = DayReader(self._node, keys)
         self._queue: OrderedDict[tuple[Name, int], ModelConfig] = OrderedDict()
-        self._running: tuple[Future[Any], Callable[[Future[Any]], bool]] | None = None
         self._looked: dict[Name, int] = {}
         self._sweep_at = 0.0
-        self._failures, self._paused_to = 0, 0.0
 
     @property
     def is_busy(self) -> bool:
         """Whether there is more to do at once."""
-        waits = time.monotonic() < self._paused_to
-        return self._running is not None or (bool(self._queue) and not waits)
+        files = self._keys.files
+        return bool(self._queue) and files is not None and not files.place.is_resting
 
     def forget_but(self, names: set[Name]) -> None:
         """Forget the models that are not among `names`."""
@@ -91,9 +93,7 @@ class DayMoves:
         if waits_to_s is None:
             self._looked[name] = boundary
             if is_back:
-                commit = Commit(self._keys)
-                commit.remove_member(self._keys.models_back, member)
-                self._fencing.send(commit, self._fencing.new_token())
+                self._send(lambda commit: commit.remove_member(self._keys.models_back, member))
             return inf
         return waits_to_s
 
@@ -104,7 +104,7 @@ class DayMoves:
         is_complete = True
         for day in self._reader.days(config):
             cold = day.cold
-            is_to_move = cold is None or cold.back or cold.erased
+            is_to_move = cold is None or cold.is_to_move
             if not is_to_move or not day.is_past(self._settings.cold_after_s, now_s):
                 continue
             is_complete = False
@@ -118,118 +118,58 @@ class DayMoves:
         return None if is_complete else min(waits, default=inf)
 
     def step(self, progress: Callable[[], None] = lambda: None) -> bool:
-        """Do what can be done without waiting; return whether panes of the store changed."""
+        """Move one day, and remove spare files; return whether panes of the store changed."""
         files = self._keys.files
-        if files is None:
+        if files is None or files.place.is_resting:
             return False
         has_changed = False
-        if self._running is not None and self._running[0].done():
-            future, finish = self._running
-            self._running = None
-            has_changed = finish(future)
-        if self._running is None:
+        try:
             self._sweep(files)
-        if self._queue and time.monotonic() >= self._paused_to:
-            self._start(files, progress)
+            if self._queue:
+                first, config = next(iter(self._queue.items()))
+                has_changed = self._move(files, config, first[1], progress)
+                del self._queue[first]
+        except FilesUnavailable as error:
+            files.place.rest()
+            log.warning("days_not_moved error=%s", error)
         return has_changed
 
     def finish_all(self) -> bool:
-        """Do everything that is to be done, and wait for it; return whether panes of the store changed."""
+        """Do everything that is to be done; return whether panes of the store changed."""
         has_changed = self.step()
         while self.is_busy:
-            time.sleep(0.001)
             has_changed |= self.step()
         return has_changed
 
-    def _start(self, files: DayFiles, progress: Callable[[], None]) -> None:
-        """Begin the moves of days until one runs."""
-        while self._queue and self._running is None:
-            progress()
-            (name, day_s), config = self._queue.popitem(last=False)
-            state = self._reader.state(name, day_s)
-            if state.has_rows:
-                starts = sorted({each.start_s for each in state.panes})
-                if self._folding.fold(config, starts, progress)[1] is not None:
-                    continue  # damaged rows stay where they are
-                state = self._reader.state(name, day_s)
-            cold = state.cold
-            if state.panes and (cold is None or cold.back or cold.erased):
-                self._begin(files, config, day_s, state)
-
-    def _begin(self, files: DayFiles, config: ModelConfig, day_s: int, state: DayState) -> None:
-        folder = _folder(self._keys.namespace, (config.key, config.generation), day_s)
-        commit = Commit(self._keys)
-        commit.set_fields(self._keys.spare_files, {folder: str(_ms(SPARE_S))})
-        self._fencing.send(commit, self._fencing.new_token())
-
-        def finish(done: Future[tuple[DayFile, ...]]) -> bool:
-            try:
-                return self._swap(config, day_s, state, folder, done.result())
-            except FilesUnavailable as error:
-                self._pause(error)
-                self._queue[(config.key, config.generation), day_s] = config
-            except PackingError as error:
-                day = _date(day_s)
-                log.error("day_not_moved model=%s day=%s error=%s", config.key, day, error)
-            return False
-
-        written = files.place.in_background(
-            lambda: self._written(files, (config.key, config.generation), state, folder)
-        )
-        self._running = written, finish
-
-    def _written(
-        self, files: DayFiles, name: Name, state: DayState, folder: str
-    ) -> tuple[DayFile, ...]:
-        """Write the files of a day, in a background thread."""
-        claim_files(self._client, self._owner_name, files.place)
-        packed: dict[Any, bytes] = {}
-        written: list[DayFile] = []
-
-        def put() -> None:
-            file, data = packed_day(f"{folder}/{len(written)}", packed)
-            files.place.put(file.name, data)
-            written.append(file)
-            packed.clear()
-
-        for item, fields in self._reader.fields(name, state):
-            packed[item] = packed_fields(fields)
-            if sum(map(len, packed.values())) >= FILE_BYTES:
-                put()
-        if packed:
-            put()
-        return tuple(written)
-
-    def _pause(self, error: FilesUnavailable) -> None:
-        pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures, 10))
-        self._failures += 1
-        self._paused_to = time.monotonic() + pause_s
-        log.warning("days_not_moved error=%s", error)
-
-    def _swap(
-        self,
-        config: ModelConfig,
-        day_s: int,
-        state: DayState,
-        folder: str,
-        written: tuple[DayFile, ...],
+    def _move(
+        self, files: DayFiles, config: ModelConfig, day_s: int, progress: Callable[[], None]
     ) -> bool:
-        """Replace what files have by their names, unless the day has changed; return whether it was done."""
-        self._failures = 0
+        """Write the files of a day and replace what they have by their names; return whether it was done."""
         name = (config.key, config.generation)
-        is_spare = self._node.hget(self._keys.spare_files, folder) not in (None, b"0")
-        if not is_spare:
-            self._queue[name, day_s] = config
+        starts = sorted({each.start_s for each in self._reader.state(name, day_s).panes})
+        if self._folding.fold(config, starts, progress)[1] is not None:
+            return False  # damaged rows stay where they are
+        state = self._reader.state(name, day_s)
+        cold = state.cold
+        if not state.panes or (cold is not None and not cold.is_to_move):
             return False
-        if self._reader.state(name, day_s) != state:
-            return False  # what changed makes the model due again
+        folder = _folder(self._keys.namespace, name, day_s)
+        spare = self._keys.spare_files
+        self._send(lambda commit: commit.set_fields(spare, {folder: str(_ms(SPARE_S))}))
+        claim_files(self._client, self._owner_name, files.place)
+        try:
+            written = _written(files, folder, self._reader.fields(name, state), progress)
+        except PackingError as error:
+            day = _date(day_s)
+            log.error("day_not_moved model=%s day=%s error=%s", config.key, day, error)
+            return False
         commit = Commit(self._keys)
         for item in state.in_store:
             commit.unlink(self._reader.key(name, item))
         commit.set_fields(self._keys.cold_days(*name), {str(day_s): ColdDay(written).to_json()})
-        if state.cold is not None:
-            give_up(commit, self._keys, state.cold.files, _ms(self._settings.cold_keep_s))
-        commit.drop_fields(self._keys.spare_files, [folder])
+        if cold is not None:
+            give_up(commit, self._keys, cold.files, _ms(self._settings.cold_keep_s))
+        commit.drop_fields(spare, [folder])
         self._fencing.send(commit, self._fencing.new_token())
         log.info("day_moved model=%s day=%s files=%d", config.key, _date(day_s), len(written))
         return True
@@ -237,42 +177,51 @@ class DayMoves:
     def _sweep(self, files: DayFiles) -> None:
         """Remove folders that no day names, when their time has come.
 
-        A commit marks them first: a worker that stopped before it named one can then name it no more.
+        A commit marks them first: only the partition's worker removes files.
         """
         if time.monotonic() < self._sweep_at:
             return
         self._sweep_at = time.monotonic() + self._settings.housekeeping_s
-        spare = self._node.hgetall(self._keys.spare_files).items()
-        folders = [key.decode() for key, at_ms in spare if int(at_ms) <= _ms(0)]
-        if not folders:
-            return
-        commit = Commit(self._keys)
-        commit.set_fields(self._keys.spare_files, dict.fromkeys(folders, "0"))
-        self._fencing.send(commit, self._fencing.new_token())
-        self._running = (
-            files.place.in_background(lambda: [*_deleted(files, folders)]),
-            lambda done: self._note_deleted(folders, done.result()),
-        )
-
-    def _note_deleted(self, folders: list[str], deleted: list[str]) -> bool:
-        if len(deleted) < len(folders):
-            # Moves go on meanwhile: the first one marks a place that has no marker yet.
-            self._sweep_at = max(self._sweep_at, time.monotonic() + FIRST_PAUSE_S)
-        if deleted:
-            commit = Commit(self._keys)
-            commit.drop_fields(self._keys.spare_files, deleted)
-            self._fencing.send(commit, self._fencing.new_token())
-        return False
-
-
-def _deleted(files: DayFiles, folders: list[str]) -> Iterable[str]:
-    """Delete folders until the place does not respond; yield those that are gone."""
-    for folder in folders:
-        try:
+        spare = self._keys.spare_files
+        found = self._node.hgetall(spare).items()
+        folders = [key.decode() for key, at_ms in found if int(at_ms) <= _ms(0)]
+        if not folders or files.place.owner() is None:
+            return  # where there is no marker, nothing would be found
+        self._send(lambda commit: commit.set_fields(spare, dict.fromkeys(folders, "0")))
+        for folder in folders:
             files.place.delete(folder)
-        except FilesUnavailable:
-            return
-        yield folder
+        self._send(lambda commit: commit.drop_fields(spare, folders))
+
+    def _send(self, write: Callable[[Commit], None]) -> None:
+        commit = Commit(self._keys)
+        write(commit)
+        self._fencing.send(commit, self._fencing.new_token())
+
+
+def _written(
+    files: DayFiles,
+    folder: str,
+    items: Iterable[tuple[DayItem, Fields]],
+    progress: Callable[[], None],
+) -> tuple[DayFile, ...]:
+    """Write the items of a day into as many files as their bytes need."""
+    packed: dict[DayItem, bytes] = {}
+    written: list[DayFile] = []
+
+    def put() -> None:
+        file, data = packed_day(f"{folder}/{len(written)}", packed)
+        files.place.put(file.name, data)
+        written.append(file)
+        packed.clear()
+
+    for item, fields in items:
+        progress()
+        packed[item] = packed_fields(fields)
+        if sum(map(len, packed.values())) >= FILE_BYTES:
+            put()
+    if packed:
+        put()
+    return tuple(written)
 
 
 def _folder(namespace: str, name: Name, day_s: int) -> str:

@@ -9,10 +9,9 @@ from typing import Any
 from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.store.cold_days import ColdDay, of_file
 from calibrant_server.workers.store.day_file import PANE, SEALED, DayItem, Fields
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.pane_starts import pane_starts
-from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, day_of
 
 Name = tuple[str, str]
@@ -54,31 +53,23 @@ class OldDay:
 
 @dataclass(frozen=True)
 class DayState:
-    """What must be the same before and after files are written.
+    """What is stored of a day.
 
     Attributes
     ----------
-    panes : versions by pane
-    samples : last change of the samples that the store has
-    has_rows : whether rows of the day are not sums yet
-    text : the files of the day, as stored
+    panes, samples : of the store or of files; samples are those of the store
+    cold : the files of the day, if it has any
     """
 
-    panes: dict[DayItem, bytes]
-    samples: dict[DayItem, bytes]
-    has_rows: bool
-    text: bytes | None
-
-    @property
-    def cold(self) -> ColdDay | None:
-        """The files of the day, if it has any."""
-        return ColdDay.read(self.text)
+    panes: list[DayItem]
+    samples: list[DayItem]
+    cold: ColdDay | None
 
     @property
     def in_store(self) -> list[DayItem]:
         """What the store has of the day."""
-        cold = self.cold
-        return [each for each in (*self.panes, *self.samples) if not cold or each in cold.back]
+        cold, items = self.cold, (*self.panes, *self.samples)
+        return [each for each in items if cold is None or each in cold.back]
 
 
 class DayReader:
@@ -107,26 +98,12 @@ class DayReader:
         return found
 
     def state(self, name: Name, day_s: int) -> DayState:
-        """Return the state of a day at one moment."""
-        panes = self._panes(name).get(day_s, [])
+        """Return the state of a day; only this partition's worker changes it."""
         samples = [SampleKey(*name, day_s, sealed) for sealed in (False, True)]
-        starts = sorted({each.start_s for each in panes})
-        reads = ReadTogether()
-        reads.hget(self._keys.cold_days(*name), day_s)
-        for sample in samples:
-            reads.hget(sample.name(self._keys), LAST_CHANGE)
-        for each in panes:
-            reads.hget(self._keys.versions(*name, each.slice), each.start_s)
-        for start in starts:
-            reads.hgetall(self._keys.tail(PaneKey(*name, "", start)))
-        text, event, sealed, *others = reads.run(self._node)
-        versions, tails = others[: len(panes)], others[len(panes) :]
-        changes = zip(samples, (event, sealed), strict=True)
         return DayState(
-            {item: version for item, version in zip(panes, versions, strict=True) if version},
-            {each.item: change for each, change in changes if change},
-            any(tails),
-            text,
+            self._panes(name).get(day_s, []),
+            [each.item for each in samples if self._node.exists(each.name(self._keys))],
+            ColdDay.read(self._node.hget(self._keys.cold_days(*name), day_s)),
         )
 
     def fields(self, name: Name, state: DayState) -> Iterator[tuple[DayItem, Fields]]:

@@ -67,6 +67,11 @@ class ColdDay:
         found = {**asdict(self), "back": sorted(self.back)}
         return json.dumps(found, separators=(",", ":")).encode()
 
+    @property
+    def is_to_move(self) -> bool:
+        """Whether its files are to be written again."""
+        return bool(self.back) or self.erased
+
     def may_have(self, item: DayItem) -> bool:
         """Whether the files, and not the store, have what is stored of an item."""
         return item not in self.back and not is_baseline(item.slice)

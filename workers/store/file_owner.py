@@ -67,8 +67,8 @@ class FileHealth:
         if place is None or time.monotonic() - self._checked_at < _CHECK_AGE_S:
             return self._is_unavailable
         known = await self._client.get(self._name)
-        checked = place.in_background(lambda: problem(place, known))
-        done, _ = await asyncio.wait([asyncio.wrap_future(checked)], timeout=_CHECK_S)
+        checked = asyncio.create_task(asyncio.to_thread(problem, place, known))
+        done, _ = await asyncio.wait([checked], timeout=_CHECK_S)
         self._is_unavailable = not done or checked.result() is not None
         self._checked_at = time.monotonic()
         return self._is_unavailable

@@ -10,11 +10,11 @@ import json
 import logging
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,10 +24,12 @@ NOT_SET = "the store has days in files, and CALIBRANT_COLD_URL is not set for th
 MARKER = "calibrant-days.json"
 # An object store that does not respond: requests wait for it, so briefly.
 _CONNECT_S, _READ_S = 3, 20
-# Reads of one query at the same time, and writes and removals of one process.
-_READERS, _WRITERS = 8, 2
+# Reads of one query at the same time.
+_READERS = 8
 # After a failure, no request is sent for this long.
 _REST_S = 1.0
+# After a failed move, the process moves nothing for this long, doubled with each further failure.
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 5.0, 600.0
 # A store of files that failed for this long is not waited for.
 LASTING_S = 15.0
 
@@ -88,29 +90,27 @@ class ObjectStore:
 
     def __init__(self, url: str):
         self._url = url
-        self._opened: tuple[int, Any, str] | None = None
 
-    def _open(self) -> tuple[Any, str]:
-        if self._opened is None or self._opened[0] != os.getpid():
-            from fsspec.core import url_to_fs
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        from fsspec.core import url_to_fs
 
-            files, root = url_to_fs(self._url, **_options(self._url))
-            if hasattr(files, "retries"):
-                files.retries = 1  # of s3fs, beside those of its client; the engine repeats
-            self._opened = (os.getpid(), files, root.rstrip("/"))
-        return self._opened[1:]
+        files, root = url_to_fs(self._url, **_options(self._url))
+        if hasattr(files, "retries"):
+            files.retries = 1  # of s3fs, beside those of its client; the engine repeats
+        return files, root.rstrip("/")
 
     def put(self, name: str, data: bytes) -> None:
-        files, root = self._open()
+        files, root = self._opened
         files.pipe_file(f"{root}/{name}", data)
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        files, root = self._open()
+        files, root = self._opened
         found: bytes = files.cat_file(f"{root}/{name}", start=start or None, end=end)
         return found
 
     def delete(self, folder: str) -> None:
-        files, root = self._open()
+        files, root = self._opened
         with suppress(FileNotFoundError):
             files.rm(f"{root}/{folder}", recursive=True)
 
@@ -133,10 +133,10 @@ class FileStore:
     def __init__(self, url: str):
         is_local = "://" not in url or url.startswith("file://")
         self._place = Directory(url) if is_local else ObjectStore(url)
-        self._lock = threading.Lock()
-        self._pools: dict[str, tuple[int, ThreadPoolExecutor]] = {}
         self._failed_at = self._failing_since = -1.0
         self._why = ""
+        self._pause_s = _FIRST_PAUSE_S
+        self._rests_to = 0.0
 
     @property
     def is_lasting(self) -> bool:
@@ -144,14 +144,20 @@ class FileStore:
         since = self._failing_since
         return since >= 0 and time.monotonic() - since > LASTING_S
 
-    def in_background(self, work: Callable[[], T]) -> Future[T]:
-        """Write or remove files without waiting for it."""
-        return self._pool("days-write", _WRITERS).submit(work)
-
     @property
+    def is_resting(self) -> bool:
+        """Whether nothing is to be moved now."""
+        return time.monotonic() < self._rests_to
+
+    def rest(self) -> None:
+        """Move nothing for a while, after a failed move."""
+        self._rests_to = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _MAX_PAUSE_S)
+
+    @cached_property
     def readers(self) -> ThreadPoolExecutor:
-        """Threads for reads at the same time."""
-        return self._pool("days-read", _READERS)
+        """Threads for reads at the same time. They begin at the first read: not before a fork."""
+        return ThreadPoolExecutor(_READERS, "days-read")
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file durably, read it back and compare."""
@@ -162,6 +168,7 @@ class FileStore:
             raise FilesUnavailable(f"there is no place for files: {error}"[:300]) from error
         if written != data:
             raise FilesUnavailable(f"the file {name} was read back with other bytes")
+        self._pause_s = _FIRST_PAUSE_S
 
     def get(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes of a file from `start` to before `end`; raise FileNotFoundError where the place has others."""
@@ -174,8 +181,6 @@ class FileStore:
 
     def delete(self, folder: str) -> None:
         """Remove a folder with its files, if it exists."""
-        if self.owner() is None:  # nothing would be found, and nothing removed
-            raise FilesUnavailable("the place of the files is empty or not mounted")
         self._call(lambda: self._place.delete(folder))
 
     def owner(self) -> str | None:
@@ -210,12 +215,3 @@ class FileStore:
         if self._failing_since < 0:
             self._failing_since = self._failed_at
             log.warning("cold_files_unavailable error=%s", self._why)
-
-    def _pool(self, name: str, n_threads: int) -> ThreadPoolExecutor:
-        """Return threads of this process: those of one that it was forked from do not exist here."""
-        with self._lock:
-            pid, pool = self._pools.get(name, (0, None))
-            if pool is None or pid != os.getpid():
-                pool = ThreadPoolExecutor(n_threads, name)
-                self._pools[name] = (os.getpid(), pool)
-            return pool

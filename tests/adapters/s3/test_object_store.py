@@ -144,7 +144,7 @@ def drain(bench: Bench, loop) -> None:
 
 def move(loop) -> None:
     moves = loop._housekeeping._cold
-    moves._paused_to = 0.0
+    loop.keys.files.place._rests_to = 0.0
     for _ in range(2):
         moves.examine(MODEL)
         moves._sweep_at = 0.0

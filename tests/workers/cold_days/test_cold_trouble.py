@@ -150,9 +150,9 @@ def test_files_that_are_away_for_long_park_only_entries_that_need_them(
     n_hot = len(hot(bench))
     move(loop)
     # What is old stays in the store meanwhile.
-    assert len(hot(bench)) == n_hot and loop._housekeeping._cold._paused_to > 0
+    assert len(hot(bench)) == n_hot and loop.keys.files.place.is_resting
     away.clear()
-    loop._housekeeping._cold._paused_to = 0.0
+    loop.keys.files.place._rests_to = 0.0
     move(loop)
     assert hot(bench) == []
     monkeypatch.setattr(file_store, "LASTING_S", -1.0)
