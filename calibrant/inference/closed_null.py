@@ -20,6 +20,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.null_reference import NullReference
 
 Floats = NDArray[np.float64]
@@ -239,6 +240,13 @@ def root_null_of_squares(coefficient: Factors, bias: float) -> ClosedNull:
         return NullReference(mean, _root(q95 - bias), 0.0, _root(limit - bias))
 
     return null
+
+
+def null_of_sum(gaps: GapSum, bias: float = 0.0) -> ClosedNull:
+    """Return the reference of a sum of absolute gaps, or of the root of a sum of squares less a bias."""
+    if gaps.power == 1:
+        return sum_null_of_gaps(gaps.coefficient)
+    return root_null_of_squares(gaps.coefficient, bias)
 
 
 def _root(value: float) -> float:

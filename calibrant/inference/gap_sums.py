@@ -7,7 +7,7 @@ these in one pass; numpy computes the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,10 @@ class GapSum:
         """Return the values of gaps, float64 (..., n_tables, n_bins) to (...)."""
         powers = np.abs(gap) if self.power == 1 else gap * gap
         return self.finish((self.coefficient(weight) * powers).sum(axis=(-1, -2)))
+
+    def less(self, bias: float) -> GapSum:
+        """Return the root of a sum of squares less a bias, at least 0."""
+        return replace(self, finish=lambda total: np.sqrt(np.maximum(total - bias, 0.0)))
 
     def simulated(self, factors: Single, truths: Single, noise: Single) -> Any:
         """Return the values of each truth with the noise of each resample, float32 (n_truths, n_resamples).

@@ -8,7 +8,6 @@ METRIC = SumMetric(
     slug="accuracy",
     title="Accuracy",
     unit="share",
-    range=(0.0, 1.0),
     direction="higher",
     needs=MEAN_NEEDS,
     formula="Σ_i w_i 1[y_i = argmax p_i] / Σ_i w_i",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant.core.documents import Extra
 from calibrant.core.query import TIES, Option
 from calibrant.core.view import Table, View
-from calibrant.inference.closed_null import ClosedNull
+from calibrant.inference.closed_null import ClosedNull, null_of_sum
 from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.gap_tables import GapForm, GapTables, gap_tables
 from calibrant.inference.gap_uncertainty import gap_uncertainty, has_named_units
@@ -35,6 +35,12 @@ BETTER = {
     "zero": "nearer 0 is better",
     "one": "nearer 1 is better",
 }
+
+
+def share(weight: Floats) -> Floats:
+    """Return weights divided by their total over bins, 0 where there is none."""
+    total = weight.sum(axis=-1, keepdims=True)
+    return np.asarray(np.divide(weight, total, out=np.zeros_like(weight), where=total > 0))
 
 
 @dataclass(frozen=True)
@@ -57,11 +63,11 @@ class Metric:
 
     slug: str
     title: str
-    unit: str
-    range: tuple[float | None, float | None]
-    direction: str
-    needs: tuple[str, ...]
-    source: str
+    unit: str = "probability"
+    range: tuple[float | None, float | None] = (0.0, 1.0)
+    direction: str = "lower"
+    needs: tuple[str, ...] = ("scope",)
+    source: str = ""
     options: tuple[str, ...] = ()
     own_options: tuple[Option, ...] = ()
     formula: str = ""
@@ -107,33 +113,36 @@ class FunctionMetric(Metric):
         return self.compute(view, seed)
 
 
-def _no_bias(table: Table) -> float:
-    return 0.0
-
-
 @dataclass(frozen=True)
 class GapMetric(Metric):
     """A statistic of weight and gap by bin of the requested scope.
 
-    `statistic(bias)` makes the statistic. `bias(table)` is a constant of the data that is subtracted; 0 for most metrics.
+    `gaps` is the statistic. `bias(table)` is a constant of the data that is subtracted from its sum, None for most metrics.
     `by_bin`: each bin counts alike, however little it holds; the interval is then limited to bins with enough units.
-    `closed_null(bias)` is the null reference of the statistic in closed form; without it, the reference is drawn.
+    `closed` is the null reference in closed form; that of a `GapSum` follows from it, and without either the reference is drawn.
     """
 
+    options: tuple[str, ...] = ("bins", "binning", "edges", "min_count", "scope")
     own_options: tuple[Option, ...] = (TIES,)
-    statistic: Callable[[float], GapStatistic] = field(
-        default=lambda bias: lambda weight, gap: gap.sum(axis=(-1, -2))
-    )
-    bias: Callable[[Table], float] = field(default=_no_bias)
+    gaps: GapStatistic = field(default=GapSum(share))
+    bias: Callable[[Table], float] | None = None
     binning: str | None = None
     scope: str | None = None
     by_bin: bool = False
-    closed_null: Callable[[float], ClosedNull] | None = None
+    closed: ClosedNull | None = None
 
     @property
     def takes_bias(self) -> bool:
         """Whether it is more than a statistic of weights and gaps."""
-        return self.bias is not _no_bias
+        return self.bias is not None
+
+    def statistic(self, bias: float) -> GapStatistic:
+        """Return the statistic less a bias."""
+        return self.gaps.less(bias) if bias and isinstance(self.gaps, GapSum) else self.gaps
+
+    def closed_null(self, bias: float) -> ClosedNull | None:
+        """Return the null reference of the statistic less a bias in closed form; None if it is drawn."""
+        return null_of_sum(self.gaps, bias) if isinstance(self.gaps, GapSum) else self.closed
 
     def requested(self, view: View) -> GapMetric:
         """Return the metric under the query's own options; the metric itself if it reads none."""
@@ -146,7 +155,7 @@ class GapMetric(Metric):
         cells = table.cells
         if not cells.weight.sum():
             return None
-        return float(self.statistic(self.bias(table))(cells.weight[None], cells.gap[None]))
+        return float(self.statistic(self._bias(table))(cells.weight[None], cells.gap[None]))
 
     def tables(self, view: View) -> tuple[Table, GapTables]:
         """Return the bins of the value, and the same with what interval and null reference need."""
@@ -159,9 +168,12 @@ class GapMetric(Metric):
     def form(self, view: View) -> GapForm:
         """Return the statistic with the bins of the value, under the query's own options."""
         table, tables = self.tables(view)
-        bias = self.bias(table)
-        closed = None if self.closed_null is None else self.closed_null(bias)
+        bias = self._bias(table)
+        closed = self.closed_null(bias)
         return GapForm(tables, self.statistic(bias), self.statistic(0.0), self.by_bin, closed)
+
+    def _bias(self, table: Table) -> float:
+        return 0.0 if self.bias is None else self.bias(table)
 
     def estimate(self, view: View, seed: int) -> Estimate:
         scope = self.scope or view.scope
@@ -182,14 +194,19 @@ class GapMetric(Metric):
 class ClasswiseGapMetric(Metric):
     """The mean over classes of a statistic of one class against the rest.
 
-    `mean` is the mean as one statistic of all classes' gaps, where it is a sum of these. `closed_null` is the null reference of the mean.
+    `mean` is the mean as one statistic of all classes' gaps.
     """
 
+    options: tuple[str, ...] = ("bins", "binning", "edges", "min_count")
     own_options: tuple[Option, ...] = (TIES,)
     statistic: GapStatistic = field(default=lambda weight, gap: gap.sum(axis=-1))
-    mean: GapSum | None = None
+    mean: GapSum = field(default=GapSum(share))
     binning: str | None = None
-    closed_null: ClosedNull | None = None
+
+    @property
+    def closed_null(self) -> ClosedNull:
+        """Null reference of the mean in closed form."""
+        return null_of_sum(self.mean)
 
     def value(self, view: View) -> float | None:
         tables = self.tables(view)
@@ -205,8 +222,7 @@ class ClasswiseGapMetric(Metric):
 
     def form(self, view: View) -> GapForm:
         """Return the mean over classes as one statistic, with the bins of every class."""
-        mean = self.mean or mean_over_classes(self.statistic)
-        return GapForm(self.tables(view), mean, mean, closed=self.closed_null)
+        return GapForm(self.tables(view), self.mean, self.mean, closed=self.closed_null)
 
     def estimate(self, view: View, seed: int) -> Estimate:
         form = self.form(view)
@@ -270,9 +286,3 @@ def _about_bins(view: View, binning: str | None) -> Extra:
 def mean_over_classes(statistic: GapStatistic) -> GapStatistic:
     """Return the statistic of each class's table, averaged."""
     return lambda weight, gap: statistic(weight, gap).mean(axis=-1)
-
-
-def share(weight: Floats) -> Floats:
-    """Return weights divided by their total over bins, 0 where there is none."""
-    total = weight.sum(axis=-1, keepdims=True)
-    return np.asarray(np.divide(weight, total, out=np.zeros_like(weight), where=total > 0))

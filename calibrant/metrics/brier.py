@@ -29,7 +29,6 @@ METRIC = BrierMetric(
     title="Brier score",
     unit="squared probability, summed over classes",
     range=(0.0, 2.0),
-    direction="lower",
     needs=MEAN_NEEDS,
     formula="mean_i Σ_k (p_ik - y_ik)^2",
     search_words={

@@ -46,9 +46,6 @@ def calibrated_disagreement_ce(view: View, seed: int) -> Estimate:
 METRIC = FunctionMetric(
     slug="calibrated_disagreement_ce",
     title="Disagreement calibration error on bins of the calibrated prediction",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
     needs=("label_uncertainty", "disagreement"),
     formula="sqrt(calibration part of the disagreement loss), bins of alpha0 / (alpha0 + 1) (1 - Σ_k p_k^2)",
     search_words={"CE_phi after alpha-calibration": "concentration=", "α-calibration": ""},

@@ -38,7 +38,6 @@ METRIC = FunctionMetric(
     slug="dice",
     title="Dice over cases",
     unit="share",
-    range=(0.0, 1.0),
     direction="higher",
     needs=("cases",),
     formula="mean over cases and classes of 2|A∩B| / (|A| + |B|)",

@@ -44,9 +44,6 @@ def disagreement_ce(view: View, seed: int) -> Estimate:
 METRIC = FunctionMetric(
     slug="disagreement_ce",
     title="Disagreement calibration error",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
     needs=("label_uncertainty", "disagreement"),
     formula="sqrt(calibration part of the disagreement loss)",
     search_words={"CE_phi": "", "CE_φ": ""},

@@ -48,8 +48,6 @@ METRIC = FunctionMetric(
     slug="disagreement_loss",
     title="Disagreement loss",
     unit="squared probability",
-    range=(0.0, 1.0),
-    direction="lower",
     needs=("label_uncertainty", "disagreement"),
     formula="mean_i of the unbiased (d_i - φ(p_i))^2, φ(p) = 1 - Σ_k p_k^2",
     search_words={"L_phi": "", "L_φ": "", "DPE loss": ""},

@@ -162,12 +162,7 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
 METRIC = FormulaMetric(
     slug="ece_sweep",
     title="ECE-sweep",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
-    needs=("scope",),
     formula="ece with the largest number of equal-mass bins whose accuracies are monotone",
-    exact=False,
     search_words={"ECE_SWEEP": "", "monotonic sweep calibration error": ""},
     source="Roelofs, Cain, Shlens, Mozer (AISTATS 2022), equal mass",
     options=("scope",),

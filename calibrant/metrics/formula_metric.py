@@ -91,6 +91,7 @@ class FormulaMetric(Metric):
     null_assumption : what a reference assumes, where that is not what those of gaps assume
     """
 
+    exact: bool = False
     read: Callable[[View], MetricValue | None] = _unread
     of_bins: Callable[[View, MetricValue], OfBins] | None = None
     of_cells: Callable[[View, Cells, Floats], Floats] | None = None

@@ -192,12 +192,7 @@ def _solved(curvature: Floats, slope: Floats, damping: Floats) -> Floats:
 METRIC = FormulaMetric(
     slug="ici",
     title="Integrated calibration index",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
-    needs=("scope",),
     formula="Σ_i w_i |c(s_i) - s_i| / W, c a smooth logistic curve",
-    exact=False,
     search_words={"ICI": "", "E50": "", "E90": "", "calibration curve": ""},
     source="Austin, Steyerberg (Statistics in Medicine 2019)",
     options=("scope",),

@@ -202,12 +202,7 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
 METRIC = FormulaMetric(
     slug="kde_ece",
     title="Kernel calibration error",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
-    needs=("scope",),
     formula="mean_i |E^[correct | s_i] - s_i|, beta kernel, leave-one-out",
-    exact=False,
     search_words={
         "kdeECE": "",
         "ECE KDE": "",

@@ -160,10 +160,7 @@ METRIC = FormulaMetric(
     title="Squared calibration error, debiased",
     unit="squared probability",
     range=(-1.0, 1.0),
-    direction="lower",
-    needs=("scope",),
     formula="Σ_m (n_m/n) (gap_m^2 - s_m^2/n_m), s_m^2 the sample variance of outcomes minus scores",
-    exact=False,
     search_words={
         "squared L2 calibration error": "",
         "ECE^2": "",

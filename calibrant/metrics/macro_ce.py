@@ -116,12 +116,7 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
 METRIC = FormulaMetric(
     slug="macro_ce",
     title="Macro-averaged calibration error",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
-    needs=("scope",),
     formula="mean of the calibration errors of correct and of incorrect predictions",
-    exact=False,
     search_words={"MacroCE": "", "ICE": "", "instance-level calibration error": ""},
     source="Si, Zhao, Min, Boyd-Graber (Findings of EMNLP 2022)",
     options=("scope",),

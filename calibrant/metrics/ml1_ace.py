@@ -8,9 +8,6 @@ from calibrant.segmentation.case_options import CASE_OPTIONS
 METRIC = CaseMetric(
     slug="ml1_ace",
     title="Marginal L1 average calibration error over cases",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
     needs=("cases",),
     formula="mean over cases and classes of (1/|B|) Σ_{m in B} |freq(m) - conf(m)|",
     search_words={

@@ -8,9 +8,6 @@ from calibrant.segmentation.case_options import CASE_OPTIONS
 METRIC = CaseMetric(
     slug="ml1_ece",
     title="Marginal L1 expected calibration error over cases",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
     needs=("cases",),
     formula="mean over cases and classes of Σ_m (n_m/N) |freq(m) - conf(m)|",
     search_words={"mL1-ECE": "", "marginal L1 ECE": ""},

@@ -8,9 +8,6 @@ from calibrant.segmentation.case_options import CASE_OPTIONS
 METRIC = CaseMetric(
     slug="ml1_mce",
     title="Marginal L1 maximum calibration error over cases",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
     needs=("cases",),
     formula="mean over cases and classes of max_m |freq(m) - conf(m)|",
     search_words={"mL1-MCE": "", "marginal L1 MCE": ""},

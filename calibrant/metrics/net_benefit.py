@@ -183,7 +183,6 @@ METRIC = FormulaMetric(
     direction="higher",
     needs=("scope", "positive"),
     formula="TP/n - FP/n · t/(1 - t), acting on scores of at least t",
-    exact=False,
     search_words={"decision curve": "", "decision curve analysis": "", "clinical utility": ""},
     source="Vickers, Elkin (Medical Decision Making 2006)",
     options=("scope",),

@@ -19,7 +19,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.estimators.cut_error import cut_error, plain_mean_gap
 from calibrant.inference.class_dependence import effective_classes, of_dependent_classes
 from calibrant.inference.null_reference import NullReference, gap_null
-from calibrant.metrics.ace import mean_gap
+from calibrant.metrics.calibration_errors import mean_gap
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
 Floats = NDArray[np.float64]
@@ -199,12 +199,8 @@ METRICS = (
     FormulaMetric(
         slug="nixon_ace",
         title="Adaptive calibration error over classes",
-        unit="probability",
-        range=(0.0, 1.0),
-        direction="lower",
         needs=("classes",),
         formula="(1/(K R)) Σ_k Σ_r |freq_k(r) - conf_k(r)|, R ranges of equal mass",
-        exact=False,
         search_words={
             "ACE of Nixon": "",
             "ACE (Nixon)": "",
@@ -220,12 +216,8 @@ METRICS = (
     FormulaMetric(
         slug="tace",
         title="Thresholded adaptive calibration error over classes",
-        unit="probability",
-        range=(0.0, 1.0),
-        direction="lower",
         needs=("classes",),
         formula="nixon_ace over probabilities above epsilon",
-        exact=False,
         search_words={"TACE": "", "thresholded adaptive calibration error": ""},
         source="Nixon, Dusenberry, Zhang, Jerfel, Tran (CVPR workshops 2019)",
         options=("bins",),

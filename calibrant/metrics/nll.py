@@ -149,7 +149,6 @@ METRIC = NllMetric(
     title="Negative log-likelihood",
     unit="nats",
     range=(0.0, None),
-    direction="lower",
     needs=MEAN_NEEDS,
     formula="-mean_i log p_{i, y_i}",
     search_words={

@@ -222,7 +222,6 @@ METRIC = KernelTest(
     title="Squared kernel calibration error",
     unit="squared probability",
     range=(-2.0, 2.0),
-    direction="lower",
     # T-Cal is only for rows of equal weight, which the cells of the score show.
     needs=("sample", "scope"),
     formula="mean over pairs of k(p_i, p_j) (y_i - p_i)·(y_j - p_j)",

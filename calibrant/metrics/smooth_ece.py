@@ -131,12 +131,7 @@ def _drawn_errors(cells: Cells, n: int, n_draws: int, seed: int) -> Floats:
 METRIC = FormulaMetric(
     slug="smooth_ece",
     title="Smooth expected calibration error",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
-    needs=("scope",),
     formula="∫ |(K_σ * (y - s))(t)| dt at the fixed point of σ, reflected Gaussian",
-    exact=False,
     search_words={"smECE": "", "SmoothECE": ""},
     source="Błasiok, Nakkiran (ICLR 2024), reflected Gaussian",
     options=("scope",),

@@ -192,12 +192,7 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
 METRIC = FormulaMetric(
     slug="zhang_kde_ece",
     title="Calibration error from densities",
-    unit="probability",
-    range=(0.0, 1.0),
-    direction="lower",
-    needs=("scope",),
     formula="∫ |E^[y | s] - s| f^(s) ds, triweight densities",
-    exact=False,
     search_words={"Zhang ECE": "", "mix-n-match ECE": "", "KDE ECE of Zhang": ""},
     source="Zhang, Kailkhura, Han (ICML 2020)",
     options=("scope",),

@@ -52,7 +52,7 @@ SETTINGS = [
 CLOSED = sorted(
     slug
     for slug, metric in METRICS.items()
-    if isinstance(metric, GapMetric) and metric.closed_null is not None
+    if isinstance(metric, GapMetric) and metric.closed_null(0.0) is not None
 )
 
 

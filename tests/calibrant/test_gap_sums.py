@@ -15,8 +15,7 @@ from calibrant.inference.intervals import along_rays, gap_interval
 from calibrant.kernel.noisy_sums import noisy_sums
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.base import ClasswiseGapMetric, GapMetric
-from calibrant.metrics.classwise_ece import mean_share
-from calibrant.metrics.ece import weighted_mean_gap
+from calibrant.metrics.calibration_errors import mean_share, weighted_mean_gap
 
 SHAPES = [(1, 1, 1), (10, 15, 240), (3, 150, 7), (2, 1200, 33)]
 
