@@ -136,6 +136,7 @@ def _matrix(name: str, value: Any) -> NDArray[Any]:
         column = column.ratings() if name == "labels" else column.numbers()
     array = as_array(column)
     if array is None and isinstance(column, list):
+        _reject_ragged(name, column)
         array = as_array([[np.nan if each is None else each for each in row] if isinstance(row, list) else row for row in column])  # fmt: skip
     if array is None or array.ndim != 2 or array.dtype.kind not in "fiub":
         received = described(column) if array is None else described(array)
@@ -145,6 +146,15 @@ def _matrix(name: str, value: Any) -> NDArray[Any]:
         detail = f"Received {array.shape[1]} labels; expected 1 to {MAX_LABELS}."
         raise CalibrationInputError.at(f"/{name}", "n_classes", detail)
     return array
+
+
+def _reject_ragged(name: str, rows: list[Any]) -> None:
+    """Reject rows of different lengths, with the first that differs."""
+    sizes = [len(row) if isinstance(row, list) else 1 for row in rows]
+    other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
+    if other is not None:
+        detail = f"Received {sizes[other]} values; expected {sizes[0]}, one per label, as in the first row."
+        raise CalibrationInputError.at(f"/{name}/{other}", "shape", detail)
 
 
 def _names(classes: Any, k: int) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from calibrant.core.errors import CalibrationInputError
-from calibrant.input.class_labels import is_missing
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.class_labels import NO_RATING, ClassLabels, is_missing
 from calibrant.input.names import invalid_name, name_of
-from calibrant.input.value_checks import as_sequence, described
+from calibrant.input.value_checks import MAX_VIOLATIONS, as_sequence, described
 
 COLUMNS = ("ids", "raters", "labels")
 
@@ -46,6 +46,28 @@ class Annotations:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def check(self, classes: ClassLabels, ids: Collection[str]) -> None:
+        """Reject labels that are no class, each with its place in this table; those of other items than `ids` do not count.
+
+        Raises
+        ------
+        CalibrationInputError
+            As described.
+        """
+        known = set(ids)
+        found = [classes.class_of(each) for each in self.labels]
+        wrong = [
+            i
+            for i, (item, label) in enumerate(zip(self.ids, found, strict=True))
+            if item in known and label != NO_RATING and not 0 <= label < classes.n_classes
+        ]
+        violations = [
+            Violation(f"/annotations/labels/{i}", *classes.violation(self.labels[i]))
+            for i in wrong[:MAX_VIOLATIONS]
+        ]
+        if violations:
+            raise CalibrationInputError(violations, len(wrong))
 
     def by_row(self, ids: Sequence[str]) -> tuple[list[list[Any]], list[list[str | None]]]:
         """Return labels and raters of each prediction, in the order of their first rating.

@@ -84,9 +84,9 @@ class InputColumns:
         given = {name: value for name, value in columns.items() if value is not None}
         self.columns = {name: self._plain(name, value) for name, value in given.items()}
         long = self.columns.get("labels")
-        self.has_named_raters = isinstance(long, Annotations) and long.is_named
-        if isinstance(long, Annotations):
-            self.columns["labels"] = self._by_row(long)
+        self._annotations = long if isinstance(long, Annotations) else None
+        if self._annotations is not None:
+            self.columns["labels"] = self._by_row(self._annotations)
         for name, column in self.columns.items():
             if name not in KNOWN:
                 detail = f"Received field {str(name)[:60]!r}; expected one of {', '.join(KNOWN)}."
@@ -116,8 +116,10 @@ class InputColumns:
         if "ids" not in self.columns:
             detail = "Received annotations without ids of the predictions; expected ids, by which ratings are joined."
             raise CalibrationInputError.at("/ids", "missing", detail)
-        ids = NameColumns(self.columns, self.violations).texts("ids")
-        return [each or None for each in long.by_row(list(ids))[0]]
+        return [each or None for each in long.by_row(self._ids())[0]]
+
+    def _ids(self) -> list[str]:
+        return list(NameColumns(self.columns, self.violations).texts("ids"))
 
     def read(self, task: str | None, n_classes: int | None, reading: Reading) -> ParsedColumns:
         """Read all columns. Errors of the complete batch are raised; errors of rows are noted."""
@@ -128,7 +130,10 @@ class InputColumns:
         n, k = scores.rows.shape
         self._check_lengths(kind, n)
         labels = ClassLabels(k, _checked_names(reading.class_names, k), reading.ignored)
-        has_names = reading.has_named_raters or self.has_named_raters
+        has_names = reading.has_named_raters
+        if self._annotations is not None:
+            self._annotations.check(labels, self._ids())
+            has_names = has_names or self._annotations.is_named
         ratings = RatingColumns(self.columns, self.violations, has_names)
         taken = ParsedColumns(
             task=task or ("binary" if scores.is_flat else "multiclass"),

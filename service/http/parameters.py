@@ -77,6 +77,19 @@ TextName = Annotated[
     BeforeValidator(text_name),
     WithJsonSchema({"anyOf": [_TEXT, {"type": "integer"}]}),
 ]
+
+
+def not_blank(name: str) -> str:
+    """Return a name unchanged; reject one of spaces alone."""
+    if name.isspace():
+        raise PydanticCustomError(
+            "name", "received a text of spaces; expected a name that can be read"
+        )
+    return name
+
+
+# Names that only people read.
+ReadName = Annotated[TextName, AfterValidator(not_blank)]
 SliceKey = Annotated[str, BeforeValidator(slice_key), WithJsonSchema(_TEXT)]
 ModelId = Annotated[str, _in_path("Model id"), AfterValidator(no_folder)]
 BatchId = Annotated[str, _in_path("Batch id"), AfterValidator(no_folder)]

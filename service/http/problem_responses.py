@@ -153,7 +153,11 @@ def _sentence(error: dict[str, Any], name: str, known: list[str] | None) -> str:
         return f"Received another {name}; expected {expected}."
     if expected == "an object" and known:
         expected = f"an object with {', '.join(known)}"
-    return f"Received {shown(error.get('input'))} for {name}; expected {expected}."
+    given: Any = error.get("input")
+    received = (
+        f"{len(given)} entries" if _kind(error) in ("too_short", "too_long") else shown(given)
+    )
+    return f"Received {received} for {name}; expected {expected}."
 
 
 def _kind(error: dict[str, Any]) -> str:

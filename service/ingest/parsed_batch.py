@@ -53,7 +53,6 @@ class ParsedBatch:
     reading : how the values are read, as the body states it
     has_named_raters : whether every rating has the name of its rater
     annotations : long table of ratings, as sent
-    is_joined : whether the labels are those of the annotations, joined by id
     """
 
     columns: Columns
@@ -68,7 +67,6 @@ class ParsedBatch:
     reading: BodyReading = PLAIN
     has_named_raters: bool = False
     annotations: object = None
-    is_joined: bool = False
 
     def places(self, accepted: Iterable[int]) -> Places | None:
         """Return the numbers under which the accepted rows were sent; None if they are their own numbers."""
@@ -100,9 +98,6 @@ class ParsedBatch:
         """Return the violation with the client's own position: the line number if lines were sent."""
         if self.is_flat and violation.pointer.startswith("/confidences"):
             pointer = "/probabilities" + violation.pointer.removeprefix("/confidences")
-            violation = replace(violation, pointer=pointer)
-        if self.is_joined and violation.pointer.startswith("/labels/"):
-            pointer = "/ids" + violation.pointer.removeprefix("/labels")
             violation = replace(violation, pointer=pointer)
         found = ROW_OF.fullmatch(violation.pointer) if self.lines else None
         if not found or found[1] not in IN_A_LINE or int(found[3]) >= len(self.lines):

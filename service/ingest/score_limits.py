@@ -109,7 +109,6 @@ def _named(sections: Collection[str]) -> str:
 
 
 _TAKEN = ("probabilities", "logits", "labels", "ids", "units", "cases", "weights")
-MAX_LABELS = 100
 
 
 def multilabel_scores(
@@ -129,19 +128,17 @@ def multilabel_scores(
         The scores cost more than the bytes allow.
     """
     columns = {name: each for name, each in posted.columns.items() if each is not None}
-    for name in columns:
+    given = columns if posted.annotations is None else ["annotations"]
+    for name in given:
         if name not in _TAKEN:
             detail = f"Received {name} of multi-label rows; expected {', '.join(_TAKEN)}."
             raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
     n_labels = _width(columns)
-    if n_labels > MAX_LABELS:
-        detail = f"Received {n_labels} labels; expected at most {MAX_LABELS}. Send several batches."
-        raise CalibrationInputError.at("/labels", "n_classes", detail)
     n_rows = n_labels * len(columns.get("labels", ()))
     bins = pane_query.bins * n_labels
     reject_costly_score(max(n_rows, 1), metrics, sent_bytes, bins=bins)
     arguments: dict[str, Any] = {
-        "label_counts": None, "classes": reading.class_names, "normalize": False, "ignore_label": list(reading.ignored) or None,
+        "label_counts": None, "classes": reading.class_names, "normalize": reading.normalize, "ignore_label": list(reading.ignored) or None,
         **dict.fromkeys(_TAKEN), **{name: indexed(each) for name, each in columns.items()},
     }  # fmt: skip
     try:

@@ -150,13 +150,20 @@ def with_annotations(posted: ParsedBatch) -> ParsedBatch:
         detail = "Received annotations without ids; expected the id of each prediction."
         raise CalibrationInputError.at("/ids", "missing", detail)
     long = Annotations(given["ids"], given["labels"], given.get("raters"))
-    labels, raters = long.by_row([str(each) for each in indexed(ids)])
-    columns: dict[str, Any] = {"labels": [each or None for each in labels]}
-    if long.is_named and len(set(long.raters)) <= MAX_RATERS:
-        columns["raters"] = [each or None for each in raters]
     return replace(
-        posted, columns=posted.columns | columns, has_named_raters=long.is_named, is_joined=True
+        posted, columns={**posted.columns, "labels": long}, has_named_raters=long.is_named
     )
+
+
+def named_ratings(posted: ParsedBatch) -> tuple[Any, Any]:
+    """Return labels and names of raters by row; None instead of the names where there are none, or those of a crowd."""
+    labels = posted.columns.get("labels")
+    if not isinstance(labels, Annotations):
+        return labels, posted.columns.get("raters")
+    by_row, raters = labels.by_row([str(each) for each in indexed(posted.columns["ids"])])
+    if not labels.is_named or len(set(labels.raters)) > MAX_RATERS:
+        return labels, None
+    return [each or None for each in by_row], [each or None for each in raters]
 
 
 def _checked(given: Any) -> dict[str, Any]:

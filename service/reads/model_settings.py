@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from calibrant.core.durations import parse_duration
 from calibrant.core.spec import MAX_COMPOSITES
 from calibrant.input.names import NAME_RULE, name_of
-from calibrant_server.service.http.parameters import SliceKey, TextName
+from calibrant_server.service.http.parameters import ReadName, SliceKey, TextName
 from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.ingest.event_columns import CloudEventSettings
 from calibrant_server.service.ingest.parsed_batch import reject_unknown
@@ -194,7 +194,7 @@ class ModelSettings(BaseModel):
         None, description="How CloudEvents become predictions. Default: they are rejected."
     )
 
-    tags: Annotated[dict[TagKey, TextName], Field(max_length=MAX_TAGS)] = Field(
+    tags: Annotated[dict[TagKey, ReadName], Field(max_length=MAX_TAGS)] = Field(
         {},
         description="Free texts by name, such as owner, team and site, by which lists are filtered.",
     )

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from calibrant_server.service.http.errors import EventUnknown, ModelConflict, PreconditionFailed
 from calibrant_server.service.http.lists import ListPage
-from calibrant_server.service.http.parameters import PATTERN, TextName
+from calibrant_server.service.http.parameters import PATTERN, ReadName
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
 from calibrant_server.service.reads.dependencies import Admin, Reader
@@ -47,7 +47,7 @@ class NewEvent(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     kind: Kind
-    name: Annotated[TextName, Field(max_length=MAX_NAME)] = Field(
+    name: Annotated[ReadName, Field(max_length=MAX_NAME)] = Field(
         description="Text: the number of a version, the name of a scanner."
     )
     at: Annotated[Timestamp, AfterValidator(check_year)] = Field(

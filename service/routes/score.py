@@ -42,6 +42,7 @@ from calibrant_server.service.ingest.score_limits import multilabel_scores, reje
 from calibrant_server.service.ingest.scored_bodies import (
     TABLES,
     ScoreOptions,
+    named_ratings,
     options_in,
     read_scored_body,
     with_annotations,
@@ -328,7 +329,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreP
         pane_query = pane_query_of(params)
         found = multilabel_scores(posted, reading, pane_query, params["metrics"], body.sent_bytes)
         return orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY)
-    names, plain = posted.columns.get("raters"), dict(posted.columns)
+    (labels, names), plain = named_ratings(posted), dict(posted.columns)
     plain.pop("raters", None)
     is_named = posted.has_named_raters or names is not None
     posted = replace(posted, columns=plain, reading=reading, has_named_raters=is_named)
@@ -346,7 +347,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreP
         n_ratings=n_ratings, n_cases=0 if cases is None else len(set(cases)),
     )  # fmt: skip
     reject()
-    raters = _raters(posted, names, checked)
+    raters = _raters(posted, labels, names, checked)
     if raters:
         reject(n_raters=len(raters))
     try:
@@ -369,13 +370,15 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreP
     return orjson.dumps({**scores, **rejected}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _raters(posted: ParsedBatch, names: Any, checked: BatchResult) -> dict[str, Any] | None:
+def _raters(
+    posted: ParsedBatch, labels: Any, names: Any, checked: BatchResult
+) -> dict[str, Any] | None:
     """Return the classes of each named rater for the scored rows; None if no rater is named."""
     if names is None:
         return None
     try:
         return named_raters(
-            posted.columns.get("labels"),
+            labels,
             names,
             checked.batch.n_classes,
             checked.accepted_rows,

@@ -101,10 +101,18 @@ def test_names_of_classes_ignored_labels_and_other_functions() -> None:
         ([1], [0], None, None, "ids: Received annotations without ids"),
         ([1], [0], None, [2], "none is an id of a prediction"),
         (FRAME, [0], None, [1], "value of type DataFrame for ids; expected one value per rating"),
-        ([1], ["cow"], None, [1], "labels, row 0: Received 'cow'"),
+        ([1], ["cow"], None, [1], "annotations, row 0: Received 'cow'"),
     ],
 )
 def test_errors_name_what_came(ids: Any, labels: Any, raters: Any, rows: Any, message: str) -> None:
     with pytest.raises(cal.CalibrationInputError) as error:
         cal.ece([0.4], cal.Annotations(ids, labels, raters), ids=rows)
     assert message in str(error.value)
+
+
+def test_a_label_that_is_no_class_is_named_by_its_line() -> None:
+    long = cal.Annotations(["a", "b", "b", "z"], [0, 1, 7, 9])
+    with pytest.raises(cal.CalibrationInputError) as error:
+        cal.ece([[0.7, 0.3], [0.2, 0.8]], long, ids=["a", "b"])
+    (violation,) = error.value.violations
+    assert (violation.pointer, violation.rule) == ("/annotations/labels/2", "class_range")

@@ -94,6 +94,7 @@ def test_a_label_without_labels_is_left_out_of_the_mean() -> None:
         (P, Y[:, :2], {}, "Received labels of shape (120, 2); expected (120, 3)"),
         (P, Y[:, 0], {}, "expected one column per label, (n, n_labels)"),
         (P, Y * 2, {}, "Label '0': Received class 2"),
+        (P, [[0, 1, 0], [1, 1]], {}, "labels, row 1: Received 2 values; expected 3"),
         (P * 2, Y, {}, "Received a value outside [0, 1]"),
         (P, Y, {"classes": ["a", "a", "b"]}, "2 names of labels; expected 3"),
         (P, Y, {"task": "multi"}, "expected 'multilabel'"),

@@ -68,6 +68,7 @@ def test_units_and_weights_are_columns_of_the_scores(tmp_path: Path, run: Run) -
         (LONG, ["--long"], "--long takes a file of labels"),
         (LONG.replace("annotator", "by"), ["--id", "id", "--long"], "Name it: --raters COLUMN"),
         (LONG.replace("a,bo,dog", "a,bo,cow"), ["--id", "id", "--long"], "row 2 (line 4): Received 'cow'"),
+        (LONG.replace("a,bo,dog", "a,bo,7"), ["--id", "id", "--long"], "row 2 (line 4): Received class 7"),
         (LONG.replace("a,bo,dog", ",bo,dog"), ["--id", "id", "--long"], "Received no item"),
         ("id,annotator,label\nx,ann,cat\n", ["--id", "id", "--long"], "none is an id of a prediction"),
     ],

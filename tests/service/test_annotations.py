@@ -51,7 +51,12 @@ async def test_a_crowd_is_scored_without_results_of_each(client):
         ({"annotations": LONG | {"labels": [1]}}, "/annotations/labels", "length"),
         ({"annotations": {"ids": [""], "labels": [0]}}, "/annotations/ids/0", "name"),
         ({"annotations": {"ids": ["q"], "labels": [0]}}, "/annotations/ids", "unknown_ids"),
-        ({"annotations": {"ids": [7], "labels": [5]}}, "/ids/1", "class_range"),
+        ({"annotations": {"ids": [7], "labels": [5]}}, "/annotations/labels/0", "class_range"),
+        (
+            {"annotations": {"ids": ["a", 7], "labels": [0, "x"]}},
+            "/annotations/labels/1",
+            "class_index",
+        ),
         ({"ids": None}, "/ids", "missing"),
         ({"labels": [0, 1, 1]}, "/annotations", "one_label_column"),
     ],

@@ -17,6 +17,9 @@ BODY = {"probabilities": P.tolist(), "labels": Y.tolist()}
 QUERY = {"metrics": "ece,brier", "task": "multilabel"}
 
 
+LONG = {"ids": [0], "labels": [1]}
+
+
 async def post(client, body, **params):
     return await client.post("/v1/score", json=body, params=QUERY | params)
 
@@ -57,6 +60,8 @@ async def test_lines_units_and_missing_labels(client):
         ({"labels": (Y * 3).tolist()}, {}, "invalid-input", "Label '0': Received class 3"),
         ({"labels": None, "label_counts": Y.tolist()}, {}, "invalid-input", "Received label_counts"),
         ({"labels": None}, {}, "invalid-input", "labels"),
+        ({"labels": None, "ids": list(range(N)), "annotations": LONG}, {}, "invalid-input", "Received annotations of"),
+        ({}, {"normalize": True}, "invalid-input", "Remove normalize"),
         ({}, {"include": "roc"}, "invalid-query", "Remove include"),
         ({}, {"scope": "top_label"}, "invalid-input", "expected none"),
     ],

@@ -14,6 +14,8 @@ SETTINGS = [
     ({"alarm": {"webhooks": [3]}}, "/alarm/webhooks/0", "Received 3 for webhooks; expected an object with url, format, secret."),
     ({"alarm": "on"}, "/alarm", r"Received 'on' for alarm; expected an object with tolerance, .*, webhooks."),
     ({"alarm": {"receivers": ["a"]}}, "/alarm/receivers", r"Received unknown field 'receivers'; expected one of tolerance, .*, webhooks."),
+    ({"tags": {f"t{i}": "x" for i in range(21)}}, "/tags", "Received 21 entries for tags; expected at most 20 entries."),
+    ({"tags": {"site": "  "}}, "/tags/site", "Received a text of spaces; expected a name that can be read."),
     ({"tags": ["a"]}, "/tags", "Received a list for tags; expected an object."),
     ({"slices": ["site"]}, "/slices", "Received a list for slices; expected an object."),
     ({"composites": [1]}, "/composites", "Received a list for composites; expected an object."),

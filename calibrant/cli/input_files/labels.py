@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.roles import listed
 from calibrant.cli.input_files.tables import FileTable
+from calibrant.input.class_labels import ClassLabels
 from calibrant.input.class_texts import class_index, class_places, has_numbers
 from calibrant.input.missing_texts import OFTEN_MISSING
 
@@ -97,6 +98,7 @@ def _class_index(
         return None
     found = class_index(text, classes.places, classes.are_names, classes.n_classes)
     if found is not None:
+        _reject_beyond(found, classes, table, name, row)
         return found
     if text.lower() in OFTEN_MISSING:
         expected = f"a class. If it means no label, pass --na {text}."
@@ -104,3 +106,13 @@ def _class_index(
         expected = classes.expected(text)
     detail = f"Received {text[:60]!r}; expected {expected}"
     raise InputFileError(table.path, detail, "class", name, row, table.line(row))
+
+
+def _reject_beyond(
+    found: int, classes: KnownClasses, table: FileTable, name: str | None, row: int
+) -> None:
+    """Reject the index of a class that there is not."""
+    n = classes.n_classes
+    if n is not None and not 0 <= found < n:
+        rule, detail = ClassLabels(n).violation(found)
+        raise InputFileError(table.path, detail, rule, name, row, table.line(row))
