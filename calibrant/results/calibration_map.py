@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibrators import MAPS
 from calibrant.calibrators.fitting import apply, fit
-from calibrant.calibrators.gain_over_other_map import gain_over_other_map
+from calibrant.calibrators.map_comparison import gain_over_other_map
 from calibrant.calibrators.recommendation import recommend
 from calibrant.calibrators.softmax import MAX_CURVED
 from calibrant.core.errors import CalibrationInputError

@@ -11,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.calibrators.procedure_gain import EVIDENCE
+from calibrant.calibrators.map_comparison import PROCEDURE
 from calibrant.core.documents import Result
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, model_of
@@ -316,7 +316,7 @@ def _not_better(wanted: Promotion, before: FrozenMap | None, evidence: MapEviden
     other = "the probabilities as sent" if before is None else f"version {before['version']}"
     where = (
         "when cross-fitted by unit"
-        if evidence.get("evidence_of") == EVIDENCE
+        if evidence.get("evidence_of") == PROCEDURE
         else "on later labels"
     )
     reason = evidence["reason"] or "not_better"

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import Options, apply, fit
-from calibrant.calibrators.gain_over_other_map import gain_over_other_map
+from calibrant.calibrators.map_comparison import gain_over_other_map
 from calibrant.calibrators.rows import labelled_rows
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.hashing import mix

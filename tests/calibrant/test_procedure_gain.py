@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant.calibrators import MAPS, Options, apply, fit
-from calibrant.calibrators.procedure_gain import procedure_gain
+from calibrant.calibrators.map_comparison import procedure_gain
 from calibrant.calibrators.rows import labelled_rows, row_losses
 from calibrant.core.batch import Batch
 from calibrant.core.query import PaneQuery

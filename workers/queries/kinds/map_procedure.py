@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from calibrant.calibrators.procedure_gain import procedure_gain
+from calibrant.calibrators.map_comparison import procedure_gain
 from calibrant.core.documents import Result
 from calibrant.results.calibration_map import calibration_map
 from calibrant_server.workers.queries.declared import query_for
