@@ -1,4 +1,8 @@
-"""Base of `ml1_ece`, `ml1_ace` and `ml1_mce`: an error of each case and class, averaged over cases, with an interval."""
+"""Errors of cases: an error of each case and class, or their Dice, averaged over cases, with an interval.
+
+A class that neither prediction nor reference has is 0/0 in the printed formula of Dice and is left out of its mean; one that only one of
+them has counts 0.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,17 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.documents import Extra
+from calibrant.core.query import Option
 from calibrant.core.view import View
 from calibrant.inference.gap_uncertainty import has_named_units
-from calibrant.metrics.base import Estimate, Metric
-from calibrant.segmentation.case_errors import CaseErrors, case_errors
+from calibrant.metrics.base import Estimate, FunctionMetric, Metric
+from calibrant.segmentation.case_errors import CaseErrors, case_errors, spread
+from calibrant.segmentation.case_options import (
+    BACKGROUND,
+    CASE_OPTIONS,
+    MISSING_CLASS,
+    REGIONS,
+)
 
 INTERVAL_METHOD = "Student's t over cases"
 
@@ -21,6 +32,9 @@ INTERVAL_METHOD = "Student's t over cases"
 class CaseMetric(Metric):
     """An error of each case and class, averaged as requested. `error` and `also` are names in `ERRORS`."""
 
+    needs: tuple[str, ...] = ("cases",)
+    options: tuple[str, ...] = ("bins", "edges", "composites")
+    own_options: tuple[Option, ...] = CASE_OPTIONS
     error: str = ""
     also: tuple[str, ...] = ()
 
@@ -94,3 +108,70 @@ def _averaged(cases: CaseErrors, name: str, average: str) -> float | None:
     else:
         value = cases.micro(name, pooled=average == "micro_pooled")["value"]
     return None if value is None else float(value)
+
+
+def dice_over_cases(view: View, seed: int) -> Estimate:
+    """Return the mean over classes, then over cases."""
+    cases = case_errors(view)
+    values = cases.by_case("dice")
+    values = values[np.isfinite(values)]
+    interval, about = interval_over_cases(values, cases, view)
+    extra = {
+        "background": cases.options.background,
+        "missing": cases.options.missing,
+        "n_cases": cases.n_cases["n"],
+        "n_cases_kept": cases.n_cases["kept"],
+        "n_cases_estimated": cases.n_cases["estimated"],
+        "n_cases_used": len(values),
+    }
+    extra |= spread(values) | about | {"null_reason": "not_simulated"}
+    if not len(values):
+        return Estimate(None, "no_case_counts", extra=extra)
+    return Estimate(float(values.mean()), interval=interval, extra=extra)
+
+
+METRICS = (
+    CaseMetric(
+        slug="ml1_ece",
+        title="Marginal L1 expected calibration error over cases",
+        formula="mean over cases and classes of Σ_m (n_m/N) |freq(m) - conf(m)|",
+        search_words={"mL1-ECE": "", "marginal L1 ECE": ""},
+        source="Barfoot et al., eq. 2",
+        error="ece",
+    ),
+    CaseMetric(
+        slug="ml1_ace",
+        title="Marginal L1 average calibration error over cases",
+        formula="mean over cases and classes of (1/|B|) Σ_{m in B} |freq(m) - conf(m)|",
+        search_words={
+            "mL1-ACE": "",
+            "marginal L1 ACE": "",
+            "hL1-ACE": "membership=hard in brackets",
+            "sL1-ACE": "membership=soft in brackets",
+        },
+        source="Barfoot et al., eq. 3, over non-empty bins as in their code; as printed in `ace_all_bins`",
+        error="ace",
+        also=("ace_all_bins",),
+    ),
+    CaseMetric(
+        slug="ml1_mce",
+        title="Marginal L1 maximum calibration error over cases",
+        formula="mean over cases and classes of max_m |freq(m) - conf(m)|",
+        search_words={"mL1-MCE": "", "marginal L1 MCE": ""},
+        source="Barfoot et al., eq. 4",
+        error="mce",
+    ),
+    FunctionMetric(
+        slug="dice",
+        title="Dice over cases",
+        unit="share",
+        direction="higher",
+        needs=("cases",),
+        formula="mean over cases and classes of 2|A∩B| / (|A| + |B|)",
+        search_words={"Dice similarity coefficient": "", "F1 of masks": ""},
+        source="Dice (Ecology 1945); Barfoot et al., table 1",
+        options=("composites",),
+        own_options=(BACKGROUND, MISSING_CLASS, REGIONS),
+        compute=dice_over_cases,
+    ),
+)

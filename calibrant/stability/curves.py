@@ -16,7 +16,8 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
-from calibrant.stability.sources import curves_of, under
+from calibrant.stability.rater_baselines import under
+from calibrant.stability.sources import curves_of
 from calibrant.stability.subsets import FRACTIONS, SUBSETS, CurveSource, Draws, draws_of
 
 Floats = NDArray[np.float64]

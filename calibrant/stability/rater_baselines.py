@@ -20,55 +20,9 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
-from calibrant.metrics import METRICS, accumulators_for, chosen, compute_metrics
+from calibrant.metrics import METRICS, accumulators_for, compute_metrics
 
 Ints = NDArray[np.int64]
-
-
-def rater_baselines(
-    batch: Batch,
-    slug: str,
-    pane_query: PaneQuery | None = None,
-    raters: Mapping[str, Ints] | None = None,
-    seed: int = SEED,
-) -> Result:
-    """Return a metric under each policy, and that of each named rater.
-
-    Parameters
-    ----------
-    batch : raw rows with their ratings
-    slug : the metric
-    pane_query : bins and the like; its policy is replaced by each in turn
-    raters : each rater's class for each row of the batch, int64 (n,), -1 without a rating
-    seed : seed of intervals and null references
-
-    Returns
-    -------
-    dict: `policies` (the metric's result for each of pooled, mean, majority, single) and `n_majority_ties`. With
-    `raters` also `by_rater` (value and n of each) and `mean_of_raters`, which is at least the pooled value for a
-    binned error and raters who rated everything.
-
-    Raises
-    ------
-    CalibrationInputError
-        An unknown metric, or raters' columns that do not fit the batch.
-
-    Source
-    ------
-    Riera-Marin et al., section 3: single-rater baselines.
-    """
-    requested = pane_query or PaneQuery()
-    chosen([slug])
-    pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill_batch(batch)
-    result: Result = {
-        "metric": slug,
-        "policies": by_policy(View(pane, requested, batch), slug, seed),
-        "n_majority_ties": pane.counts["n_majority_ties"],
-    }
-    if raters is not None:
-        result |= of_raters(batch, slug, requested, raters)
-    return result
 
 
 def of_raters(batch: Batch, slug: str, pane_query: PaneQuery, raters: Mapping[str, Ints]) -> Result:
@@ -86,30 +40,20 @@ def of_raters(batch: Batch, slug: str, pane_query: PaneQuery, raters: Mapping[st
     return {"by_rater": by_rater, "mean_of_raters": float(np.mean(values)) if values else None}
 
 
-def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, Result]:
-    """Return a metric's result under each label policy, in the order of `POLICIES`.
-
-    Parameters
-    ----------
-    view : of a pane, with or without raw rows; its policy is replaced by each in turn
-    slug, seed : as in `baselines`
-    """
+def under(view: View, policy: str) -> View:
+    """Return the same data under another label policy."""
     batch = None if view.batch_sums is None else view.batch_sums.complete_batch
-    views = {
-        policy: View(view.pane, replace(view.pane_query, raters=policy), batch)
-        for policy in POLICIES
-    }
-    return {policy: compute_metrics(each, [slug], seed)[slug] for policy, each in views.items()}
+    return View(view.pane, replace(view.pane_query, raters=policy), batch)
+
+
+def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, Result]:
+    """Return a metric's result under each label policy, in the order of `POLICIES`."""
+    return {policy: compute_metrics(under(view, policy), [slug], seed)[slug] for policy in POLICIES}
 
 
 def values_by_policy(view: View, slug: str) -> dict[str, float | None]:
     """Return a metric's number alone under each label policy, None if it has none."""
-    batch = None if view.batch_sums is None else view.batch_sums.complete_batch
-    views = {
-        policy: View(view.pane, replace(view.pane_query, raters=policy), batch)
-        for policy in POLICIES
-    }
-    return {policy: _value(each, slug)[0] for policy, each in views.items()}
+    return {policy: _value(under(view, policy), slug)[0] for policy in POLICIES}
 
 
 def _value(view: View, slug: str) -> tuple[float | None, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from calibrant.core.available_rows import available_batch
 from calibrant.core.documents import Extra
 from calibrant.core.errors import CalibrationInputError
@@ -19,12 +17,6 @@ SOURCES = ("replicates", "sample")
 # Of a sample: a few seconds.
 MAX_SAMPLED = 500
 _NOT_CARRIED = ("not_replicated", "classes_not_replicated", "scope_not_replicated")
-
-
-def under(view: View, policy: str) -> View:
-    """Return the same data under another label policy."""
-    batch = None if view.batch_sums is None else view.batch_sums.complete_batch
-    return View(view.pane, replace(view.pane_query, raters=policy), batch)
 
 
 def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[View, CurveSource]:

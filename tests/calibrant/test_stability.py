@@ -17,9 +17,10 @@ from calibrant.input.labels import named_raters
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.report import score_batch
 from calibrant.stability.curves import disagreement, stability, total_variation
-from calibrant.stability.rater_baselines import rater_baselines, view_of_rater
+from calibrant.stability.rater_baselines import view_of_rater
 from calibrant.stability.subsets import FRACTIONS, draws_of
 from tests.calibrant import notions_reference as naive
+from tests.calibrant.baselines import rater_baselines
 from tests.calibrant.notions import batch_of, pane_of
 from tests.calibrant.reference import bin_of, rows_of
 
