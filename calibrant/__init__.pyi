@@ -21,10 +21,12 @@ from calibrant.library import fit_map as fit_map
 from calibrant.library import fit_temperature as fit_temperature
 from calibrant.library import reliability as reliability
 from calibrant.library_comparison import compare as compare
+from calibrant.library_curves import decision_curve as decision_curve
 from calibrant.metrics import METRICS as METRICS
 from calibrant.metrics.estimate import Estimate as Estimate
 from calibrant.results import CalibrationMap as CalibrationMap
 from calibrant.results import Comparison as Comparison
+from calibrant.results import DecisionCurve as DecisionCurve
 from calibrant.results import Difference as Difference
 from calibrant.results import MultilabelReport as MultilabelReport
 from calibrant.results import ReliabilityTable as ReliabilityTable

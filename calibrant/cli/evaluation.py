@@ -26,7 +26,8 @@ from calibrant.library_of_panes import report_of
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested
 from calibrant.peers.comparison import METRICS, compared
 from calibrant.raters.label_statistics import disagreement
-from calibrant.results import ReliabilityTable, Report, Temperature
+from calibrant.results import DecisionCurve, ReliabilityTable, Report, Temperature
+from calibrant.results.decision_curve import decision_curve_of, thresholds_of
 
 PERIODS = (30, 90)
 
@@ -77,6 +78,7 @@ class FileEvaluation:
     subgroups : report by value of the slice
     readers : by reader, as `ReportContents` has them; empty unless several readers are named
     compared : metrics with their difference from the other predictions, None without
+    decision_curve : of all rows, where decision thresholds were given
     compat : by library, as `calibrant.compat` returns it; None if not requested
     """
 
@@ -89,6 +91,7 @@ class FileEvaluation:
     subgroups: dict[str, Report] = field(default_factory=dict)
     readers: list[Result] = field(default_factory=list)
     compared: dict[str, Result] | None = None
+    decision_curve: DecisionCurve | None = None
     compat: Result | None = None
 
     @property
@@ -127,6 +130,8 @@ def evaluated(
         fit_temperature_exact(data.batch, raters=settings.raters, ci=settings.ci)
     )
     found = FileEvaluation(data, settings, report, table, fitted, _detectable(view, settings))
+    if settings.thresholds:
+        found.decision_curve = decision_curve_of(view, thresholds_of(None))
     if data.slices is not None:
         for name in sorted({each for each in data.slices if each is not None}):
             step(f"subgroup {name}")

@@ -33,6 +33,7 @@ def contents_of(
         generated_at=now(),
         reliability=found.reliability.to_dict(),
         temperature=found.temperature.to_dict(),
+        decision_curve=None if found.decision_curve is None else found.decision_curve.to_dict(),
         tolerance=found.settings.tolerance,
         detectable=found.detectable,
         ratings_per_prediction=found.ratings_per_prediction,

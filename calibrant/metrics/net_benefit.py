@@ -76,11 +76,12 @@ def decisions(cells: Cells, threshold: float) -> Decisions:
 def acted_on(cells: Cells, threshold: float) -> tuple[Bools, Bools]:
     """Return which cells are acted on, and which the threshold divides.
 
-    A score that was rounded to float32 from the threshold is at the threshold.
+    A score that was rounded to float32 from the threshold is at the threshold. The mean of a cell with one prediction is its score.
     """
     least = min(threshold, float(np.float32(threshold)))
-    divided = (cells.lower < least) & (cells.upper > threshold) & cells.divisible
-    return np.where(divided, cells.mean >= threshold, cells.lower >= least), divided
+    around = (cells.lower < least) & (cells.upper > threshold)
+    acted = np.where(around, cells.mean >= least, cells.lower >= least)
+    return acted, around & cells.divisible
 
 
 def odds(threshold: float) -> float:
@@ -95,10 +96,14 @@ def scope_of(view: View) -> str:
 
 
 def read(view: View) -> MetricValue | None:
+    return benefit_at(view, THRESHOLD.of(view.pane_query))
+
+
+def benefit_at(view: View, threshold: float) -> MetricValue | None:
+    """Return the net benefit at a threshold with what it consists of; None without data."""
     cells = scored_cells(view, scope_of(view))
     if not len(cells):
         return None
-    threshold = THRESHOLD.of(view.pane_query)
     cost, total, cases = odds(threshold), float(cells.weight.sum()), float(cells.correct.sum())
     found = decisions(cells, threshold)
     value, treat_all = (
@@ -121,6 +126,11 @@ def read(view: View) -> MetricValue | None:
 
 
 def interval(view: View, reading: MetricValue, seed: int) -> Interval:
+    """Return the interval of a reading, as `interval_at`."""
+    return interval_at(view, reading.value, THRESHOLD.of(view.pane_query))
+
+
+def interval_at(view: View, value: float, threshold: float) -> Interval:
     """Return the interval of the mean benefit by the jackknife over replicates; a bin that the threshold divides counts in part.
 
     Raises
@@ -129,7 +139,6 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
         Replicates do not store this scope, too few are filled, or too few independent outcomes decide the benefit.
     """
     tables = tables_for(view, scope_of(view), SCORE_BINS)
-    threshold = THRESHOLD.of(view.pane_query)
     share = np.clip(np.arange(1, tables.bins + 1) - threshold * tables.bins, 0.0, 1.0)
     weight = tables.weight[:, 0]
     true = (
@@ -142,7 +151,7 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     total = weight.sum(axis=1)
     middle = float(benefit.sum() / total.sum())
     low, high = ratio_interval(benefit, total, view.pane_query.ci)
-    bounds = (reading.value - middle + low, reading.value - middle + high)
+    bounds = (value - middle + low, value - middle + high)
     return Interval(bounds, {"interval_method": JACKKNIFE, "interval_of": RATIO_OF})
 
 

@@ -51,6 +51,7 @@ class ReportContents:
     subject : what was evaluated: name and text
     generated_at : RFC 3339 time, None if not known
     reliability, temperature : as `ReliabilityTable.to_dict` and `Temperature.to_dict` return them
+    decision_curve : as `DecisionCurve.to_dict` returns it, where decisions are made at a threshold
     tolerance : largest acceptable calibration error, set beforehand; None if there was none
     detectable : smallest errors that would have been found, by period ("now", "in_30_days", "in_90_days")
     ratings_per_prediction : number of ratings, as text, to number of predictions
@@ -76,6 +77,7 @@ class ReportContents:
     generated_at: str | None = None
     reliability: Mapping[str, Any] | None = None
     temperature: Mapping[str, Any] | None = None
+    decision_curve: Mapping[str, Any] | None = None
     tolerance: float | None = None
     detectable: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ratings_per_prediction: Mapping[str, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.figures.base import MIN_JOINED
+from calibrant.figures.decision_curve import draw_decision_curve
 from calibrant.figures.estimates import draw_estimates
 from calibrant.figures.images import image
 from calibrant.figures.losses import draw_losses
@@ -55,7 +56,19 @@ def figures(contents: ReportContents) -> list[ReportFigure]:
     fitted = contents.temperature
     if fitted is not None and fitted.get("curve") and fitted.get("temperature") is not None:
         found.append(_temperature(fitted))
+    if contents.decision_curve is not None and contents.decision_curve["net_benefit"]:
+        found.append(_decisions(contents.decision_curve))
     return found
+
+
+def _decisions(curve: Mapping[str, Any]) -> ReportFigure:
+    caption = [
+        "Net benefit of acting from a threshold on, in true positives per prediction. Acting on the model is of use where its curve is above "
+        "both others."
+    ]
+    if any(curve["interval"]):
+        caption.append(f"Shaded: the {percent(curve['ci'])} interval of each threshold alone.")
+    return _figure("Decision curve", caption, draw_decision_curve(dict(curve)))
 
 
 def _figure(title: str, caption: list[str], drawn: Figure) -> ReportFigure:

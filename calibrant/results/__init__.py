@@ -6,6 +6,7 @@ The dictionaries are those that the service returns under the same names.
 from calibrant.metrics.estimate import Estimate
 from calibrant.results.calibration_map import CalibrationMap
 from calibrant.results.comparison import Comparison, Difference
+from calibrant.results.decision_curve import DecisionCurve
 from calibrant.results.reliability_table import ReliabilityTable
 from calibrant.results.report import MultilabelReport, Report
 from calibrant.results.temperature import Temperature
@@ -13,6 +14,7 @@ from calibrant.results.temperature import Temperature
 __all__ = [
     "CalibrationMap",
     "Comparison",
+    "DecisionCurve",
     "Difference",
     "Estimate",
     "MultilabelReport",

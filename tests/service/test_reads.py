@@ -22,6 +22,7 @@ READS = (
         "confidence-histogram",
         "disagreement",
         "label-distribution",
+        "decision-curve",
         "raters",
     ),
 )

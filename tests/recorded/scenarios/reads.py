@@ -183,6 +183,21 @@ async def roc(client: Client) -> None:
     await client.get(f"{clinic_path}/roc", points="5", scope="class:owl", raters="majority")
 
 
+async def decision_curve(client: Client) -> None:
+    path = await _binary(client)
+    for query in (
+        {"points": "9", "low": "0.1", "high": "0.9"},
+        {"points": "3", "low": "0.12345", "high": "0.5", "ci": "0.8"},
+        {"points": "3", "low": "0.5", "high": "0.2"},
+        {"points": "2", "low": "0"},
+        {"points": "3", "slice": "site:S1"},
+    ):
+        await client.get(f"{path}/decision-curve", **query)
+    clinic_path = await _clinic(client)
+    await client.get(f"{clinic_path}/decision-curve", points="3", scope="class:owl")
+    await client.get(f"{clinic_path}/decision-curve", points="3", raters="majority")
+
+
 async def confidence_histogram(client: Client) -> None:
     path = await _clinic(client)
     for query in (
