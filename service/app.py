@@ -23,7 +23,7 @@ from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.direct import DirectRoutes
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
-from calibrant_server.service.pages import unknown_paths
+from calibrant_server.service.pages import rendering
 from calibrant_server.service.process_board import Board
 from calibrant_server.service.reads.fleet import Fleet
 from calibrant_server.service.reads.model_series import ModelSeries
@@ -102,7 +102,7 @@ def create_app(
     # `include_router` would analyse every function again, 50 ms per app.
     app.router.routes.extend(app.state.routes)
     problem_responses.install(app)
-    unknown_paths.install(app)
+    rendering.install(app)
     app.openapi = lambda: _document_once(app)  # type: ignore[method-assign]
     app.add_middleware(
         RequestMiddleware,

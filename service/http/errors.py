@@ -1,52 +1,104 @@
-"""Every error that a client can receive: one class per problem, status on the class, docstring as message.
-
-    Problem
-      400  MalformedBody, MalformedRequest
-      403  ScopeMissing, KeysNotConfigured, KeyLimitedToModels
-      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, DeadLetterUnknown, EventUnknown, AlarmUnknown,
-           MapUnknown, KeyIdUnknown, ReportUnknown
-      405  MethodNotAllowed
-      406  NotAcceptable
-      408  BodyTooSlow
-      409  BatchConflict, OffsetConflict, ModelConflict, BaselineConflict, ModelDeleted, ImportUnfinished,
-           AlarmClosed, MapNotBetter, ObserveOnly,
-           MapsFull, WebhooksMissing, KeyConfigured, ArchiveFull, ReportsArchived
-      410  PathRemoved
-      412  PreconditionFailed
-      413  BodyTooLarge
-      415  MediaTypeUnsupported, CodingUnsupported
-      422  InvalidInput, InvalidQuery, InvalidName
-      428  PreconditionRequired
-      500  InternalError, PaneDamaged
-      KeyProblem
-        401  KeyRequired, KeyUnknown
-      RetryLater
-        429  BacklogFull, IdsFull, RecordsFull, QuotaFull, RateExceeded
-        503  Saturated, StoreUnavailable, AnswerLate
+"""Every error that a client can receive: one class per problem, status on the class, docstring as message; and their bases.
 
 The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems are raised
 where they are detected. `service/http/problem_responses.py` is the one place that turns them into
 `application/problem+json` (RFC 9457).
 """
 
-from collections.abc import Iterable
-from typing import Any
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.problem import PROBLEMS as PROBLEMS
-from calibrant_server.service.http.problem import KeyProblem, Problem, RetryLater
+
+# The same request, sent again, may succeed without a change by the client.
+RETRYABLE = frozenset({408, 429, 503})
+PROBLEMS: dict[str, type[Problem]] = {}
 
 
-class MalformedBody(Problem):
+def escaped(part: object) -> str:
+    """Return a part of a JSON Pointer (RFC 6901)."""
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[A-Z][a-z]*", name)
+
+
+class Problem(Exception):
+    """Base of all problems."""
+
+    status: ClassVar[int] = 500
+    slug: ClassVar[str] = "problem"
+    title: ClassVar[str] = "Problem"
+
+    def __init_subclass__(cls, *, status: int | None = None, family: bool = False) -> None:
+        cls.status = cls.status if status is None else status
+        if family:
+            return
+        words = _words(cls.__name__)
+        cls.slug = "-".join(words).lower()
+        cls.title = " ".join(words).capitalize()
+        PROBLEMS[cls.slug] = cls
+
+    def __init__(
+        self,
+        detail: str | None = None,
+        *,
+        errors: Iterable[Violation] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.detail = detail or self.message()
+        self.errors = list(errors)
+        self.headers = dict(headers or {})
+        super().__init__(self.detail)
+
+    @classmethod
+    def message(cls) -> str:
+        """Return the docstring on one line: what the problem means and what to do."""
+        return " ".join((cls.__doc__ or "").split())
+
+    def body(self, instance: str, request_id: str | None = None) -> dict[str, Any]:
+        """Return the members of the problem document for the request at `instance`."""
+        return {
+            "type": f"/v1/problems/{self.slug}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "instance": instance,
+            "request_id": request_id,
+            "retryable": self.status in RETRYABLE,
+            "errors": [
+                {"pointer": e.pointer, "rule": e.rule, "detail": e.detail} for e in self.errors
+            ],
+        }
+
+
+class KeyProblem(Problem, status=401, family=True):
+    """The request has no valid key; the header WWW-Authenticate asks for one."""
+
+    challenge: ClassVar[str] = 'Bearer realm="calibrant"'
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": self.challenge})
+
+
+class RetryLater(Problem, status=503, family=True):
+    """The request was not handled; the header Retry-After gives the time to wait before sending it again."""
+
+    def __init__(self, detail: str | None = None, *, retry_after_s: float = 1.0) -> None:
+        self.retry_after_s = max(1, int(-(-retry_after_s // 1)))
+        super().__init__(detail, headers={"Retry-After": str(self.retry_after_s)})
+
+
+class MalformedBody(Problem, status=400):
     """The request body is not well-formed in the format that its Content-Type names."""
 
-    status = 400
 
-
-class MalformedRequest(Problem):
+class MalformedRequest(Problem, status=400):
     """A header of the request is invalid."""
-
-    status = 400
 
 
 class KeyRequired(KeyProblem):
@@ -59,112 +111,76 @@ class KeyUnknown(KeyProblem):
     challenge = 'Bearer realm="calibrant", error="invalid_token"'
 
 
-class ScopeMissing(Problem):
+class ScopeMissing(Problem, status=403):
     """The key has none of the scopes that this operation requires: use a key with one of them."""
 
-    status = 403
 
-
-class KeysNotConfigured(Problem):
+class KeysNotConfigured(Problem, status=403):
     """No keys are configured, so the service accepts requests from this machine only: configure keys first."""
 
-    status = 403
 
-
-class KeyLimitedToModels(Problem):
+class KeyLimitedToModels(Problem, status=403):
     """The key is limited to some models, and this operation concerns all of them: use a key without this limit."""
 
-    status = 403
 
-
-class PathRemoved(Problem):
+class PathRemoved(Problem, status=410):
     """An earlier version served this path. The detail says what to use instead."""
 
-    status = 410
 
-
-class PathUnknown(Problem):
+class PathUnknown(Problem, status=404):
     """No operation exists at this path; the API document lists all paths."""
 
-    status = 404
 
-
-class ModelUnknown(Problem):
+class ModelUnknown(Problem, status=404):
     """There is no model with this id among the models of your key."""
 
-    status = 404
 
-
-class BatchUnknown(Problem):
+class BatchUnknown(Problem, status=404):
     """There is no batch with this id: it was never sent, or its record has expired."""
 
-    status = 404
 
-
-class BaselineUnknown(Problem):
+class BaselineUnknown(Problem, status=404):
     """The model has no baseline with this name."""
 
-    status = 404
 
-
-class EventUnknown(Problem):
+class EventUnknown(Problem, status=404):
     """The model has no event with this id."""
 
-    status = 404
 
-
-class DeadLetterUnknown(Problem):
+class DeadLetterUnknown(Problem, status=404):
     """The model has no dead letter or parked entry of this id: it was replayed or discarded before, or never existed."""
 
-    status = 404
 
-
-class AlarmUnknown(Problem):
+class AlarmUnknown(Problem, status=404):
     """There is no alarm with this id among the models of your key."""
 
-    status = 404
 
-
-class KeyIdUnknown(Problem):
+class KeyIdUnknown(Problem, status=404):
     """There is no key with this id among the keys of your tenant."""
 
-    status = 404
 
-
-class MapUnknown(Problem):
+class MapUnknown(Problem, status=404):
     """The model has no calibration map with this version, or no version was promoted yet."""
 
-    status = 404
 
-
-class MethodNotAllowed(Problem):
+class MethodNotAllowed(Problem, status=405):
     """This path does not support this method; the header Allow lists the supported ones."""
 
-    status = 405
 
-
-class NotAcceptable(Problem):
+class NotAcceptable(Problem, status=406):
     """This operation cannot produce any of the media types in the header Accept."""
 
-    status = 406
 
-
-class BodyTooSlow(Problem):
+class BodyTooSlow(Problem, status=408):
     """The request body did not arrive within the time limit; send it faster or in smaller batches."""
 
-    status = 408
 
-
-class BatchConflict(Problem):
+class BatchConflict(Problem, status=409):
     """This batch id was used before with different content; send new content under a new id."""
 
-    status = 409
 
-
-class OffsetConflict(Problem):
+class OffsetConflict(Problem, status=409):
     """The batch does not follow the messages of its source that were accepted before; `watermark` is where to continue."""
-
-    status = 409
 
     def __init__(self, detail: str, *, errors: Iterable[Violation], watermark: int) -> None:
         super().__init__(detail, errors=errors)
@@ -175,177 +191,121 @@ class OffsetConflict(Problem):
         return super().body(instance, request_id) | {"watermark": self.watermark}
 
 
-class ModelConflict(Problem):
+class ModelConflict(Problem, status=409):
     """The request contradicts the definition of the model."""
 
-    status = 409
 
-
-class ImportUnfinished(Problem):
+class ImportUnfinished(Problem, status=409):
     """An import of this model is unfinished: send the same import again to continue, or delete the model."""
 
-    status = 409
 
-
-class ModelDeleted(Problem):
+class ModelDeleted(Problem, status=409):
     """The model was deleted while the request waited; no data of the request are stored."""
 
-    status = 409
 
-
-class BaselineConflict(Problem):
+class BaselineConflict(Problem, status=409):
     """Baselines cannot be changed: this name has another window, or the maximum number of baselines is reached."""
 
-    status = 409
 
-
-class AlarmClosed(Problem):
+class AlarmClosed(Problem, status=409):
     """The alarm is closed: another map, other settings or a later alarm replaced it."""
 
-    status = 409
 
-
-class MapNotBetter(Problem):
+class MapNotBetter(Problem, status=409):
     """This version was not shown to be better than the current one; send `override: true` to promote it anyway."""
 
-    status = 409
 
-
-class ObserveOnly(Problem):
+class ObserveOnly(Problem, status=409):
     """The model or the service is in observe mode: maps are advice, and none is promoted or applied."""
 
-    status = 409
 
-
-class KeyConfigured(Problem):
+class KeyConfigured(Problem, status=409):
     """The key is in the keys file or in CALIBRANT_KEYS: remove it there; the service rereads the file."""
 
-    status = 409
 
-
-class WebhooksMissing(Problem):
+class WebhooksMissing(Problem, status=409):
     """The model's alarm has no webhooks: declare them in its settings first."""
 
-    status = 409
 
-
-class MapsFull(Problem):
+class MapsFull(Problem, status=409):
     """The model has the maximum number of map versions; the service never deletes versions."""
 
-    status = 409
 
-
-class ReportUnknown(Problem):
+class ReportUnknown(Problem, status=404):
     """The model has no archived report with this number: list its reports."""
 
-    status = 404
 
-
-class ArchiveFull(Problem):
+class ArchiveFull(Problem, status=409):
     """The archive of the model is full: download its reports, or ask the operator to raise CALIBRANT_ARCHIVE_BYTES."""
 
-    status = 409
 
-
-class ReportsArchived(Problem):
+class ReportsArchived(Problem, status=409):
     """The model has archived reports, which its deletion would remove: download them, then delete it with `reports=delete`."""
 
-    status = 409
 
-
-class PreconditionFailed(Problem):
+class PreconditionFailed(Problem, status=412):
     """The model is not in the state that If-Match or If-None-Match requires; read it again first."""
 
-    status = 412
 
-
-class BodyTooLarge(Problem):
+class BodyTooLarge(Problem, status=413):
     """The request body is larger than the limit; send it in several batches."""
 
-    status = 413
 
-
-class MediaTypeUnsupported(Problem):
+class MediaTypeUnsupported(Problem, status=415):
     """This operation does not support the Content-Type of the request body."""
 
-    status = 415
 
-
-class CodingUnsupported(Problem):
+class CodingUnsupported(Problem, status=415):
     """The service does not support the Content-Encoding of the request body."""
 
-    status = 415
 
-
-class InvalidInput(Problem):
+class InvalidInput(Problem, status=422):
     """The request body is well-formed, but its content violates a rule; nothing was stored."""
 
-    status = 422
 
-
-class InvalidQuery(Problem):
+class InvalidQuery(Problem, status=422):
     """A query parameter is unknown or has an invalid value."""
 
-    status = 422
 
-
-class InvalidName(Problem):
+class InvalidName(Problem, status=422):
     """An id violates the rule for ids: 1 to 128 of the characters A-Za-z0-9._:@-, and neither . nor .."""
 
-    status = 422
 
-
-class PreconditionRequired(Problem):
+class PreconditionRequired(Problem, status=428):
     """A change of an existing model requires If-Match with the ETag of the version that it changes."""
 
-    status = 428
 
-
-class BacklogFull(RetryLater):
+class BacklogFull(RetryLater, status=429):
     """Batches arrive faster than they are merged; the backlog of this model's partition is full."""
 
-    status = 429
 
-
-class IdsFull(RetryLater):
+class IdsFull(RetryLater, status=429):
     """The service stores the maximum number of batch ids; ids are never removed before they expire."""
 
-    status = 429
 
-
-class RateExceeded(RetryLater):
+class RateExceeded(RetryLater, status=429):
     """Your tenant or key sends more requests per second than its limit; the header RateLimit-Policy states it."""
 
-    status = 429
 
-
-class QuotaFull(RetryLater):
+class QuotaFull(RetryLater, status=429):
     """Your tenant has reached a limit of this service: remove what is not needed, or ask the operator for a larger limit."""
 
-    status = 429
 
-
-class RecordsFull(RetryLater):
+class RecordsFull(RetryLater, status=429):
     """The service retains the maximum number of predictions by id; none is removed before its retention ends."""
 
-    status = 429
 
-
-class PaneDamaged(Problem):
+class PaneDamaged(Problem, status=500):
     """Stored panes of the window are damaged, so it has no result: `errors` names each pane. Request windows before and after
     them, restore them from a copy, or wait until retention drops them.
     """
 
-    status = 500
 
-
-class InternalError(Problem):
+class InternalError(Problem, status=500):
     """The service failed unexpectedly; the request is not the cause."""
 
-    status = 500
 
-
-class Saturated(RetryLater):
+class Saturated(RetryLater, status=503):
     """The service holds the maximum amount of request bodies in memory."""
 
 
@@ -355,5 +315,3 @@ class StoreUnavailable(RetryLater):
 
 class AnswerLate(RetryLater):
     """The workers did not respond in time; the same request may be faster the next time."""
-
-    status = 503

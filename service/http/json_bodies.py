@@ -15,8 +15,7 @@ import orjson
 from fastapi import Response
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody
-from calibrant_server.service.http.problem import escaped
+from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody, escaped
 
 POSITION = re.compile(r": line (\d+) column (\d+) \(char \d+\)$")
 # No document of the API is nested deeper than 8. What follows may recurse: it never meets a deeper value.

@@ -28,9 +28,13 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.errors import InternalError, InvalidName, StoreUnavailable
+from calibrant_server.service.http.errors import (
+    InternalError,
+    InvalidName,
+    Problem,
+    StoreUnavailable,
+)
 from calibrant_server.service.http.pacing import Measured
-from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.http.request_log import RequestLog
 from calibrant_server.service.reads.service import ReadService

@@ -24,8 +24,9 @@ from calibrant_server.service.http.errors import (
     MethodNotAllowed,
     PathRemoved,
     PathUnknown,
+    Problem,
+    escaped,
 )
-from calibrant_server.service.http.problem import Problem, escaped
 
 Model = TypeVar("Model", bound=BaseModel)
 KEY_ITSELF = "[key]"  # pydantic's marker for an invalid name, as opposed to an invalid value

@@ -18,9 +18,8 @@ from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow_column import Column
 from calibrant_server.service.http.bodies import ARROW, NDJSON, Body, decoded_limit
-from calibrant_server.service.http.errors import BodyTooLarge
+from calibrant_server.service.http.errors import BodyTooLarge, escaped
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
-from calibrant_server.service.http.problem import escaped
 from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.body_reading import READING_FIELDS, origin_of, reading_of
 from calibrant_server.service.ingest.parsed_batch import (

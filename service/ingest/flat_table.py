@@ -25,7 +25,7 @@ from calibrant.input.class_texts import (
 from calibrant.input.missing_texts import BLANK, MISSING_TEXTS, OFTEN_MISSING, value_of
 from calibrant.input.number_text import number_of
 from calibrant.input.value_checks import MAX_VIOLATIONS
-from calibrant_server.service.http.problem import escaped
+from calibrant_server.service.http.errors import escaped
 from calibrant_server.service.ingest.parsed_batch import PLURAL, ParsedBatch, quoted, some_of
 
 RATING, IGNORE = "rating", "ignore"

@@ -11,7 +11,7 @@ from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow_column import Column
 from calibrant.input.value_checks import MAX_VIOLATIONS
-from calibrant_server.service.http.problem import escaped
+from calibrant_server.service.http.errors import escaped
 from calibrant_server.service.ingest.body_reading import ORIGIN_FIELDS, PLAIN, BodyReading
 from calibrant_server.workers.ingest.entries import Places, SourceOffsets
 

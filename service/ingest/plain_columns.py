@@ -15,8 +15,8 @@ import numpy as np
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow_column import Column, Lists
 from calibrant.kernel import json_columns
+from calibrant_server.service.http.errors import Problem
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
-from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.parsed_batch import LENIENT, SINGULAR, ParsedBatch
 from calibrant_server.service.ingest.records import RECORD_NAMES, from_records
 

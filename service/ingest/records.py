@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.value_checks import MAX_VIOLATIONS
-from calibrant_server.service.http.problem import escaped
+from calibrant_server.service.http.errors import escaped
 from calibrant_server.service.ingest.body_reading import PLAIN, origin_of, reading_of
 from calibrant_server.service.ingest.parsed_batch import (
     LENIENT,

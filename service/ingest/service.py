@@ -19,7 +19,7 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.notes import NO_NOTES, InputNotes
 from calibrant_server.service.engine import Connection, engine_errors, engine_settings
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body, read_body
-from calibrant_server.service.http.errors import ModelUnknown, QuotaFull, StoreUnavailable
+from calibrant_server.service.http.errors import ModelUnknown, Problem, QuotaFull, StoreUnavailable
 from calibrant_server.service.http.parameters import (
     IdempotencyKey,
     ModelId,
@@ -28,7 +28,6 @@ from calibrant_server.service.http.parameters import (
     only,
     preferred_wait,
 )
-from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.security.admission import Admission

@@ -1,4 +1,5 @@
-"""Templates of pages, their headers, and pages instead of problem documents."""
+"""Templates of pages, their headers, and pages instead of problem documents; files of the documentation site, which wheels contain and
+`make docs` builds in a clone."""
 
 from __future__ import annotations
 
@@ -8,17 +9,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.exceptions import HTTPException
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.numbers import counted
 from calibrant.quality_report.page import load_report_template
-from calibrant_server.service.http.problem import Problem
-from calibrant_server.service.http.problem_responses import problem_of
-from calibrant_server.service.pages import help_site, numbers
+from calibrant_server.service.http.errors import PathUnknown, Problem
+from calibrant_server.service.http.problem_responses import problem_of, problem_response
+from calibrant_server.service.pages import numbers
 from calibrant_server.service.pages.visitors import (
     SignInNeeded,
     StaleForm,
@@ -27,6 +29,27 @@ from calibrant_server.service.pages.visitors import (
     with_cookie,
 )
 from calibrant_server.service.version import API_VERSION
+
+# In a clone, the package is reached through a link.
+SERVICE = Path(__file__).resolve().parents[1]
+# In a wheel, and in a clone.
+PLACES = (SERVICE / "help", SERVICE.parent / "build" / "docs-site")
+# The site's page for unknown addresses, which expects the site at the root. The service has one of its own.
+UNUSED = "404.html"
+
+
+@cache
+def help_files() -> dict[str, Path]:
+    """Return the files of the site by their paths in it; none if there is no site. Nothing else is ever read."""
+    for place in PLACES:
+        if (place / "index.html").is_file():
+            return {
+                file.relative_to(place).as_posix(): file
+                for file in place.rglob("*")
+                if file.is_file() and file.relative_to(place).as_posix() != UNUSED
+            }
+    return {}
+
 
 TEMPLATES = Path(__file__).parent / "templates"
 # No inline script or style, nothing from another site.
@@ -88,6 +111,12 @@ def templates() -> Environment:
     return found
 
 
+@cache
+def asset(name: str) -> bytes:
+    """Return a file that pages use."""
+    return (Path(__file__).parent / "assets" / name).read_bytes()
+
+
 def load_templates() -> None:
     """Compile every template and load what reports need, so that no view waits for it; 300 ms of CPU for all."""
     for name in templates().list_templates():
@@ -111,7 +140,7 @@ def page(
         "visitor": visitor,
         "version": API_VERSION,
         "page": name.partition(".")[0],
-        "has_help": bool(help_site.files()),
+        "has_help": bool(help_files()),
     }
     text = templates().get_template(name).render({**common, **values})
     return Response(text, status, HEADERS, "text/html; charset=utf-8")
@@ -171,3 +200,26 @@ def error_page(
     if reload_after is not None:
         found.headers["Retry-After"] = str(reload_after)
     return found
+
+
+API = "/v1"
+
+
+def install(app: FastAPI) -> None:
+    """Respond to browsers outside the API with a page; this replaces the handlers of paths that no route serves."""
+
+    async def respond(request: Request, error: Exception) -> Response:
+        problem = problem_of(error, request)
+        if problem.status == PathUnknown.status and _is_of_a_browser(request):
+            return error_page(request, problem.status, problem.title, problem.detail)
+        return problem_response(problem, request)
+
+    for kind in (HTTPException, PathUnknown):
+        app.add_exception_handler(kind, respond)
+
+
+def _is_of_a_browser(request: Request) -> bool:
+    """Whether the client asks for a page by name, outside the API: `*/*` alone is that of a program."""
+    path = request.url.path
+    in_api = path == API or path.startswith(f"{API}/")
+    return not in_api and "text/html" in request.headers.get("accept", "").lower()

@@ -25,9 +25,8 @@ from calibrant.input.timestamps import RFC3339
 from calibrant.metrics import METRICS, OPTIONS
 from calibrant.metrics.requests import options_of
 from calibrant.results.metric_work import MAX_WORK, reject_costly_metrics
-from calibrant_server.service.http.errors import InvalidQuery
+from calibrant_server.service.http.errors import InvalidQuery, escaped
 from calibrant_server.service.http.parameters import PATTERN, SliceKey
-from calibrant_server.service.http.problem import escaped
 from calibrant_server.workers.queries.declared import Declared
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery

@@ -16,9 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.errors import BacklogFull, BodyTooLarge, ModelUnknown
+from calibrant_server.service.http.errors import (
+    BacklogFull,
+    BodyTooLarge,
+    ModelUnknown,
+    Problem,
+    RetryLater,
+)
 from calibrant_server.service.http.parameters import Name, check_name
-from calibrant_server.service.http.problem import Problem, RetryLater
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.batches import load_labels, prediction_batch

@@ -4,8 +4,6 @@ Each form becomes one request to the API, with the scopes, preconditions and aud
 cookie that opens pages only."""
 
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from pathlib import Path as File
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -144,18 +142,13 @@ async def get_page_asset(asset: str = Path()) -> Response:
     """Return a file that pages use."""
     if asset not in ASSETS:
         raise PathUnknown("There is no such file.")
-    return Response(_asset(asset), headers=AN_HOUR, media_type=ASSETS[asset])
+    return Response(rendering.asset(asset), headers=AN_HOUR, media_type=ASSETS[asset])
 
 
 @router.get("/favicon.ico")
 async def get_page_icon() -> Response:
     """Return the icon, which a browser asks for beside documents that name none, such as reports."""
     return await get_page_asset("icon.svg")
-
-
-@cache
-def _asset(name: str) -> bytes:
-    return (File(rendering.__file__).parent / "assets" / name).read_bytes()
 
 
 AlarmId = Annotated[str, Path(pattern=f"^{PATTERN}$")]

@@ -6,11 +6,10 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel
 
-from calibrant_server.service.http.errors import PROBLEMS, PathUnknown
+from calibrant_server.service.http.errors import PROBLEMS, PathUnknown, Problem
 from calibrant_server.service.http.parameters import negotiated
-from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.pages.problems import problem_page, problems_page
+from calibrant_server.service.pages.rendering import page
 from calibrant_server.service.reads.dependencies import only_known_parameters
 
 router = APIRouter(
@@ -50,7 +49,7 @@ async def list_problems(request: Request) -> Response:
     """List every problem that the service returns."""
     kinds = sorted(PROBLEMS.values(), key=lambda kind: (kind.status, kind.slug))
     if negotiated(request, [JSON, HTML]) == HTML:
-        return problems_page(kinds)
+        return _page(kinds)
     return _json({"problems": [described(kind) for kind in kinds]})
 
 
@@ -66,7 +65,7 @@ async def get_problem(
     if slug not in PROBLEMS:
         raise PathUnknown(f"There is no problem {slug[:60]!r}; /v1/problems lists them.")
     if negotiated(request, [JSON, HTML]) == HTML:
-        return problem_page(PROBLEMS[slug])
+        return _page([PROBLEMS[slug]], is_list=False)
     return _json(described(PROBLEMS[slug]))
 
 
@@ -82,3 +81,7 @@ def described(kind: type[Problem]) -> dict[str, Any]:
 
 def _json(value: dict[str, Any]) -> Response:
     return Response(orjson.dumps(value), media_type=JSON)
+
+
+def _page(kinds: list[type[Problem]], is_list: bool = True) -> Response:
+    return page("problems.html", None, {"kinds": kinds, "is_list": is_list})

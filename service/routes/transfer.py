@@ -19,9 +19,9 @@ from calibrant_server.service.http.errors import (
     ImportUnfinished,
     ModelConflict,
     ModelDeleted,
+    Problem,
 )
 from calibrant_server.service.http.parameters import ModelId
-from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.dependencies import (

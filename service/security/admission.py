@@ -10,8 +10,13 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant_server.service.http.errors import BacklogFull, IdsFull, Saturated, StoreUnavailable
-from calibrant_server.service.http.problem import RetryLater
+from calibrant_server.service.http.errors import (
+    BacklogFull,
+    IdsFull,
+    RetryLater,
+    Saturated,
+    StoreUnavailable,
+)
 
 EVERYONE = ""
 BELIEVED_S = 2.0

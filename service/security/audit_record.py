@@ -10,8 +10,7 @@ from logging import getLogger
 from starlette.types import Scope
 
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.http.errors import StoreUnavailable
-from calibrant_server.service.http.problem import Problem
+from calibrant_server.service.http.errors import Problem, StoreUnavailable
 from calibrant_server.service.security.audit import Audit
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.store.audit_log import Change

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant_server.service.pages import help_site
+from calibrant_server.service.pages import rendering
 from tests.service.conftest import problem
 
 pytestmark = pytest.mark.anyio
@@ -17,10 +17,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "site"
     folder.mkdir()
     (tmp_path / "secret.txt").write_text("not part of the site")
-    monkeypatch.setattr(help_site, "PLACES", (tmp_path / "none", folder))
-    help_site.files.cache_clear()
+    monkeypatch.setattr(rendering, "PLACES", (tmp_path / "none", folder))
+    rendering.help_files.cache_clear()
     yield folder
-    help_site.files.cache_clear()
+    rendering.help_files.cache_clear()
 
 
 async def test_pages_and_files_are_served(client, site):
@@ -56,7 +56,7 @@ async def test_only_files_of_the_site_are_read(client, site):
 
 def test_a_clone_has_the_site_where_make_docs_builds_it():
     root = Path(__file__).parents[2]
-    assert (root / "service" / "help", root / "build" / "docs-site") == help_site.PLACES
+    assert (root / "service" / "help", root / "build" / "docs-site") == rendering.PLACES
 
 
 async def test_an_installation_without_the_site_says_how_to_get_it(client, site):
@@ -66,5 +66,5 @@ async def test_an_installation_without_the_site_says_how_to_get_it(client, site)
     shown = await client.get("/help/index.html", headers={"Accept": "text/html"})
     assert shown.status_code == 404 and "<code>make docs</code>" in shown.text
     (site / "index.html").write_text("<p>")
-    help_site.files.cache_clear()
+    rendering.help_files.cache_clear()
     assert 'href="/help/"' in (await client.get("/")).text

@@ -7,8 +7,13 @@ import orjson
 import pytest
 
 from calibrant_server.service.http import errors
-from calibrant_server.service.http.errors import PROBLEMS, Saturated
-from calibrant_server.service.http.problem import KeyProblem, Problem, RetryLater
+from calibrant_server.service.http.errors import (
+    PROBLEMS,
+    KeyProblem,
+    Problem,
+    RetryLater,
+    Saturated,
+)
 from calibrant_server.service.security import admission
 from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import ApiKey, Keyring
