@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import orjson
-from fastapi import Response
+from fastapi import Request, Response
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody, escaped
+from calibrant_server.service.http.parameters import entity_tags, names
 
 POSITION = re.compile(r": line (\d+) column (\d+) \(char \d+\)$")
 # No document of the API is nested deeper than 8. What follows may recurse: it never meets a deeper value.
@@ -33,6 +34,13 @@ def json_response(value: Mapping[str, Any], status: int = 200, **headers: str) -
     """Return a document as a response that clients revalidate each time."""
     content, all_headers = orjson.dumps(value), {"Cache-Control": "no-cache", **headers}
     return Response(content, status, all_headers, "application/json")
+
+
+def response_or_unchanged(request: Request, body: bytes, headers: Mapping[str, str]) -> Response:
+    """Return JSON under its ETag, which is one of the headers; 304 if the client has it."""
+    if names(entity_tags(request, "if-none-match"), headers["ETag"]):
+        return Response(status_code=304, headers=dict(headers))
+    return Response(body, 200, dict(headers), "application/json")
 
 
 def read_json(data: bytes, max_objects: int) -> Any:

@@ -22,7 +22,7 @@ from calibrant_server.service.http.errors import (
     ReportUnknown,
 )
 from calibrant_server.service.http.lists import ListPage
-from calibrant_server.service.reads.dependencies import ReadAccess
+from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.report_pages import PreparedReport, prepared
 from calibrant_server.service.reads.reports import ReportParameters
 from calibrant_server.service.reads.response_models import WindowShown
@@ -118,9 +118,7 @@ def reports_kept(config: ModelConfig) -> Iterator[None]:
         ) from error
 
 
-async def archived(
-    read: ReadAccess, wanted: ArchivedParameters, by: str
-) -> tuple[StoredReport, bool]:
+async def archived(read: Access, wanted: ArchivedParameters, by: str) -> tuple[StoredReport, bool]:
     """Archive the report of a model; return what lists show of it, and whether it is new.
 
     Parameters
@@ -147,7 +145,7 @@ async def archived(
         return await archive.summary(report.config, number), is_new
 
 
-async def _results(read: ReadAccess, report: PreparedReport) -> dict[str, Any]:
+async def _results(read: Access, report: PreparedReport) -> dict[str, Any]:
     """Return the results of a report, all of one window."""
     results: dict[str, Any] = {}
     with engine_errors():

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, create_model
 
 from calibrant.results.queries import DETAILS, parts_of, without_details
@@ -15,7 +15,7 @@ from calibrant.results.reads import Read
 from calibrant_server.service.http.lists import PAGE_HEADERS, PageQuery, link_to, page_of
 from calibrant_server.service.http.parameters import MEDIA_TYPES, Format, media_type_of
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import ReadAccess, TheMapRead, TheReadAccess
+from calibrant_server.service.reads.operations import Access, MapReader, Reader, operation
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, PartsQuery, WindowQuery
 from calibrant_server.service.reads.representations import (
     TABLES,
@@ -43,27 +43,26 @@ AnyRead = Read[Any, Any]
 def add_route(router: APIRouter, read: AnyRead) -> None:
     """Add the route of a read."""
 
-    async def respond(access: ReadAccess, query: Any) -> Response:
-        return await response_to(read, access, query)
+    async def respond(access: Access) -> Response:
+        return await response_to(read, access, access.query)
 
-    respond.__annotations__ = {
-        "access": TheMapRead if read.is_map else TheReadAccess,
-        "query": Annotated[parameters_of(read), Query()],
-        "return": Response,
-    }
     respond.__doc__ = read.summary
     of_page = {} if read.paged is None else {"Link": PAGE_HEADERS["Link"]}
     found = success(response_of(read), read.response, ETag=ETAG, **of_page)
     found = found if read.table is None else or_table(found)
-    router.get(
-        f"/v1/models/{{model}}/{read.path}",
-        tags=[read.tag],
-        operation_id=read.operation,
-        responses=or_unchanged(found) if read.figure is None else or_drawn(found),
+    operation(
+        router,
+        f"GET /v1/models/{{model}}/{read.path}",
+        read.operation,
+        MapReader if read.is_map else Reader,
+        or_unchanged(found) if read.figure is None else or_drawn(found),
+        query=parameters_of(read),
+        headers=("if_none_match", "prefer"),
+        tag=read.tag,
     )(respond)
 
 
-async def response_to(read: AnyRead, access: ReadAccess, query: Any) -> Response:
+async def response_to(read: AnyRead, access: Access, query: Any) -> Response:
     """Return the result of a read as JSON, table or figure."""
     media_type = _media_type(read, access.request, getattr(query, "format", None))
     is_figure = media_type not in (JSON, *TABLES)
@@ -96,7 +95,7 @@ def _render(
 
 
 async def _page(
-    paged: tuple[str, str], access: ReadAccess, read_query: ReadQuery, query: PageQuery
+    paged: tuple[str, str], access: Access, read_query: ReadQuery, query: PageQuery
 ) -> Response:
     """Return a page of a result's list, with the link to the next one."""
     name, key = paged

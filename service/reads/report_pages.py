@@ -8,8 +8,8 @@ import orjson
 
 from calibrant.quality_report import ReportContents
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.reads.dependencies import ReadAccess
 from calibrant_server.service.reads.frozen_maps import is_observed
+from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.report_subgroups import subgroups_of
 from calibrant_server.service.reads.reports import (
     ReportParameters,
@@ -38,7 +38,7 @@ class PreparedReport:
     contents: Callable[[Mapping[str, Any]], ReportContents]
 
 
-async def prepared(read: ReadAccess, query: ReportParameters) -> PreparedReport:
+async def prepared(read: Access, query: ReportParameters) -> PreparedReport:
     """Return what a report of the model is computed from."""
     config = await read.config()
     with engine_errors():

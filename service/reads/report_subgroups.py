@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.reads.dependencies import ReadAccess
+from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.queries import unanswerable
 from calibrant_server.service.reads.reports import ReportParameters, subgroup_query, work_of
 from calibrant_server.service.reads.service import resolved
@@ -39,7 +39,7 @@ class ReportSubgroups:
 
 
 async def subgroups_of(
-    read: ReadAccess, parameters: ReportParameters, config: ModelConfig
+    read: Access, parameters: ReportParameters, config: ModelConfig
 ) -> ReportSubgroups:
     """Return the subgroups of a report: those that are requested, else the declared ones and those with data."""
     work = work_of(parameters, config)
@@ -99,7 +99,7 @@ def divided(
 
 
 async def _n_panes(
-    read: ReadAccess, parameters: ReportParameters, config: ModelConfig, name: str
+    read: Access, parameters: ReportParameters, config: ModelConfig, name: str
 ) -> int:
     """Return how many panes of a subgroup, or of all rows, a report reads; those of merged days count twice."""
     query = subgroup_query(parameters, config, name)

@@ -6,35 +6,26 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
 from calibrant.results.recommendation import Recommendation
-from calibrant_server.service.engine import Connection, engine_errors
-from calibrant_server.service.http.bodies import JSON, read_body
+from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
-from calibrant_server.service.http.event_streams import EVENTS, EventStream, Streams
-from calibrant_server.service.http.json_bodies import json_response, read_json
+from calibrant_server.service.http.event_streams import EVENTS, EventStream
+from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.lists import PageQuery
 from calibrant_server.service.http.parameters import (
     PATTERN,
     Name,
-    Prefer,
     preferred_wait,
 )
-from calibrant_server.service.http.problem_responses import invalid_input, validated
-from calibrant_server.service.ingest.parsed_batch import object_of
-from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
-from calibrant_server.service.reads.dependencies import (
-    Admin,
-    AppSettings,
-    Reader,
-    TheConnection,
-    TheIngestService,
-)
+from calibrant_server.service.http.problem_responses import invalid_input
+from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import who_is
+from calibrant_server.service.reads.operations import Access, Admin, Page, Reader, operation
 from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.alarm_reader import AlarmReader
@@ -56,13 +47,12 @@ class Acknowledgement(BaseModel):
 
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 
-AlarmId = Annotated[str, Path(description="Alarm id", pattern=f"^{PATTERN}$")]
+ALARM = ("alarm", Annotated[str, Path(description="Alarm id", pattern=f"^{PATTERN}$")])
 HEARTBEAT_S = 15.0
 # Between two checks for changed alarms: each costs one round trip to the store, and no user acts on an alarm faster.
 LOOK_INTERVAL_S = 1.0
 RETRY_MS = 3000
 ACKNOWLEDGE_WAIT_S = 5
-MAX_OBJECTS = 16
 
 
 class AlarmResponse(BaseModel):
@@ -132,7 +122,7 @@ ALARMS = Collection(
 
 
 @ALARMS.lists("listAlarms")
-async def list_alarms(access: CollectionAccess) -> Page:
+async def list_alarms(access: Access) -> Page:
     """List the alarms of your key's models, newest first."""
     query, found = access.query, await access.connection.inbox.alarms.episodes(access.caller.tenant)
     chosen = [
@@ -146,37 +136,31 @@ async def list_alarms(access: CollectionAccess) -> Page:
     return ALARMS.paged(access, chosen, lambda each: [-each.raised_s, each.id], shown)
 
 
-@router.get(
-    "/v1/alarms/events",
-    operation_id="streamAlarms",
-    responses={
+@operation(
+    router,
+    "GET /v1/alarms/events",
+    "streamAlarms",
+    Reader,
+    {
         200: {
             "description": "Server-sent events `alarm`, each with an alarm as it is now.",
             "content": {EVENTS: {"schema": {"type": "string"}}},
         },
         **problems(422),
     },
+    query=StreamQuery,
+    headers=("last_event_id",),
 )
-async def stream_alarms(
-    request: Request,
-    caller: Reader,
-    query: Annotated[StreamQuery, Query()],
-    connection: TheConnection,
-    settings: AppSettings,
-    last_event_id: Annotated[
-        str | None, Header(description="Continue after this event.", max_length=4000)
-    ] = None,
-) -> Response:
+async def stream_alarms(access: Access) -> Response:
     """Send every change of an alarm as it happens, from now on or from the last event that you have."""
-    streams: Streams = request.app.state.streams
-    alarms = connection.inbox.alarms
-    share = request.app.state.keyring.share_of_tenant(settings.tenant_share)
-    streams.check(settings.max_streams, caller.tenant, share)  # before the store is read
-    with engine_errors():
-        now = await alarms.recent_numbers(LOOK_INTERVAL_S)
-    after = _numbers(last_event_id, len(now)) or now
-    events = _events(alarms, caller, after, LOOK_INTERVAL_S)
-    return EventStream(events, streams, settings.max_streams, caller.tenant, share)
+    state, tenant, settings = access.request.app.state, access.caller.tenant, access.settings
+    share = state.keyring.share_of_tenant(settings.tenant_share)
+    state.streams.check(settings.max_streams, tenant, share)  # before the store is read
+    alarms = access.inbox.alarms
+    now = await alarms.recent_numbers(LOOK_INTERVAL_S)
+    after = _numbers(access.request.headers.get("last-event-id"), len(now)) or now
+    events = _events(alarms, access.caller, after, LOOK_INTERVAL_S)
+    return EventStream(events, state.streams, settings.max_streams, tenant, share)
 
 
 async def _events(
@@ -215,66 +199,56 @@ def _numbers(text: str | None, length: int) -> list[int] | None:
     return [int(part[:18]) for part in parts]
 
 
-@ALARMS.returns("getAlarm", ("alarm", AlarmId), "The alarm")
-async def get_alarm(access: CollectionAccess) -> dict[str, Any]:
+@ALARMS.returns("getAlarm", ALARM, "The alarm")
+async def get_alarm(access: Access) -> dict[str, Any]:
     """Return one alarm."""
     return shown(await _alarm(access.connection, access.caller, access.id))
 
 
-@router.post(
-    "/v1/alarms/{alarm}/acknowledge",
-    operation_id="acknowledgeAlarm",
-    responses={
+@operation(
+    router,
+    "POST /v1/alarms/{alarm}/acknowledge",
+    "acknowledgeAlarm",
+    Admin,
+    {
         200: success(AlarmResponse, "The alarm as it is now"),
-        202: success(
-            AlarmResponse,
-            "Accepted, not yet in effect",
-        ),
+        202: success(AlarmResponse, "Accepted, not yet in effect"),
         **problems(408, 409, 413, 415, 422),
     },
-    openapi_extra=takes("A note", json=Acknowledgement),
+    id=ALARM,
+    headers=("prefer",),
+    body=("A note", Acknowledgement),
 )
-async def acknowledge_alarm(
-    alarm: AlarmId,
-    request: Request,
-    caller: Admin,
-    connection: TheConnection,
-    ingest: TheIngestService,
-    prefer: Prefer = None,
-) -> Response:
+async def acknowledge_alarm(access: Access) -> Response:
     """Acknowledge an alarm: monitoring for change restarts; evidence since the baseline stays."""
-    with ingest.admission.hold() as hold:
-        body = await read_body(request, ingest.settings, hold, (JSON,))
-        said = parsed(object_of(read_json(body.data, MAX_OBJECTS)), caller)
-    episode = await _alarm(connection, caller, alarm)
+    caller, connection = access.caller, access.connection
+    said = with_reason(access.body, caller)
+    episode = await _alarm(connection, caller, access.id)
     if episode.state == CLOSED:
         raise AlarmClosed()
-    wait_s = preferred_wait(request)
+    wait_s = preferred_wait(access.request)
     deadline = time.monotonic() + (ACKNOWLEDGE_WAIT_S if wait_s is None else wait_s)
     if not episode.is_acknowledged:
-        with engine_errors():
-            config = await connection.registry.get(caller.tenant, episode.model)
-            if config is None or config.generation != episode.generation:
-                raise AlarmClosed()
-            await connection.inbox.order(config, order_of(episode, said, caller))
+        config = await connection.registry.get(caller.tenant, episode.model)
+        if config is None or config.generation != episode.generation:
+            raise AlarmClosed()
+        await connection.inbox.order(config, order_of(episode, said, caller))
     while is_awaited(episode) and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
-        episode = await _alarm(connection, caller, alarm)
+        episode = await _alarm(connection, caller, access.id)
     is_done = episode.is_acknowledged or episode.state == CLOSED
     return json_response(shown(episode), 200 if is_done else 202)
 
 
 async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:
-    with engine_errors():
-        found = await connection.inbox.alarms.episode(caller.tenant, alarm)
+    found = await connection.inbox.alarms.episode(caller.tenant, alarm)
     if found is None or not caller.may_use(found.model):
         raise AlarmUnknown()
     return found
 
 
-def parsed(document: dict[str, Any], caller: Caller) -> Acknowledgement:
-    """Return a valid acknowledgement; a person gives a reason, which is recorded with their name."""
-    said: Acknowledgement = validated(Acknowledgement, document)
+def with_reason(said: Acknowledgement, caller: Caller) -> Acknowledgement:
+    """Return an acknowledgement; a person gives a reason, which is recorded with their name."""
     if caller.is_person and not (said.note or "").strip():
         detail = "Received no note; expected the reason of the acknowledgement."
         raise invalid_input([Violation("/note", "missing", detail)])

@@ -9,16 +9,15 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant_server.service.engine import Connection, engine_errors, model_of
+from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, PANE, Body, read_body
 from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
-from calibrant_server.service.http.json_bodies import json_response
-from calibrant_server.service.http.parameters import BaselineName, ModelId
+from calibrant_server.service.http.parameters import BaselineName
 from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import read_columns
@@ -29,13 +28,14 @@ from calibrant_server.service.ingest.schemas import PredictionRecord, Prediction
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.ingest.update_packing import UnpackingBudget, pack_pane
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
-from calibrant_server.service.reads.dependencies import (
+from calibrant_server.service.reads.collection import Collection
+from calibrant_server.service.reads.operations import (
+    Access,
     Admin,
+    Created,
+    Page,
     Reader,
-    TheConnection,
-    TheIngestService,
-    TheReadService,
+    operation,
 )
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.response_models import WindowShown
@@ -71,6 +71,7 @@ class BaselineResponse(BaseModel):
     n_labelled: int | None = None
 
 
+BASELINE_ID = ("name", BaselineName)
 BASELINES = Collection(
     router,
     "/v1/models/{model}/baselines",
@@ -82,7 +83,7 @@ BASELINES = Collection(
 
 
 @BASELINES.lists("listBaselines")
-async def list_baselines(access: CollectionAccess) -> Page:
+async def list_baselines(access: Access) -> Page:
     """List the baselines of a model, sorted by name."""
     known = await access.connection.inbox.baselines(await access.config())
     return BASELINES.paged(
@@ -90,21 +91,23 @@ async def list_baselines(access: CollectionAccess) -> Page:
     )
 
 
-@BASELINES.returns("getBaseline", ("name", BaselineName), "The baseline")
-async def get_baseline(access: CollectionAccess) -> dict[str, Any]:
+@BASELINES.returns("getBaseline", BASELINE_ID, "The baseline")
+async def get_baseline(access: Access) -> dict[str, Any]:
     """Return a baseline."""
     return await _known(access.connection, await access.config(), access.id)
 
 
-@router.put(
-    "/v1/models/{model}/baselines/{name}",
-    operation_id="putBaseline",
-    status_code=201,
-    responses={
+@operation(
+    router,
+    "PUT /v1/models/{model}/baselines/{name}",
+    "putBaseline",
+    Admin,
+    {
         201: success(BaselineResponse, "The baseline, frozen", Location="The baseline."),
         **problems(408, 409, 413, 415, 422, 429),
     },
-    openapi_extra=takes(
+    id=BASELINE_ID,
+    takes_=takes(
         "The window to freeze, as in the query of a read; or its content",
         json=(ClockQuery, PredictionsBody, RecordsBody),
         ndjson=PredictionRecord,
@@ -112,52 +115,36 @@ async def get_baseline(access: CollectionAccess) -> dict[str, Any]:
         pane=None,
     ),
 )
-async def put_baseline(
-    model: ModelId,
-    name: BaselineName,
-    request: Request,
-    caller: Admin,
-    connection: TheConnection,
-    ingest: TheIngestService,
-    reads: TheReadService,
-) -> Response:
+async def put_baseline(access: Access) -> Created:
     """Freeze a window under a name, once all earlier batches are merged; or predictions with labels, or a packed pane.
 
     The name `reference` is the past of the model: the rule of change compares live data with it from the first cohort.
     """
-    config = await model_of(connection, caller, model)
+    config, ingest, name = await access.config(), access.ingest, access.id
     with ingest.admission.hold() as hold:
-        body = await read_body(request, ingest.settings, hold, MEDIA_TYPES)
+        body = await read_body(access.request, ingest.settings, hold, MEDIA_TYPES)
         document = window_document(body, ingest.settings)
         payload: dict[str, Any] = {"op": "freeze", "name": name}
         if document is None:
             content = await in_thread(baseline_content, body, config, ingest.settings)
             payload |= {"slice": None, "clock": EVENT, **content.to_entry()}
         else:
-            payload |= await _frozen_window(reads, config, view_of(object_of(document)))
-    with engine_errors():
-        receipt = await _done(ingest, config, payload)
+            view = validated(ClockQuery, object_of(document))
+            payload |= await _frozen_window(access.reads, config, view)
+    receipt = await _done(ingest, config, payload)
     if receipt.status != batch_records.MERGED:
         errors = [Violation(**each) for each in receipt.errors]
         raise BaselineConflict(errors[-1].detail if errors else None, errors=errors)
-    location = f"/v1/models/{model}/baselines/{name}"
-    return json_response(await _known(connection, config, name), 201, Location=location)
+    location = f"/v1/models/{config.model}/baselines/{name}"
+    return Created(await _known(access.connection, config, name), location)
 
 
-@BASELINES.deletes(
-    "deleteBaseline", ("name", BaselineName), "The baseline is deleted", Admin, 422, 429
-)
-async def delete_baseline(access: CollectionAccess) -> None:
+@BASELINES.deletes("deleteBaseline", BASELINE_ID, "The baseline is deleted", Admin, 422, 429)
+async def delete_baseline(access: Access) -> None:
     """Delete a baseline."""
     config = await access.config()
     await _known(access.connection, config, access.id)
-    ingest: IngestService = access.request.app.state.ingest
-    await _done(ingest, config, {"op": "remove", "name": access.id})
-
-
-def view_of(document: dict[str, Any]) -> ClockQuery:
-    """Return the window in a document, or raise every rule that it breaks."""
-    return validated(ClockQuery, document)
+    await _done(access.ingest, config, {"op": "remove", "name": access.id})
 
 
 def shown(name: str, stored: BaselineRecord) -> dict[str, Any]:
@@ -178,8 +165,7 @@ async def _frozen_window(
 ) -> dict[str, Any]:
     """Return the fields of the entry that freezes a window."""
     read_query = ReadQuery(CountsQuery(), config, view)
-    with engine_errors():
-        window = await reads.window(read_query)
+    window = await reads.window(read_query)
     return {
         "slice": view.slice,
         "clock": view.clock,
@@ -189,8 +175,7 @@ async def _frozen_window(
 
 
 async def _known(connection: Connection, config: ModelConfig, name: str) -> dict[str, Any]:
-    with engine_errors():
-        known = await connection.inbox.baselines(config)
+    known = await connection.inbox.baselines(config)
     if name not in known:
         listed = ", ".join(known) or "none"
         raise BaselineUnknown(f"The model has no baseline {name!r}; known: {listed}.")

@@ -3,19 +3,17 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import APIRouter, Depends, Path, Response
 from pydantic import BaseModel, Field
 
-from calibrant_server.service.engine import engine_errors, model_of
-from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.errors import BatchUnknown, DeadLetterUnknown
-from calibrant_server.service.http.parameters import BatchId, ModelId, SourceName
+from calibrant_server.service.http.json_bodies import json_response
+from calibrant_server.service.http.parameters import BatchId, SourceName
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import receipt_body
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
-from calibrant_server.service.reads.dependencies import Admin, TheConnection
+from calibrant_server.service.reads.collection import Collection
+from calibrant_server.service.reads.operations import Access, Admin, Page, operation
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.ingest.dead_letters import DEAD, DeadLetter
 from calibrant_server.workers.store.windows import rfc3339
@@ -24,21 +22,21 @@ router = APIRouter(tags=["batches"], default_response_class=Response)
 Follower = Annotated[Caller, Depends(needs("ingest", "read"))]
 
 
-@router.get(
-    "/v1/models/{model}/batches/{batch_id}",
-    operation_id="getBatch",
-    responses={200: success(IngestResponse, "The batch"), **problems(422)},
+@operation(
+    router,
+    "GET /v1/models/{model}/batches/{batch_id}",
+    "getBatch",
+    Follower,
+    {200: success(IngestResponse, "The batch"), **problems(422)},
+    id=("batch_id", BatchId),
 )
-async def get_batch(
-    model: ModelId, batch_id: BatchId, caller: Follower, connection: TheConnection
-) -> Response:
+async def get_batch(access: Access) -> dict[str, Any]:
     """Return whether a batch is accepted, merged or rejected, with counts and row errors."""
-    config = await model_of(connection, caller, model)
-    with engine_errors():
-        receipt = await connection.inbox.record(config.key, batch_id)
+    config = await access.config()
+    receipt = await access.inbox.record(config.key, access.id)
     if receipt is None:
         raise BatchUnknown()
-    return Response(orjson.dumps(receipt_body(model, receipt)), media_type="application/json")
+    return receipt_body(access.model, receipt)
 
 
 sources = APIRouter(tags=["predictions"], default_response_class=Response)
@@ -53,35 +51,31 @@ class SourceResponse(BaseModel):
     )
 
 
-@sources.get(
-    "/v1/models/{model}/sources/{source}",
-    operation_id="getSource",
-    responses={200: success(SourceResponse, "The source"), **problems(422)},
+@operation(
+    sources,
+    "GET /v1/models/{model}/sources/{source}",
+    "getSource",
+    Follower,
+    {200: success(SourceResponse, "The source"), **problems(422)},
+    id=("source", SourceName),
 )
-async def get_source(
-    model: ModelId,
-    source: SourceName,
-    caller: Annotated[Caller, Depends(needs("ingest", "read"))],
-    connection: TheConnection,
-) -> Response:
+async def get_source(access: Access) -> dict[str, Any]:
     """Return the watermark of a source. Batches in the queue count as accepted."""
-    config = await model_of(connection, caller, model)
-    with engine_errors():
-        watermark = await connection.inbox.sources.watermark(config, source)
-    body = orjson.dumps({"source": source, "watermark": watermark})
-    return Response(body, 200, {"Cache-Control": "no-cache"}, JSON)
+    watermark = await access.inbox.sources.watermark(await access.config(), access.id)
+    return {"source": access.id, "watermark": watermark}
 
 
-letters = APIRouter(tags=["batches"], default_response_class=Response)
-
-LetterId = Annotated[
-    str,
-    Path(
-        pattern=r"^(dead|parked)-\d{1,20}-\d{1,20}$",
-        description="`id` of the entry in the list.",
-        examples=["parked-1763800000000-0"],
-    ),
-]
+LETTER = (
+    "id",
+    Annotated[
+        str,
+        Path(
+            pattern=r"^(dead|parked)-\d{1,20}-\d{1,20}$",
+            description="`id` of the entry in the list.",
+            examples=["parked-1763800000000-0"],
+        ),
+    ],
+)
 
 
 class DeadLetterEntry(BaseModel):
@@ -108,7 +102,7 @@ class ReplayResponse(BaseModel):
 
 
 LETTERS = Collection(
-    letters,
+    router,
     "/v1/models/{model}/dead-letters",
     "dead_letters",
     DeadLetterEntry,
@@ -118,34 +112,31 @@ LETTERS = Collection(
 
 
 @LETTERS.lists("listDeadLetters")
-async def list_dead_letters(access: CollectionAccess) -> Page:
+async def list_dead_letters(access: Access) -> Page:
     """List accepted batches that were not merged, with the reason of each."""
-    found = await access.connection.inbox.letters.of_model(await access.config())
+    found = await access.inbox.letters.of_model(await access.config())
     return LETTERS.paged(access, found, lambda each: [each.at_ms, each.id], _letter_shown)
 
 
-@letters.post(
-    "/v1/models/{model}/dead-letters/{id}/replay",
-    operation_id="replayDeadLetter",
-    status_code=202,
-    responses={202: success(ReplayResponse, "The entry is in the queue again"), **problems(422)},
+@operation(
+    router,
+    "POST /v1/models/{model}/dead-letters/{id}/replay",
+    "replayDeadLetter",
+    Admin,
+    {202: success(ReplayResponse, "The entry is in the queue again"), **problems(422)},
+    id=LETTER,
 )
-async def replay_dead_letter(
-    model: ModelId, id: LetterId, caller: Admin, connection: TheConnection
-) -> Response:
+async def replay_dead_letter(access: Access) -> Response:
     """Move an entry back to the queue: it is merged once, under its own batch id."""
-    config = await model_of(connection, caller, model)
-    with engine_errors():
-        done = await connection.inbox.letters.replay(config, id)
-    if not done:
+    if not await access.inbox.letters.replay(await access.config(), access.id):
         raise DeadLetterUnknown()
-    return Response(orjson.dumps({"id": id, "status": "accepted"}), 202, media_type=JSON)
+    return json_response({"id": access.id, "status": "accepted"}, 202)
 
 
-@LETTERS.deletes("discardDeadLetter", ("id", LetterId), "The entry is discarded", Admin, 422)
-async def discard_dead_letter(access: CollectionAccess) -> None:
+@LETTERS.deletes("discardDeadLetter", LETTER, "The entry is discarded", Admin, 422)
+async def discard_dead_letter(access: Access) -> None:
     """Discard an entry permanently: its batch is never merged."""
-    if not await access.connection.inbox.letters.discard(await access.config(), access.id):
+    if not await access.inbox.letters.discard(await access.config(), access.id):
         raise DeadLetterUnknown()
 
 

@@ -1,14 +1,13 @@
 """Calibration maps applied to a posted batch."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from calibrant import calibrators as maps
-from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.threads import in_thread
@@ -16,16 +15,17 @@ from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
-from calibrant_server.service.reads.dependencies import PostedOfModel
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
     ApplyFit,
     map_errors,
     reject_observed,
 )
+from calibrant_server.service.reads.operations import Access, MapReader, operation
 from calibrant_server.service.reads.queries import resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.store.frozen_maps import FrozenMap
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -81,39 +81,36 @@ class ApplyResponse(BaseModel):
     errors: list[ProblemError]
 
 
-@router.post(
-    "/v1/models/{model}/calibration-map/apply",
-    operation_id="applyCalibrationMap",
-    responses={
-        200: success(ApplyResponse, "The recalibrated batch"),
-        **problems(408, 409, 413, 415, 422),
-    },
-    openapi_extra=takes(
-        "Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord
-    ),
+@operation(
+    router,
+    "POST /v1/models/{model}/calibration-map/apply",
+    "applyCalibrationMap",
+    MapReader,
+    {200: success(ApplyResponse, "The recalibrated batch"), **problems(408, 409, 413, 415, 422)},
+    query=ApplyParameters,
+    takes_=takes("Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord),
 )
-async def apply_calibration_map(
-    posted: PostedOfModel, query: Annotated[ApplyParameters, Query()]
-) -> Response:
+async def apply_calibration_map(access: Access) -> Response:
     """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""
+    query, settings = access.query, access.settings
     if query.is_frozen:
         query.check_frozen()
-    config, settings = await posted.config(), posted.settings
+    config = await access.usable_config()
     reject_observed(settings, config)
-    with posted.ingest.admission.hold() as hold, engine_errors(), map_errors():
-        body = await read_body(posted.request, settings, hold)
+    with access.ingest.admission.hold() as hold, map_errors():
+        body = await read_body(access.request, settings, hold)
         if query.is_frozen:
-            fitted = await _frozen(posted.connection, config, query.version)
+            fitted = await _frozen(access.inbox, config, query.version)
         else:
             read_query = ReadQuery(resolved_query(query, config), config, query)
-            fitted = orjson.loads((await posted.reads.result(read_query)).body)
+            fitted = orjson.loads((await access.reads.result(read_query)).body)
         result = await in_thread(applied, body, fitted, config, settings, query.partial)
     return Response(result, media_type="application/json")
 
 
-async def _frozen(connection: Connection, config: ModelConfig, version: int | None) -> FrozenMap:
+async def _frozen(inbox: Inbox, config: ModelConfig, version: int | None) -> FrozenMap:
     """Return the frozen version, or the current one for None; one read, no computation."""
-    maps = connection.inbox.maps
+    maps = inbox.maps
     if version is not None:
         return await maps.version(config, version)
     current = await maps.current(config)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from anyio import from_thread
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
@@ -44,7 +44,7 @@ from calibrant_server.service.ingest.service import (
     receipt_body,
 )
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.dependencies import TheIngestService
+from calibrant_server.service.reads.operations import Access, operation
 from calibrant_server.service.security.admission import EVERYONE, Hold
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.ingest.entries import IngestBatch
@@ -55,6 +55,7 @@ from calibrant_server.workers.store.model_config import ModelConfig
 router = APIRouter(tags=["predictions"], default_response_class=Response)
 
 STORE_DEADLINE_S = 1.0
+Ingester = Annotated[Caller, Depends(needs("ingest"))]
 
 
 class EventBody(BaseModel):
@@ -93,30 +94,29 @@ class EventResponse(BaseModel):
     batch: IngestResponse | None = None
 
 
-@router.post(
-    "/v1/cloudevents",
-    operation_id="ingestCloudEvent",
-    responses={
+@operation(
+    router,
+    "POST /v1/cloudevents",
+    "ingestCloudEvent",
+    Ingester,
+    {
         200: success(EventResponse, "The event is accepted, or contains nothing to store"),
         **problems(408, 409, 413, 415, 422, 429),
     },
-    openapi_extra=takes("A CloudEvent, structured or binary", cloudevents=EventBody, any_type=None),
+    query=EventQuery,
+    takes_=takes("A CloudEvent, structured or binary", cloudevents=EventBody, any_type=None),
 )
-async def ingest_cloud_event(
-    request: Request,
-    caller: Annotated[Caller, Depends(needs("ingest"))],
-    query: Annotated[EventQuery, Query()],
-    ingest: TheIngestService,
-) -> Response:
+async def ingest_cloud_event(access: Access) -> Response:
     """Accept a request, response or feedback of an inference server (KServe, Knative, Seldon) as CloudEvent 1.0.
 
     The model declares in its setting `cloudevents` which output contains the scores, and what kind of scores. Id and source make
     the batch id, so a repeated event counts once. Valid rows are accepted even if others are not. The data may be gzip,
     under any content type.
     """
-    counters = request.app.state.metrics.events
+    counters = access.request.app.state.metrics.events
+    delivery = _Delivery(access.ingest, access.request, access.caller, access.query.model)
     try:
-        found = await _Delivery(ingest, request, caller, query.model).stored()
+        found = await delivery.stored()
     except (Problem, CalibrationInputError) as error:
         counters.labels("shed" if isinstance(error, RetryLater) else "refused").inc()
         raise

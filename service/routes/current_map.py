@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.calibrators.map_comparison import PROCEDURE
 from calibrant.core.documents import Result
 from calibrant.core.errors import Violation
-from calibrant_server.service.engine import Connection, engine_errors, model_of
+from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.errors import (
     MapNotBetter,
@@ -22,24 +22,12 @@ from calibrant_server.service.http.errors import (
     PreconditionFailed,
     PreconditionRequired,
 )
+from calibrant_server.service.http.json_bodies import response_or_unchanged
 from calibrant_server.service.http.parameters import (
-    IfMatch,
-    IfNoneMatch,
-    ModelId,
     entity_tags,
     names,
 )
-from calibrant_server.service.http.problem_responses import validated
-from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.collection import document
-from calibrant_server.service.reads.dependencies import (
-    Admin,
-    AppSettings,
-    MapReader,
-    TheConnection,
-    TheIngestService,
-    TheReadService,
-)
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
     MapVersion,
@@ -48,6 +36,7 @@ from calibrant_server.service.reads.frozen_maps import (
     reject_observed,
     who_is,
 )
+from calibrant_server.service.reads.operations import Access, Admin, MapReader, operation
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
@@ -101,10 +90,12 @@ class CurrentMapResponse(MapVersion):
     promotion: PromotionRecord
 
 
-@router.get(
-    "/v1/models/{model}/maps/current",
-    operation_id="getCurrentMap",
-    responses={
+@operation(
+    router,
+    "GET /v1/models/{model}/maps/current",
+    "getCurrentMap",
+    MapReader,
+    {
         200: success(
             CurrentMapResponse,
             "The current map",
@@ -114,77 +105,60 @@ class CurrentMapResponse(MapVersion):
         304: {"description": "The promotion is the one that If-None-Match names"},
         **problems(409, 422),
     },
+    headers=("if_none_match",),
 )
-async def get_current_map(
-    model: ModelId,
-    request: Request,
-    caller: MapReader,
-    connection: TheConnection,
-    settings: AppSettings,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def get_current_map(access: Access) -> Response:
     """Return the current map, which clients should use."""
-    config = await model_of(connection, caller, model)
-    reject_observed(settings, config)
-    with engine_errors():
-        current = await connection.inbox.maps.current(config)
+    config = await access.config()
+    reject_observed(access.settings, config)
+    current = await access.inbox.maps.current(config)
     if current is None:
         raise MapUnknown("No map of this model was promoted yet.")
-    if names(entity_tags(request, "if-none-match"), current.etag):
-        return Response(status_code=304, headers={**CURRENT_HEADERS, "ETag": current.etag})
-    return _current(current)
+    headers = {**CURRENT_HEADERS, "ETag": current.etag}
+    return response_or_unchanged(access.request, current.body, headers)
 
 
-@router.put(
-    "/v1/models/{model}/maps/current",
-    operation_id="promoteMap",
-    responses={
+@operation(
+    router,
+    "PUT /v1/models/{model}/maps/current",
+    "promoteMap",
+    Admin,
+    {
         200: success(CurrentMapResponse, "The current map", ETag="Changes with each promotion."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
-    openapi_extra=takes("The version and the reason", json=Promotion),
+    headers=("if_match", "if_none_match"),
+    body=("The version and the reason", Promotion),
 )
-async def promote_map(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    connection: TheConnection,
-    reads: TheReadService,
-    ingest: TheIngestService,
-    settings: AppSettings,
-    if_match: IfMatch = None,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def promote_map(access: Access) -> Response:
     """Make a version the current map; the same call returns to an earlier one."""
-    wanted = validated(Promotion, await document(request))
-    config = await model_of(connection, caller, model)
-    reject_observed(settings, config)
-    with engine_errors(), map_errors():
-        now = await connection.inbox.maps.current(config)
-        _check_preconditions(request, now)
-        version = await connection.inbox.maps.version(config, wanted.version)
+    wanted, config, maps = access.body, await access.config(), access.inbox.maps
+    reject_observed(access.settings, config)
+    with map_errors():
+        now = await maps.current(config)
+        _check_preconditions(access.request, now)
+        version = await maps.version(config, wanted.version)
         before: FrozenMap | None = None if now is None else orjson.loads(now.body)
         if now is not None and before is not None and before["version"] == wanted.version:
             return _current(now)
-        evidence = await _evidence(reads, config, before, version)
+        evidence = await _evidence(access.reads, config, before, version)
         if not evidence["beats"] and not wanted.override:
             raise _not_better(wanted, before, evidence)
-        follows = 0 if now is None else now.promotion
         record = {
             "version": wanted.version,
             "previous": None if before is None else before["version"],
             "promoted_at": rfc3339(datetime.now(UTC)),
-            "promoted_by": who_is(caller),
-            "promoted_role": caller.role or None,
+            "promoted_by": who_is(access.caller),
+            "promoted_role": access.caller.role or None,
             "reason": wanted.reason,
             "override": wanted.override,
             "evidence": evidence,
-            "warnings": await _warnings(connection, config, version),
+            "warnings": await _warnings(access.connection, config, version),
         }
-        promotion = follows + 1
+        promotion = 1 if now is None else now.promotion + 1
         body = {**version, "promotion": {"promotion": promotion, **record}}
         new = PromotedMap(config.generation, promotion, orjson.dumps(body))
-        await connection.inbox.maps.promote(config, wanted.version, new, orjson.dumps(record))
+        await maps.promote(config, wanted.version, new, orjson.dumps(record))
     return _current(new)
 
 

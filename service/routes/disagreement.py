@@ -1,10 +1,10 @@
 """Methods of predicting rater disagreement, compared on posted ratings."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError
@@ -19,7 +19,7 @@ from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.dependencies import PostedOfModel
+from calibrant_server.service.reads.operations import Access, MapReader, operation
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.declared import Declared, query_class
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -77,21 +77,22 @@ class DisagreementMethodsResponse(BaseModel):
     instances: dict[str, list[float]] | None = Field(None, description="`concentration` by row.")
 
 
-@router.post(
-    "/v1/models/{model}/disagreement",
-    operation_id="compareCalibrations",
-    responses={
+@operation(
+    router,
+    "POST /v1/models/{model}/disagreement",
+    "compareCalibrations",
+    MapReader,
+    {
         200: success(DisagreementMethodsResponse, "The methods compared"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions with ratings, and features", json=DisagreementMethodsBody),
+    query=DisagreementMethodsQuery,
+    takes_=takes("Predictions with ratings, and features", json=DisagreementMethodsBody),
 )
-async def compare_calibrations(
-    posted: PostedOfModel, query: Annotated[DisagreementMethodsQuery, Query()]
-) -> Response:
+async def compare_calibrations(access: Access) -> Response:
     """Fit concentrations, temperature and a head on features to posted ratings and compare them; nothing is stored."""
-    config = await posted.config()
-    result = await posted.computed(_compared, query, config, posted.settings)
+    config = await access.usable_config()
+    result = await access.computed(_compared, access.query, config, access.settings)
     return Response(result, media_type=JSON)
 
 

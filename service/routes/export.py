@@ -2,21 +2,20 @@
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from calibrant.results.tables import Kind
-from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import NDJSON
-from calibrant_server.service.http.parameters import ModelId, negotiated
+from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import problems
-from calibrant_server.service.reads.dependencies import Admin, TheConnection
 from calibrant_server.service.reads.model_documents import ExportLine
+from calibrant_server.service.reads.operations import Access, Admin, operation
 from calibrant_server.service.reads.representations import CONTENT, TABLES, writer, written_type
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.workers.alarm.message_formats import PAGERDUTY
@@ -96,33 +95,29 @@ class ExportQuery(BaseModel):
     )
 
 
-@router.get(
-    "/v1/models/{model}/export",
-    operation_id="exportModel",
-    responses={
+@operation(
+    router,
+    "GET /v1/models/{model}/export",
+    "exportModel",
+    Admin,
+    {
         200: {
             "description": "Lines of NDJSON; `end` reports whether all describe one state, and the number of archived reports that are left out",
             "content": {NDJSON: {"schema": ExportLine.model_json_schema()}, **CONTENT},
         },
         **problems(406, 422),
     },
+    query=ExportQuery,
 )
-async def export_model(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    query: Annotated[ExportQuery, Query()],
-    connection: TheConnection,
-) -> Response:
+async def export_model(access: Access) -> Response:
     """Stream a model: its configuration, panes, baselines and, on request, retained records.
 
     As CSV or Arrow: a table of the panes of every slice, each packed as `calibrant.Pane.from_bytes` reads it.
     """
-    media_type = written_type(negotiated(request, [NDJSON, *TABLES]))
-    config = await model_of(connection, caller, model)
-    inbox, audit = connection.inbox, audit_of(request)
-    with engine_errors():
-        await inbox.check_files(config)
+    media_type = written_type(negotiated(access.request, [NDJSON, *TABLES]))
+    config, inbox, query = await access.config(), access.inbox, access.query
+    await inbox.check_files(config)
+    audit = audit_of(access.request)
     audit.is_due, audit.details = True, query.model_dump()
     lines = (
         lines_of(

@@ -15,7 +15,8 @@ from calibrant_server.service.http.errors import (
     QuotaFull,
 )
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
+from calibrant_server.service.reads.collection import Collection
+from calibrant_server.service.reads.operations import Access, Created, Page
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.key_file import hash_of, new_secret
 from calibrant_server.service.security.keys import (
@@ -110,7 +111,7 @@ KEYS = Collection(router, "/v1/keys", "keys", KeyResponse, KeyAdmin, "A page of 
 
 
 @KEYS.lists("listKeys")
-async def list_keys(access: CollectionAccess) -> Page:
+async def list_keys(access: Access) -> Page:
     """List the keys of your tenant, sorted by id."""
     keyring = await _keyring(access.request)
     await access.request.app.state.key_refresh.read_store()
@@ -128,7 +129,7 @@ async def list_keys(access: CollectionAccess) -> Page:
     *(408, 413, 415, 422, 429),
     responses={201: success(CreatedKeyResponse, "The key, with its secret", Location="The key.")},
 )
-async def create_key(access: CollectionAccess) -> Created:
+async def create_key(access: Access) -> Created:
     """Create a key of your tenant, with at most your own scopes and until your own expiry; the secret is returned once."""
     await _keyring(access.request)
     wanted, caller, request = access.body, access.caller, access.request
@@ -163,7 +164,7 @@ async def create_key(access: CollectionAccess) -> Created:
 @KEYS.deletes(
     "revokeKey", ("key", KeyId), "The keys are revoked", KeyAdmin, 409, 422, query=RevocationQuery
 )
-async def revoke_key(access: CollectionAccess) -> None:
+async def revoke_key(access: Access) -> None:
     """Revoke a key, and the keys that it created if requested: every process rejects them within 5 s."""
     request, key, tenant = access.request, access.id, access.caller.tenant
     keyring = await _keyring(request)

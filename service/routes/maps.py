@@ -5,23 +5,16 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import Field
 
 from calibrant.core.errors import Violation
 from calibrant.results.map_query import PARTS
-from calibrant_server.service.engine import engine_errors, model_of
-from calibrant_server.service.http.bodies import JSON
+from calibrant_server.service.http.json_bodies import response_or_unchanged
 from calibrant_server.service.http.lists import ListPage
-from calibrant_server.service.http.parameters import IfNoneMatch, ModelId, entity_tags, names
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
-from calibrant_server.service.reads.dependencies import (
-    Admin,
-    MapReader,
-    TheConnection,
-)
+from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import (
     MapNumber,
     MapParameters,
@@ -31,7 +24,15 @@ from calibrant_server.service.reads.frozen_maps import (
     map_read_query,
     who_is,
 )
-from calibrant_server.service.reads.service import ReadQuery, ReadService
+from calibrant_server.service.reads.operations import (
+    Access,
+    Admin,
+    Created,
+    MapReader,
+    Page,
+    operation,
+)
+from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.windows import rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
@@ -84,14 +85,13 @@ MAPS = Collection(
         201: success(MapVersion, "The version", Location="The version."),
     },
 )
-async def create_map(access: CollectionAccess) -> Created:
+async def create_map(access: Access) -> Created:
     """Fit a calibration map and freeze it as a version."""
     config, maps = await access.config(), access.connection.inbox.maps
     wanted = access.body.model_copy(update={"include": ",".join(PARTS)})
     read_query = map_read_query(wanted, config)
-    reads: ReadService = access.request.app.state.reads
     with map_errors():
-        fitted = orjson.loads((await reads.result(read_query)).body)
+        fitted = orjson.loads((await access.reads.result(read_query)).body)
         if fitted.get("parameters") is None:
             detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
             raise invalid_input([Violation("/method", "no_map", detail)])
@@ -110,7 +110,7 @@ async def create_map(access: CollectionAccess) -> Created:
 
 
 @MAPS.lists("listMaps")
-async def list_maps(access: CollectionAccess) -> Page:
+async def list_maps(access: Access) -> Page:
     """List the frozen maps of a model and their promotions."""
     config = await access.config()
     versions, promotions = await access.connection.inbox.maps.listed(config)
@@ -120,35 +120,30 @@ async def list_maps(access: CollectionAccess) -> Page:
     return {"model": config.model, "current": current, **page, "promotions": listed}, following
 
 
-@router.get(
-    "/v1/models/{model}/maps/{version}",
-    operation_id="getMap",
-    responses={
+@operation(
+    router,
+    "GET /v1/models/{model}/maps/{version}",
+    "getMap",
+    MapReader,
+    {
         200: success(MapVersion, "The version", ETag="A version never changes."),
         304: {"description": "The version is the one that If-None-Match names"},
         **problems(422),
     },
+    id=("version", MapNumber),
+    headers=("if_none_match",),
 )
-async def get_map(
-    model: ModelId,
-    version: MapNumber,
-    request: Request,
-    caller: MapReader,
-    connection: TheConnection,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def get_map(access: Access) -> Response:
     """Return a frozen map."""
-    config = await model_of(connection, caller, model)
-    with engine_errors(), map_errors():
-        shown = await connection.inbox.maps.version(config, version)
+    config = await access.config()
+    with map_errors():
+        shown = await access.inbox.maps.version(config, access.id)
     headers = {
-        "ETag": f'"{config.generation}.version.{version}"',
+        "ETag": f'"{config.generation}.version.{access.id}"',
         "Cache-Control": "private, max-age=3600",
         "Vary": "Authorization",
     }
-    if names(entity_tags(request, "if-none-match"), headers["ETag"]):
-        return Response(status_code=304, headers=headers)
-    return Response(orjson.dumps(shown), 200, headers, JSON)
+    return response_or_unchanged(access.request, orjson.dumps(shown), headers)
 
 
 def _summary(frozen: dict[str, Any]) -> dict[str, Any]:

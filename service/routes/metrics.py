@@ -3,7 +3,7 @@ catalogues of metrics and calibration maps."""
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.figures.dots import draw_dots
@@ -13,11 +13,10 @@ from calibrant.results.catalogue import CalibratorCatalogue, MetricCatalogue, ca
 from calibrant.results.metrics import metrics
 from calibrant.results.reads import find_reads
 from calibrant_server.service.engine import model_of
-from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.parameters import PATTERN, Format, media_type_of
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.declared import add_route
-from calibrant_server.service.reads.dependencies import TheReadAccess
+from calibrant_server.service.reads.operations import Access, Reader, operation
 from calibrant_server.service.reads.queries import (
     ClockQuery,
     reject_costly,
@@ -51,26 +50,29 @@ class CatalogueParameters(BaseModel):
     )
 
 
-@listed.get(
-    "/v1/metrics",
-    operation_id="listMetrics",
-    responses={200: success(part_of(MetricCatalogue), "The metrics"), **problems(422)},
+@operation(
+    listed,
+    "GET /v1/metrics",
+    "listMetrics",
+    AnyCaller,
+    {200: success(part_of(MetricCatalogue), "The metrics"), **problems(422)},
+    query=CatalogueParameters,
 )
-async def list_metrics(
-    caller: AnyCaller, query: Annotated[CatalogueParameters, Query()]
-) -> Response:
+async def list_metrics(access: Access) -> dict[str, Any]:
     """List the metrics with their papers, formulas, options and search words."""
-    return json_response(catalogue(query.search).to_dict())
+    return catalogue(access.query.search).to_dict()
 
 
-@listed.get(
-    "/v1/calibrators",
-    operation_id="listCalibrators",
-    responses={200: success(part_of(CalibratorCatalogue), "The methods"), **problems(422)},
+@operation(
+    listed,
+    "GET /v1/calibrators",
+    "listCalibrators",
+    AnyCaller,
+    {200: success(part_of(CalibratorCatalogue), "The methods"), **problems(422)},
 )
-async def list_calibrators(caller: AnyCaller) -> Response:
+async def list_calibrators(access: Access) -> dict[str, Any]:
     """List the methods of recalibration with their papers and options."""
-    return json_response(calibrators().to_dict())
+    return calibrators().to_dict()
 
 
 router = APIRouter(tags=["metrics"], default_response_class=Response)
@@ -125,30 +127,34 @@ COMPARED: dict[str, Any] = success(
 )
 
 
-@router.get(
-    "/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED)
+@operation(
+    router,
+    "GET /v1/models/{model}/comparison",
+    "compareModels",
+    Reader,
+    or_drawn(COMPARED),
+    query=ComparisonParameters,
+    headers=("if_none_match", "prefer"),
 )
-async def compare_models(
-    read: TheReadAccess, query: Annotated[ComparisonParameters, Query()]
-) -> Response:
+async def compare_models(access: Access) -> Response:
     """Return the metrics of several models over the same window as JSON, or as a figure in SVG or PNG."""
-    first = await read.config()
-    names = list(dict.fromkeys([read.model, *query.models.split(",")]))
+    query, first = access.query, await access.config()
+    names = list(dict.fromkeys([first.model, *query.models.split(",")]))
     if not 2 <= len(names) <= MAX_MODELS:
         detail = f"Received {len(names) - 1} other models; expected 1 to {MAX_MODELS - 1}."
         raise unanswerable("/models", "range", detail)
-    configs = [first, *[await model_of(read.connection, read.caller, name) for name in names[1:]]]
+    others = [await model_of(access.connection, access.caller, name) for name in names[1:]]
     if "metrics" not in query.model_fields_set:
-        query = query.model_copy(
-            update={"metrics": SEGMENTATION if first.task == "segmentation" else OTHERS}
-        )
+        chosen = SEGMENTATION if first.task == "segmentation" else OTHERS
+        query = query.model_copy(update={"metrics": chosen})
     read_queries = {
-        config.model: ReadQuery(resolved_query(query, config), config, query) for config in configs
+        config.model: ReadQuery(resolved_query(query, config), config, query)
+        for config in (first, *others)
     }
     reject_costly("/models", query, n_slices=len(names))
-    media_type = media_type_of(query.format, read.request)
-    return await read.reads.together(
-        read.request,
+    media_type = media_type_of(query.format, access.request)
+    return await access.reads.together(
+        access.request,
         read_queries,
         lambda found: joined(found, query.raters),
         media_type,

@@ -11,8 +11,8 @@ from calibrant_server.service.http.errors import EventUnknown, ModelConflict, Pr
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.http.parameters import PATTERN, ReadName
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
-from calibrant_server.service.reads.dependencies import Admin, Reader
+from calibrant_server.service.reads.collection import Collection
+from calibrant_server.service.reads.operations import Access, Admin, Created, Page, Reader
 from calibrant_server.service.reads.queries import Timestamp
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import (
@@ -82,7 +82,7 @@ EVENTS = Collection(
 
 
 @EVENTS.lists("listEvents")
-async def list_events(access: CollectionAccess) -> Page:
+async def list_events(access: Access) -> Page:
     """List the dated events of a model, oldest first."""
     found = [_shown(each) for each in (await access.config()).events]
     return EVENTS.paged(access, found, lambda each: [each["at"], each["id"]])
@@ -96,7 +96,7 @@ async def list_events(access: CollectionAccess) -> Page:
     *(408, 409, 412, 413, 415, 422),
     responses={201: success(ModelEventResponse, "The event", Location="The events.")},
 )
-async def create_event(access: CollectionAccess) -> Created:
+async def create_event(access: Access) -> Created:
     """Add a dated event: a version, pipeline or scanner. It is drawn on curves and named with the date of a change."""
     config, wanted = await access.config(), access.body
     event = event_of(wanted.kind, wanted.name, wanted.at)
@@ -109,7 +109,7 @@ async def create_event(access: CollectionAccess) -> Created:
 
 
 @EVENTS.deletes("deleteEvent", ("event", EventId), "The event is deleted", Admin, *(409, 412, 422))
-async def delete_event(access: CollectionAccess) -> None:
+async def delete_event(access: Access) -> None:
     """Delete an event."""
     config = await access.config()
     left = [each for each in config.events if event_id(each) != access.id]
@@ -118,7 +118,7 @@ async def delete_event(access: CollectionAccess) -> None:
     await _put(access, config, left)
 
 
-async def _put(access: CollectionAccess, config: ModelConfig, events: list[ModelEvent]) -> None:
+async def _put(access: Access, config: ModelConfig, events: list[ModelEvent]) -> None:
     """Write the events of a model over the version that was read."""
     try:
         await access.connection.registry.put(with_events(config, events), config.revision)

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
 from calibrant_server.service.http.errors import (
     ModelUnknown,
@@ -18,23 +17,13 @@ from calibrant_server.service.http.errors import (
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import page_of
 from calibrant_server.service.http.parameters import (
-    IfMatch,
-    IfNoneMatch,
-    ModelId,
     entity_tags,
     names,
 )
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
-from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.archived_reports import DeletionQuery, reports_kept
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
-from calibrant_server.service.reads.dependencies import (
-    Admin,
-    Reader,
-    TheConnection,
-    TheIngestService,
-)
+from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.fleet import indexed_statuses
 from calibrant_server.service.reads.model_documents import (
     SettingsChange,
@@ -53,6 +42,7 @@ from calibrant_server.service.reads.model_list import (
     has_tag,
 )
 from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
+from calibrant_server.service.reads.operations import Access, Admin, Page, Reader, operation
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.url_guard import Network, networks_of
@@ -78,7 +68,7 @@ MODELS = Collection(
 
 
 @MODELS.lists("listModels")
-async def list_models(access: CollectionAccess) -> Page:
+async def list_models(access: Access) -> Page:
     """List the models of your key, sorted by id; `view=status` adds the status of each."""
     caller, query, state = access.caller, access.query, access.request.app.state
     found = await access.connection.registry.list(caller.tenant)
@@ -95,131 +85,109 @@ async def list_models(access: CollectionAccess) -> Page:
     return {"models": models}, following
 
 
-@router.get(
-    "/v1/models/{model}",
-    operation_id="getModel",
-    responses={
+@operation(
+    router,
+    "GET /v1/models/{model}",
+    "getModel",
+    Reader,
+    {
         200: success(ModelResponse, "The model", ETag="Its version."),
         304: {"description": "The version is the one that If-None-Match names"},
         **problems(422),
     },
+    query=ModelQuery,
+    headers=("if_none_match",),
 )
-async def get_model(
-    model: ModelId,
-    request: Request,
-    caller: Reader,
-    connection: TheConnection,
-    ingest: TheIngestService,
-    query: Annotated[ModelQuery, Query()],
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def get_model(access: Access) -> Response:
     """Return the settings of a model."""
-    config = await model_of(connection, caller, model)
-    with engine_errors():
-        records = await connection.inbox.tallies(config)
-    with_full_urls = _tells_receivers(caller)
+    config = await access.config()
+    records = await access.inbox.tallies(config)
+    with_full_urls = _tells_receivers(access.caller)
     etag = etag_of(config, records, with_full_urls)
-    if names(entity_tags(request, "if-none-match"), etag):
+    if names(entity_tags(access.request, "if-none-match"), etag):
         return Response(status_code=304, headers={**_headers(config), "ETag": etag})
     return _response(config, records, with_full_urls=with_full_urls, ETag=etag)
 
 
-@router.put(
-    "/v1/models/{model}",
-    operation_id="putModel",
-    responses={
+@operation(
+    router,
+    "PUT /v1/models/{model}",
+    "putModel",
+    Admin,
+    {
         200: success(ModelResponse, "The model existed", ETag="Its version."),
         201: success(
             ModelResponse, "The model was created", ETag="Its version.", Location="The model."
         ),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
-    openapi_extra=takes("Settings", json=ModelSettings),
+    headers=("if_match", "if_none_match"),
+    takes_=takes("Settings", json=ModelSettings),
 )
-async def put_model(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    ingest: TheIngestService,
-    if_match: IfMatch = None,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def put_model(access: Access) -> Response:
     """Create a model, or replace its settings."""
-    document = await _document(request, ingest, (JSON,))
-    with engine_errors():
-        current = await ingest.registry.get(caller.tenant, model)
-        change = change_of(settings_of(document), caller, model, current, _networks(ingest))
-        _check_preconditions(request, current)
-        return await _put(request, ingest, current, change)
+    settings = settings_of(await _document(access, (JSON,)))
+    current = await access.ingest.registry.get(access.caller.tenant, access.model)
+    change = change_of(settings, access.caller, access.model, current, _networks(access))
+    _check_preconditions(access.request, current)
+    return await _put(access, current, change)
 
 
-@router.patch(
-    "/v1/models/{model}",
-    operation_id="patchModel",
-    responses={
+@operation(
+    router,
+    "PATCH /v1/models/{model}",
+    "patchModel",
+    Admin,
+    {
         200: success(ModelResponse, "The model as it is now", ETag="Its version."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
-    openapi_extra=takes("Changes; null resets", json=ModelSettings, merge_patch=ModelSettings),
+    headers=("if_match",),
+    takes_=takes("Changes; null resets", json=ModelSettings, merge_patch=ModelSettings),
 )
-async def patch_model(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    connection: TheConnection,
-    ingest: TheIngestService,
-    if_match: IfMatch = None,
-) -> Response:
+async def patch_model(access: Access) -> Response:
     """Change some settings of a model (RFC 7396)."""
-    document = await _document(request, ingest, (JSON, MERGE_PATCH))
+    document = await _document(access, (JSON, MERGE_PATCH))
     reject_unknown(document, ModelSettings.model_fields)
-    current = await model_of(connection, caller, model)
-    _check_preconditions(request, current)
+    current = await access.config()
+    _check_preconditions(access.request, current)
     settings = settings_of(patched(declared(current), document))
-    change = change_of(settings, caller, model, current, _networks(ingest))
-    with engine_errors():
-        return await _put(request, ingest, current, change)
+    change = change_of(settings, access.caller, access.model, current, _networks(access))
+    return await _put(access, current, change)
 
 
-@router.delete(
-    "/v1/models/{model}",
-    operation_id="deleteModel",
-    status_code=204,
-    responses={204: {"description": "The model is deleted"}, **problems(409, 412, 422)},
+@operation(
+    router,
+    "DELETE /v1/models/{model}",
+    "deleteModel",
+    Admin,
+    {204: {"description": "The model is deleted"}, **problems(409, 412, 422)},
+    query=DeletionQuery,
+    headers=("if_match",),
 )
-async def delete_model(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    connection: TheConnection,
-    query: Annotated[DeletionQuery, Query()],
-    if_match: IfMatch = None,
-) -> Response:
+async def delete_model(access: Access) -> None:
     """Delete a model with all its data. Archived reports are deleted only with `reports=delete`."""
-    with engine_errors():
-        config = await connection.registry.found(caller.tenant, model)
+    registry, model = access.connection.registry, access.model
+    config = await registry.found(access.caller.tenant, model)
     if config is None:
         raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
-    _check_preconditions(request, config)
-    with engine_errors(), _revisions(), reports_kept(config):
-        await connection.registry.delete(config, with_reports=query.reports == "delete")
-    return Response(status_code=204)
+    _check_preconditions(access.request, config)
+    with _revisions(), reports_kept(config):
+        await registry.delete(config, with_reports=access.query.reports == "delete")
 
 
-async def _document(
-    request: Request, ingest: IngestService, types: tuple[str, ...]
-) -> dict[str, Any]:
-    with ingest.admission.hold() as hold:
-        limit = min(MAX_SETTINGS_BYTES, ingest.settings.max_body_bytes)
-        small = {"max_body_bytes": limit, "max_decoded_bytes": limit}
-        settings = ingest.settings.model_copy(update=small)
-        body = await read_body(request, settings, hold, types)
+async def _document(access: Access, types: tuple[str, ...]) -> dict[str, Any]:
+    limit = min(MAX_SETTINGS_BYTES, access.settings.max_body_bytes)
+    small = {"max_body_bytes": limit, "max_decoded_bytes": limit}
+    settings = access.settings.model_copy(update=small)
+    with access.ingest.admission.hold() as hold:
+        body = await read_body(access.request, settings, hold, types)
         return object_of(read_json(body.data, MAX_SETTINGS_OBJECTS))
 
 
-def _networks(ingest: IngestService) -> tuple[Network, ...]:
+def _networks(access: Access) -> tuple[Network, ...]:
     """Return where receivers of alarms may be, in addition to the public internet."""
-    return networks_of(ingest.settings.webhook_networks or "")
+    return networks_of(access.settings.webhook_networks or "")
 
 
 def _tells_receivers(caller: Caller) -> bool:
@@ -258,25 +226,23 @@ def _check_preconditions(request: Request, current: ModelConfig | None) -> None:
         raise PreconditionFailed()
 
 
-async def _put(
-    request: Request, ingest: IngestService, current: ModelConfig | None, change: SettingsChange
-) -> Response:
+async def _put(access: Access, current: ModelConfig | None, change: SettingsChange) -> Response:
     """Write what is wanted over `current`; the same again needs neither a write nor If-Match."""
-    wanted = change.config
+    wanted, registry = change.config, access.ingest.registry
     if current is None:
-        await ingest.check_new_model(wanted.tenant)
+        await access.ingest.check_new_model(wanted.tenant)
         with _revisions():
-            made = await ingest.registry.put(wanted, None)
+            made = await registry.put(wanted, None)
         location = f"/v1/models/{made.model}"
         return _response(made, status=201, disclosed=change.disclosed, Location=location)
     if declared(current) == declared(wanted):
-        await ingest.registry.confirm(current)
+        await registry.confirm(current)
         return _response(current)
-    audit_of(request).details = {"changed": changes_between(current, wanted)}
-    if "if-match" not in request.headers:
+    audit_of(access.request).details = {"changed": changes_between(current, wanted)}
+    if "if-match" not in access.request.headers:
         raise PreconditionRequired()
     with _revisions():
-        written = await ingest.registry.put(wanted, current.revision)
+        written = await registry.put(wanted, current.revision)
     return _response(written, disclosed=change.disclosed)
 
 

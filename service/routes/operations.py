@@ -12,10 +12,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 
 from calibrant import kernel
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.dependencies import AppSettings, Reader, TheConnection
 from calibrant_server.service.reads.observation import Readiness
+from calibrant_server.service.reads.operations import Access, Reader, Responses, operation
 from calibrant_server.service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operations"], default_response_class=Response)
@@ -111,7 +110,7 @@ async def get_version() -> Response:
     return Response(orjson.dumps(body), media_type=JSON)
 
 
-RESPONSES = {
+RESPONSES: Responses = {
     200: {
         "description": "Prometheus",
         "content": {"text/plain": {"schema": {"type": "string"}}},
@@ -127,16 +126,14 @@ async def get_service_metrics(request: Request) -> Response:
     return _exposition(text)
 
 
-@router.get("/metrics/models", operation_id="getModelSeries", responses=RESPONSES)
-async def get_model_series(
-    request: Request, caller: Reader, settings: AppSettings, connection: TheConnection
-) -> Response:
+@operation(router, "GET /metrics/models", "getModelSeries", Reader, RESPONSES)
+async def get_model_series(access: Access) -> Response:
     """Return the series of your key's models for Prometheus: calibration error, map, labels, evidence, records."""
-    with engine_errors():
-        every = await connection.registry.list(caller.tenant)
-        configs = [each for each in every if caller.may_use(each.model)]
-        series = request.app.state.model_series
-        registry = await series.registry(caller.tenant, configs, settings.metrics_models)
+    caller = access.caller
+    every = await access.connection.registry.list(caller.tenant)
+    configs = [each for each in every if caller.may_use(each.model)]
+    series, most = access.request.app.state.model_series, access.settings.metrics_models
+    registry = await series.registry(caller.tenant, configs, most)
     return _exposition(generate_latest(registry))
 
 

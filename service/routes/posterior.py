@@ -1,17 +1,16 @@
 """Posterior class probabilities, given the ratings of some raters."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.raters import posterior
 from calibrant.results.disagreement import PosteriorQuery, disagreement
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import TextName
@@ -21,7 +20,7 @@ from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.dependencies import PostedOfModel
+from calibrant_server.service.reads.operations import Access, MapReader, operation
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.service.settings import Settings
@@ -82,28 +81,28 @@ class PosteriorParameters(ClockQuery, query_class(PosteriorQuery)):  # type: ign
     """The window to which the concentration is fitted, if none is given."""
 
 
-@router.post(
-    "/v1/models/{model}/posterior",
-    operation_id="computePosterior",
-    responses={
+@operation(
+    router,
+    "POST /v1/models/{model}/posterior",
+    "computePosterior",
+    MapReader,
+    {
         200: success(PosteriorResponse, "Probabilities given the ratings"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions with ratings", json=PosteriorBody),
+    query=PosteriorParameters,
+    takes_=takes("Predictions with ratings", json=PosteriorBody),
 )
-async def compute_posterior(
-    access: PostedOfModel, query: Annotated[PosteriorParameters, Query()]
-) -> Response:
+async def compute_posterior(access: Access) -> Response:
     """Return class probabilities of posted predictions given their ratings; nothing is stored."""
-    config, settings = await access.config(), access.settings
-    with engine_errors():
-        posted = await access.computed(_posted, settings)
-        belief = query.belief or ("ensemble" if "members" in posted else "dirichlet")
-        _check_belief(belief, posted)
-        fitted = None
-        if belief != "ensemble" and "concentration" not in posted:
-            fitted = await _fitted(access.reads, config, query)
-        result = await in_thread(_computed, posted, belief, fitted, config, settings)
+    query, settings, config = access.query, access.settings, await access.usable_config()
+    posted = await access.computed(_posted, settings)
+    belief = query.belief or ("ensemble" if "members" in posted else "dirichlet")
+    _check_belief(belief, posted)
+    fitted = None
+    if belief != "ensemble" and "concentration" not in posted:
+        fitted = await _fitted(access.reads, config, query)
+    result = await in_thread(_computed, posted, belief, fitted, config, settings)
     return Response(result, media_type=JSON)
 
 

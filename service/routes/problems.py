@@ -10,7 +10,7 @@ from calibrant_server.service.http.errors import PROBLEMS, PathUnknown, Problem
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.pages.rendering import page
-from calibrant_server.service.reads.dependencies import only_known_parameters
+from calibrant_server.service.reads.operations import only_known_parameters
 
 router = APIRouter(
     tags=["problems"],

@@ -1,18 +1,15 @@
 """Reports of a model for a quality committee: one HTML page, and archived ones, written once with their results."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.quality_report import page
-from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.errors import NotAcceptable
 from calibrant_server.service.http.parameters import (
-    IfNoneMatch,
-    ModelId,
     entity_tags,
     names,
     negotiated,
@@ -26,15 +23,16 @@ from calibrant_server.service.reads.archived_reports import (
     archived,
     report_errors,
 )
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Created, Page
-from calibrant_server.service.reads.dependencies import (
-    Admin,
-    ReadAccess,
-    Reader,
-    TheConnection,
-    TheReadAccess,
-)
+from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import who_is
+from calibrant_server.service.reads.operations import (
+    Access,
+    Admin,
+    Created,
+    Page,
+    Reader,
+    operation,
+)
 from calibrant_server.service.reads.report_pages import prepared
 from calibrant_server.service.reads.reports import ReportParameters
 
@@ -71,19 +69,17 @@ REPORTS = Collection(
         201: success(ArchivedReport, "The report, archived", Location="The report."),
     },
 )
-async def create_report(access: CollectionAccess) -> Created:
+async def create_report(access: Access) -> Created:
     """Archive the report of a window immutably, with its results.
 
     Retention does not remove it. The same report of the same state is archived once.
     """
-    model = access.request.path_params["model"]
-    read = ReadAccess(model, access.request, access.caller)
-    shown, is_new = await archived(read, access.body, who_is(access.caller))
-    return Created(shown, f"/v1/models/{model}/reports/{shown['report']}", is_new)
+    shown, is_new = await archived(access, access.body, who_is(access.caller))
+    return Created(shown, f"/v1/models/{access.model}/reports/{shown['report']}", is_new)
 
 
 @REPORTS.lists("listReports")
-async def list_reports(access: CollectionAccess) -> Page:
+async def list_reports(access: Access) -> Page:
     """List the archived reports of a model, oldest first."""
     config = await access.config()
     found = await access.connection.inbox.reports.listed(config)
@@ -91,30 +87,27 @@ async def list_reports(access: CollectionAccess) -> Page:
     return {"model": config.model, **page}, following
 
 
-@router.get(
-    "/v1/models/{model}/reports/{report}",
-    operation_id="getArchivedReport",
-    responses={
+@operation(
+    router,
+    "GET /v1/models/{model}/reports/{report}",
+    "getArchivedReport",
+    Reader,
+    {
         200: ONE,
         304: {"description": "The report is the one that If-None-Match names"},
         **problems(406, 422),
     },
+    id=("report", ReportNumber),
+    headers=("if_none_match",),
 )
-async def get_archived_report(
-    model: ModelId,
-    report: ReportNumber,
-    request: Request,
-    caller: Reader,
-    connection: TheConnection,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def get_archived_report(access: Access) -> Response:
     """Return an archived report by `Accept`: its summary, the page (HTML), or its results."""
+    request, report, archive = access.request, access.id, access.inbox.reports
     if request.headers.get("accept", "").strip().lower() == PDF:
         raise NotAcceptable(NO_PDF)
     media_type = negotiated(request, [JSON, HTML, RESULTS])
-    config = await model_of(connection, caller, model)
-    archive = connection.inbox.reports
-    with engine_errors(), report_errors():
+    config = await access.config()
+    with report_errors():
         shown = await archive.summary(config, report)
         headers = {
             "ETag": f'"{shown["sha256"][:32]}.{report}.{media_type.rpartition("/")[2]}"',
@@ -140,24 +133,28 @@ REPORT: dict[str, Any] = {
 }
 
 
-@router.get(
-    "/v1/models/{model}/report",
-    operation_id="getReport",
-    responses={
+@operation(
+    router,
+    "GET /v1/models/{model}/report",
+    "getReport",
+    Reader,
+    {
         200: REPORT,
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },
+    query=ReportParameters,
+    headers=("if_none_match", "prefer"),
 )
-async def get_report(read: TheReadAccess, query: Annotated[ReportParameters, Query()]) -> Response:
+async def get_report(access: Access) -> Response:
     """Return a report for a quality committee: data, verdict, measurements, figures, assumptions, versions."""
-    media_type = negotiated(read.request, [HTML])
-    report = await prepared(read, query)
+    media_type = negotiated(access.request, [HTML])
+    report = await prepared(access, access.query)
 
     async def render(body: bytes) -> bytes:
         found = orjson.loads(body)
         return (await run_in_threadpool(lambda: page(report.contents(found)))).encode()
 
-    return await read.reads.together(
-        read.request, report.queries, lambda found: found, media_type, render
+    return await access.reads.together(
+        access.request, report.queries, lambda found: found, media_type, render
     )

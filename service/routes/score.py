@@ -6,7 +6,7 @@ from functools import partial as partial_of
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
 
@@ -48,7 +48,7 @@ from calibrant_server.service.ingest.scored_bodies import (
     with_annotations,
 )
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
-from calibrant_server.service.reads.dependencies import PostedToScore
+from calibrant_server.service.reads.operations import Access, Scorer, operation
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.representations import image_of, or_drawn
 from calibrant_server.service.reads.response_models import estimates, part_of
@@ -231,11 +231,14 @@ NOT_COMPUTED = {"columns", "options", "task"} | set(ValuesQuery.model_fields)
 SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability diagram")
 
 
-@router.post(
-    "/v1/score",
-    operation_id="scoreOnce",
-    responses={200: or_drawn(SCORED)[200], **problems(406, 408, 413, 415, 422)},
-    openapi_extra=takes(
+@operation(
+    router,
+    "POST /v1/score",
+    "scoreOnce",
+    Scorer,
+    {200: or_drawn(SCORED)[200], **problems(406, 408, 413, 415, 422)},
+    query=ScoreParameters,
+    takes_=takes(
         "Predictions",
         json=(ScoredBody, ScoredRecords),
         ndjson=ScoredRecord,
@@ -244,9 +247,9 @@ SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability 
         arrow=None,
     ),
 )
-async def score_once(posted: PostedToScore, query: Annotated[ScoreParameters, Query()]) -> Response:
+async def score_once(access: Access) -> Response:
     """Score one posted batch; nothing is stored. As SVG or PNG, the reliability diagram."""
-    media_type = media_type_of(None, posted.request)
+    query, media_type = access.query, media_type_of(None, access.request)
     sections = included(query.include)
     _reject_with_task(query, media_type)
     params = {
@@ -258,7 +261,7 @@ async def score_once(posted: PostedToScore, query: Annotated[ScoreParameters, Qu
     if INSTANCES.name in sections:
         params[INSTANCES.name] = "yes"
     takes = (JSON, NDJSON, *TABLES)
-    result = await posted.computed(scored, params, posted.settings, query, takes=takes)
+    result = await access.computed(scored, params, access.settings, query, takes=takes)
     if media_type == JSON:
         return Response(result, media_type=JSON)
     drawn = await run_in_threadpool(diagram, result, media_type)

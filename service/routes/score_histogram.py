@@ -1,9 +1,9 @@
 """One posted confidence histogram scored at once: everything that the paper reads from one; nothing is stored."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import orjson
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
@@ -16,7 +16,7 @@ from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.ingest.update_packing import read_confidence
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.dependencies import PostedToScore
+from calibrant_server.service.reads.operations import Access, Scorer, operation
 from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.settings import Settings
 
@@ -107,17 +107,19 @@ class HistogramScores(BaseModel):
     surface: dict[str, Any] | None = None
 
 
-@router.post(
-    "/v1/score/confidence-histogram",
-    operation_id="scoreConfidenceHistogram",
-    responses={200: success(HistogramScores, "The scores"), **problems(408, 413, 415, 422)},
-    openapi_extra=takes("A confidence histogram", json=ConfidenceBody),
+@operation(
+    router,
+    "POST /v1/score/confidence-histogram",
+    "scoreConfidenceHistogram",
+    Scorer,
+    {200: success(HistogramScores, "The scores"), **problems(408, 413, 415, 422)},
+    query=ScoreHistogramQuery,
+    takes_=takes("A confidence histogram", json=ConfidenceBody),
 )
-async def score_confidence_histogram(
-    posted: PostedToScore, query: Annotated[ScoreHistogramQuery, Query()]
-) -> Response:
+async def score_confidence_histogram(access: Access) -> Response:
     """Score one posted confidence histogram; nothing is stored."""
-    return Response(await posted.computed(_scored, query, posted.settings), media_type=JSON)
+    result = await access.computed(_scored, access.query, access.settings)
+    return Response(result, media_type=JSON)
 
 
 def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes:

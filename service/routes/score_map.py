@@ -1,10 +1,10 @@
 """One posted probability map compared with its reference masks: counts and Dice, or a figure with contours; nothing is stored."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
@@ -20,7 +20,7 @@ from calibrant_server.service.http.parameters import Format, media_type_of
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.dependencies import PostedToScore
+from calibrant_server.service.reads.operations import Access, Scorer, operation
 from calibrant_server.service.reads.representations import IMAGES, image_of
 from calibrant_server.service.settings import Settings
 
@@ -88,19 +88,23 @@ class MapScores(BaseModel):
 _SCORES: dict[str, Any] = success(MapScores, "The counts, or the figure")
 
 
-@router.post(
-    "/v1/score/map",
-    operation_id="scoreMap",
-    responses={
+@operation(
+    router,
+    "POST /v1/score/map",
+    "scoreMap",
+    Scorer,
+    {
         200: {**_SCORES, "content": _SCORES["content"] | IMAGES},
         **problems(406, 408, 413, 415, 422),
     },
-    openapi_extra=takes("A probability map with a reference mask", json=MapBody),
+    query=MapQuery,
+    takes_=takes("A probability map with a reference mask", json=MapBody),
 )
-async def score_map(posted: PostedToScore, query: Annotated[MapQuery, Query()]) -> Response:
+async def score_map(access: Access) -> Response:
     """Compare a probability map with reference masks, or draw it with contours of true and false positives and false negatives."""
-    media_type = media_type_of(query.format, posted.request)
-    found = await posted.computed(_read, query, posted.settings)
+    query = access.query
+    media_type = media_type_of(query.format, access.request)
+    found = await access.computed(_read, query, access.settings)
     if media_type != JSON:
         await in_thread(_reject_long_outlines, found)
         drawn = await run_in_threadpool(image_of, draw_probability_map, found, media_type)

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 from starlette.responses import StreamingResponse
 
-from calibrant_server.service.engine import engine_errors, engine_settings
+from calibrant_server.service.engine import engine_settings
 from calibrant_server.service.http.bodies import JSON, NDJSON
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.lists import (
@@ -19,8 +19,8 @@ from calibrant_server.service.http.lists import (
     sort_key_of,
 )
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
-from calibrant_server.service.reads.dependencies import AppSettings, TheConnection
+from calibrant_server.service.reads.collection import Collection
+from calibrant_server.service.reads.operations import Access, Page, operation
 from calibrant_server.service.security.keys import Caller, Keyring, needs
 from calibrant_server.workers.store.access_keys import MAX_KEYS
 
@@ -70,7 +70,7 @@ AUDIT = Collection(
 
 
 @AUDIT.lists("listAudit", media_types=(NDJSON,))
-async def list_audit(access: CollectionAccess) -> Page | Response:
+async def list_audit(access: Access) -> Page | Response:
     """List who changed settings, maps, alarms, models and keys of your tenant.
 
     The last 100,000 changes are stored.
@@ -130,21 +130,21 @@ class UsageResponse(BaseModel):
     limits: list[Limit]
 
 
-@router.get(
-    "/v1/usage",
-    operation_id="getUsage",
-    responses={200: success(UsageResponse, "Usage and limits"), **problems(422)},
+@operation(
+    router,
+    "GET /v1/usage",
+    "getUsage",
+    AnyReader,
+    {200: success(UsageResponse, "Usage and limits"), **problems(422)},
 )
-async def get_usage(
-    request: Request, caller: AnyReader, connection: TheConnection, settings: AppSettings
-) -> Response:
+async def get_usage(access: Access) -> Response:
     """Return the limits of your tenant and what it uses of them."""
-    keyring: Keyring = request.app.state.keyring
-    streams: Streams = request.app.state.streams
+    settings, caller, state = access.settings, access.caller, access.request.app.state
+    keyring: Keyring = state.keyring
+    streams: Streams = state.streams
     engine, share = engine_settings(settings), keyring.share_of_tenant(settings.tenant_share)
-    with engine_errors():
-        n_models = await connection.registry.count(caller.tenant)
-        partitions = await connection.inbox.usage.by_partition(caller.tenant)
+    n_models = await access.connection.registry.count(caller.tenant)
+    partitions = await access.inbox.usage.by_partition(caller.tenant)
     found = [
         Limit(name="models", limit=settings.tenant_models, used=n_models, scope="deployment"),
         Limit(

@@ -8,11 +8,10 @@ from secrets import token_hex
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import NDJSON, read_body
 from calibrant_server.service.http.errors import (
     AnswerLate,
@@ -21,15 +20,10 @@ from calibrant_server.service.http.errors import (
     ModelDeleted,
     Problem,
 )
-from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.dependencies import (
-    Admin,
-    AppSettings,
-    TheIngestService,
-)
 from calibrant_server.service.reads.model_documents import ExportLine, redeclared
+from calibrant_server.service.reads.operations import Access, Admin, Created, operation
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError
 from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch, ModelGoneError
 from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL
@@ -58,32 +52,26 @@ class ImportResponse(BaseModel):
     )
 
 
-@router.post(
-    "/v1/models/{model}/import",
-    operation_id="importModel",
-    status_code=201,
-    responses={
+@operation(
+    router,
+    "POST /v1/models/{model}/import",
+    "importModel",
+    Admin,
+    {
         200: success(ImportResponse, "The same import was done before", Location="The model."),
         201: success(ImportResponse, "The model is imported", Location="The model."),
         **problems(408, 409, 413, 415, 422, 429),
     },
-    openapi_extra=takes("The lines of an export", ndjson=ExportLine),
+    takes_=takes("The lines of an export", ndjson=ExportLine),
 )
-async def import_model(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    ingest: TheIngestService,
-    settings: AppSettings,
-) -> Response:
+async def import_model(access: Access) -> Created:
     """Import a model that another service exported. The id must be unused. A request that was cut off can be sent again."""
-    roomy = settings.model_copy(
-        update={name: settings.max_import_bytes for name in ("max_body_bytes", "max_decoded_bytes")}
-    )
-    with ingest.admission.hold() as hold, engine_errors():
-        body = await read_body(request, roomy, hold, (NDJSON,))
+    settings, ingest, model = access.settings, access.ingest, access.model
+    roomy = dict.fromkeys(("max_body_bytes", "max_decoded_bytes"), settings.max_import_bytes)
+    with ingest.admission.hold() as hold:
+        body = await read_body(access.request, settings.model_copy(update=roomy), hold, (NDJSON,))
         lines = body.data.strip().split(b"\n")
-        config = config_in(lines, caller.tenant, model)
+        config = config_in(lines, access.caller.tenant, model)
         is_new = await _restored(ingest, config, lines)
         new_secrets = await _new_secrets(ingest, config, lines[0]) if is_new else []
     results: dict[str, Any] = {
@@ -94,8 +82,7 @@ async def import_model(
     }
     if new_secrets:
         results["webhook_secrets"] = new_secrets
-    headers = {"Location": f"/v1/models/{model}"}
-    return Response(orjson.dumps(results), 201 if is_new else 200, headers, "application/json")
+    return Created(results, f"/v1/models/{model}", is_new)
 
 
 async def _new_secrets(

@@ -6,13 +6,11 @@ from uuid import uuid4
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.errors import QuotaFull, WebhooksMissing
 from calibrant_server.service.http.json_bodies import json_response
-from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.collection import Collection, CollectionAccess, Page
-from calibrant_server.service.reads.dependencies import Admin, TheConnection
+from calibrant_server.service.reads.collection import Collection
+from calibrant_server.service.reads.operations import Access, Admin, Page, operation
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.commands import trial
 from calibrant_server.workers.alarm.deliveries import WAITING, WebhookDelivery
@@ -61,31 +59,31 @@ DELIVERIES = Collection(
 
 
 @DELIVERIES.lists("listDeliveries")
-async def list_deliveries(access: CollectionAccess) -> Page:
+async def list_deliveries(access: Access) -> Page:
     """List the messages sent to the receivers of a model's alarm, and those that wait."""
     found = await access.connection.inbox.alarms.deliveries(await access.config())
     return DELIVERIES.paged(access, found, lambda each: [-each.made_s, each.id], _shown)
 
 
-@router.post(
-    "/v1/models/{model}/alarm/test",
-    operation_id="testWebhooks",
-    status_code=202,
-    responses={202: success(TestResponse, "The test is being sent"), **problems(409, 422, 429)},
+@operation(
+    router,
+    "POST /v1/models/{model}/alarm/test",
+    "testWebhooks",
+    Admin,
+    {202: success(TestResponse, "The test is being sent"), **problems(409, 422, 429)},
 )
-async def test_webhooks(model: ModelId, caller: Admin, connection: TheConnection) -> Response:
+async def test_webhooks(access: Access) -> Response:
     """Send every receiver of the model's alarm a signed message of type alarm.test."""
-    config = await model_of(connection, caller, model)
+    config = await access.config()
     receivers = len(AlarmSettings.of(config).webhooks)
     if not receivers:
         raise WebhooksMissing()
+    wait_s = await access.inbox.webhook_test_limit.wait_s(config.key)
+    if wait_s:
+        detail = "Received another test within a minute; expected at most one per model and ten per tenant. Wait, and send it again."
+        raise QuotaFull(detail, retry_after_s=wait_s)
     name = uuid4().hex
-    with engine_errors():
-        wait_s = await connection.inbox.webhook_test_limit.wait_s(config.key)
-        if wait_s:
-            detail = "Received another test within a minute; expected at most one per model and ten per tenant. Wait, and send it again."
-            raise QuotaFull(detail, retry_after_s=wait_s)
-        await connection.inbox.order(config, trial(name))
+    await access.inbox.order(config, trial(name))
     return json_response({"test": name, "receivers": receivers}, 202)
 
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from calibrant_server.service.http.errors import BatchUnknown
 from calibrant_server.service.openapi.schema import document
-from calibrant_server.service.reads.collection import Collection, CollectionAccess
-from calibrant_server.service.reads.dependencies import Admin, Reader
+from calibrant_server.service.reads.collection import Collection
+from calibrant_server.service.reads.operations import Access, Admin, Reader
 
 router = APIRouter(tags=["models"])
 
@@ -27,14 +27,14 @@ STORED = ["c", "a", "b"]
 
 
 @NOTES.lists("listNotes")
-async def list_notes(access: CollectionAccess):
+async def list_notes(access: Access):
     """List the notes of a model."""
     await access.config()
     return NOTES.paged(access, STORED, lambda each: [each], lambda each: {"id": each})
 
 
 @NOTES.returns("getNote", NOTE, "The note")
-async def get_note(access: CollectionAccess):
+async def get_note(access: Access):
     """Return a note."""
     if access.id not in STORED:
         raise BatchUnknown()
@@ -42,7 +42,7 @@ async def get_note(access: CollectionAccess):
 
 
 @NOTES.deletes("deleteNote", NOTE, "The note is deleted", Admin, 422)
-async def delete_note(access: CollectionAccess):
+async def delete_note(access: Access):
     """Delete a note."""
     STORED.remove(access.id)
 
