@@ -19,7 +19,7 @@ from calibrant.core.spec import MAX_COMPOSITES
 from calibrant.input.names import NAME_RULE, name_of
 from calibrant_server.service.http.parameters import ReadName, SliceKey, TextName
 from calibrant_server.service.http.problem_responses import validated
-from calibrant_server.service.ingest.event_columns import CloudEventSettings
+from calibrant_server.service.ingest.cloudevents import CloudEventSettings
 from calibrant_server.service.ingest.parsed_batch import reject_unknown
 from calibrant_server.service.reads.alarms import AlarmBody
 from calibrant_server.service.reads.queries import duration

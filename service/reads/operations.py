@@ -230,14 +230,14 @@ def operation(
 async def _responded(
     function: Function,
     body: type[BaseModel] | None,
-    id: str | None,
+    entry: str | None,
     *,
     request: Request,
     caller: Caller,
     query: Any = None,
     **given: Any,
 ) -> Response:
-    access = Access(request, caller, query, None if id is None else given[id])
+    access = Access(request, caller, query, None if entry is None else given[entry])
     if body is not None:
         access = Access(request, caller, query, access.id, validated(body, await access.document()))
     with engine_errors():

@@ -1,17 +1,12 @@
 """Every error is a problem document, and every problem has its page."""
 
-import re
 from types import SimpleNamespace
 
 import orjson
 import pytest
 
-from calibrant_server.service.http import errors
 from calibrant_server.service.http.errors import (
     PROBLEMS,
-    KeyProblem,
-    Problem,
-    RetryLater,
     Saturated,
 )
 from calibrant_server.service.security import admission
@@ -37,24 +32,6 @@ async def test_other_methods(client):
         answer = await client.request(method, url)
         problem(answer, 405, "method-not-allowed")
         assert answer.headers["allow"]
-
-
-def test_the_drawn_family_is_the_registry():
-    drawn: dict[tuple[str, int], set[str]] = {}
-    block = errors.__doc__.split("\n\n")[1]
-    families = {each.__name__: each for each in (Problem, KeyProblem, RetryLater)}
-    for word in re.findall(r"\w+", block):
-        if word in families:
-            family = word
-        elif word.isdecimal():
-            status = int(word)
-        else:
-            drawn.setdefault((family, status), set()).add(word)
-    found: dict[tuple[str, int], set[str]] = {}
-    for each in PROBLEMS.values():
-        bases = [name for name, base in families.items() if issubclass(each, base)]
-        found.setdefault((bases[-1], each.status), set()).add(each.__name__)
-    assert drawn == found
 
 
 @pytest.mark.parametrize(
