@@ -15,7 +15,7 @@ import numpy as np
 
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
-from calibrant_server.workers.alarm.cohort_assembly import take_sealed
+from calibrant_server.workers.alarm.detector_advance import take_sealed
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store

@@ -17,7 +17,7 @@ from calibrant.drift.calibration import (
     selection_of,
 )
 from calibrant.drift.change import LATEST, MIN_RATED, Effects, compare_windows, find_change
-from calibrant.drift.power import Monitor
+from calibrant.drift.evaluation import Monitor
 from calibrant.drift.unit_tables import UnitTable
 
 Bools = NDArray[np.bool_]

@@ -1,12 +1,16 @@
-"""False-alarm rate: a text such as "1 per P10Y" as a threshold.
+"""False alarms: of one detector, a rate such as "1 per P10Y" as a threshold; of many, the slices that changed.
 
-The average run length to a false alarm is at least the threshold, in cohorts. The rule does not depend on the scores.
+The average run length to a false alarm is at least the threshold, in cohorts. The rule does not depend on the scores. Slices,
+classes and raters overlap, so the rule for many holds under any dependence.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 DEFAULT_FALSE_ALARMS = "1 per P10Y"
 DAY_S = 86_400
@@ -65,3 +69,38 @@ class FalseAlarms:
                 "expected fewer false alarms than cohorts, because otherwise every evaluation could be an alarm"
             )
         return length
+
+
+def flagged(p: Mapping[str, float], false_share: float = 0.05) -> list[str]:
+    """Return slices that changed by their p-values, so that on average at most a share of flagged ones is due to chance.
+
+    Parameters
+    ----------
+    p : each slice's p-value of the last cohort
+    false_share : in (0, 1)
+
+    Returns
+    -------
+    names, smallest p-value first.
+
+    Raises
+    ------
+    ValueError
+        `false_share` outside (0, 1).
+
+    Source
+    ------
+    Benjamini and Yekutieli, The control of the false discovery rate in multiple testing under dependency (Ann Stat 2001).
+
+    Examples
+    --------
+    >>> flagged({"a": 1e-4, "b": 0.01, "c": 1.0, "d": 0.5})
+    ['a', 'b']
+    """
+    if not 0.0 < false_share < 1.0:
+        raise ValueError(f"Received false_share={false_share}; expected a number in (0, 1).")
+    names = sorted(p, key=lambda name: (p[name], name))
+    rank = np.arange(1, len(names) + 1)
+    limit = rank * false_share / (max(len(names), 1) * (1.0 / rank).sum())
+    enough = np.flatnonzero(np.array([p[name] for name in names]) <= limit)
+    return names[: int(enough[-1]) + 1 if len(enough) else 0]

@@ -1,7 +1,10 @@
-"""Unit table of a cohort from its rows: for units that share rows across panes, bets on classes, or mapped scores.
+"""Unit tables of a detector: from a sealed pane, if the pane contains them, or from the rows of a cohort.
 
-A pane stores by unit only its own score, within one pane. Rows retained by id give the same table exactly, and more: all
-rows of a unit in the cohort share the unit's weight of one, for any class and any map.
+A pane stores sums by unit of the model's own score, as sent. For a class, or under a map, there are cells without units.
+They form a unit-weighted table only if each prediction is its own unit and has weight one. Otherwise the sums by unit are
+mapped at the mean score of each of 60 bins. Plain histograms count in addition to predictions if they give each unit weight one.
+A pane does not contain classes whose predictions share units, a map that needs complete rows, or the labels of one rater. Rows
+retained by id do: all rows of a unit in the cohort share the unit's weight of one, for any class and any map.
 """
 
 from __future__ import annotations
@@ -9,13 +12,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators.units import UNIT_BINS
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import FittedMap
+from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
+from calibrant.core.histogram_fields import SUM_TOLERANCE
 from calibrant.core.label_policies import POLICIES
-from calibrant.drift.mapped_scores import scores_of
-from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NoResultError, View
+from calibrant.drift.mapped_scores import OWN_SCORE, class_of, scalar, scores_of, table_at
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, unit_table
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -99,3 +108,122 @@ def _squared(unit: Ints, place: Ints, omega: Floats, bins: int) -> Floats:
     return np.bincount(pair % bins, np.bincount(index, omega, len(pair)) ** 2, bins).astype(
         np.float64
     )
+
+
+EDGES = ("right", "left")
+
+
+def pane_table(
+    pane: Pane, scope: str, raters: str, fitted: FittedMap | None = None
+) -> UnitTable | None:
+    """Return the table of a pane's predictions; None if the pane does not contain it.
+
+    Parameters
+    ----------
+    pane : Pane
+    scope : "score" or "class:INDEX"
+    raters : label policy
+    fitted : calibration map; of sums of several units, each bin's units are at its mapped mean score
+    """
+    if scope == OWN_SCORE and fitted is None:
+        return unit_table(pane, raters)
+    counts = pane.counts
+    is_single = counts["n_units"] == counts["n_labelled"] and (
+        raters != POLICIES[0] or counts["n_ratings"] == counts["n_labelled"]
+    )
+    table = _cell_table(pane, scope, raters, fitted) if is_single else None
+    if table is not None or scope != OWN_SCORE:
+        return table
+    fine = unit_table(pane, raters, UNIT_BINS)
+    mapped = _mapped(pane, scope, fitted, fine.mean_confidence)
+    return None if mapped is None else table_at(fine, mapped, DRIFT_BINS)
+
+
+def _cell_table(pane: Pane, scope: str, raters: str, fitted: FittedMap | None) -> UnitTable | None:
+    """Return units at the mapped mean scores of cells, whose width is at most 1/3600 (of a class 1/1200)."""
+    named = pane.spec.default_scope if scope == OWN_SCORE else scope
+    try:
+        cells = View(pane, PaneQuery(bins=DRIFT_BINS, raters=raters, scope=named)).cells_of(named)
+    except (NoResultError, CalibrationInputError):
+        return None
+    cells = cells.select(cells.weight > 0)
+    mapped = None if (cells.weight != cells.count).any() else _mapped(pane, scope, fitted, cells.mean)  # fmt: skip
+    return None if mapped is None else UnitTable.at_scores(mapped, cells.weight, cells.correct)
+
+
+def _mapped(pane: Pane, scope: str, fitted: FittedMap | None, score: Floats) -> Floats | None:
+    return score if fitted is None else scalar(fitted, scope, pane.spec.task, score)
+
+
+def has_histograms(pane: Pane) -> bool:
+    """Whether a pane holds plain histograms of any kind."""
+    return any(not block.is_empty for block in pane.histograms.blocks.values())
+
+
+def posted_table(
+    pane: Pane, scope: str, raters: str, fitted: FittedMap | None = None, bins: int = DRIFT_BINS
+) -> tuple[UnitTable, Ints] | None:
+    """Return the unit-weighted table of a pane's plain histograms, and predictions and labelled predictions by bin.
+
+    A client that reduces at the edge to a count and two sums per bin sends no units. If its counts add up to no more than its
+    stated number of units (`n_units`), each unit has weight one. Otherwise pixels or ratings would count as units.
+
+    Parameters
+    ----------
+    pane : Pane
+    scope : "score" or "class:INDEX"
+    raters : label policy; if no histogram has it, histograms of pooled ratings are used
+    fitted : calibration map; a cell of the grid is mapped at its mean score
+    bins : of the score; a cell is in the bin of its mean score
+
+    Returns
+    -------
+    UnitTable and int64 (2, bins); None if there are no histograms of the scope, their counts exceed their stated units,
+    or the map takes complete rows.
+
+    Examples
+    --------
+    >>> from calibrant.core.histogram import Histogram
+    >>> from calibrant.core.spec import PaneSpec
+    >>> pane = Pane(PaneSpec("binary", 2, 2))
+    >>> one = {"kind": "positive", "bins": 2, "count": [3, 1], "sum_confidence": [0.6, 0.9], "sum_correct": [1, 1]}
+    >>> pane.fill_histogram(Histogram.from_fields(one | {"n_units": 4}, pane.spec))
+    >>> table, counts = posted_table(pane, "score", "mean", bins=5)
+    >>> table.weight.tolist(), table.correct.tolist(), counts.tolist()
+    ([3.0, 0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0, 1.0], [[3, 0, 0, 0, 1], [3, 0, 0, 0, 1]])
+    >>> pane.fill_histogram(Histogram.from_fields(one | {"n_units": 1}, pane.spec))
+    >>> posted_table(pane, "score", "mean") is None
+    True
+    """
+    keys = _keys(pane, scope, raters)
+    if not keys:
+        return None
+    histograms = pane.histograms
+    weight, confidence, correct = np.sum([histograms.table(key) for key in keys], axis=0)
+    _, numbers, unstated, units = np.sum([histograms.blocks[key].counts for key in keys], axis=0)
+    if weight.sum() > units.sum() * (1.0 + SUM_TOLERANCE):
+        return None
+    mean = np.divide(confidence, weight, out=np.zeros_like(weight), where=weight > 0)
+    mapped = _mapped(pane, scope, fitted, np.clip(mean, 0.0, 1.0))
+    if mapped is None:
+        return None
+    place = equal_width_bin(mapped, bins)
+    table = UnitTable.at_scores(mapped, weight, correct, bins)
+    rated = np.bincount(place, np.where(unstated == 0, numbers, np.rint(weight)), bins).astype(
+        np.int64
+    )
+    return table, np.stack([rated, rated])
+
+
+def _keys(pane: Pane, scope: str, raters: str) -> list[str]:
+    """Return the keys of a scope's histograms under the policy, or of pooled ratings if there are none."""
+    index = class_of(scope, pane.spec.task)
+    own = "top_label|" if index is None else "positive|"
+    kind = own if scope == OWN_SCORE else f"class|{index}"
+    blocks = pane.histograms.blocks
+    for policy in (raters, POLICIES[0]):
+        keys = (f"{kind}|{policy}|{edges}" for edges in EDGES)
+        found = [key for key in keys if key in blocks and not blocks[key].is_empty]
+        if found:
+            return found
+    return []

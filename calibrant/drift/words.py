@@ -312,6 +312,17 @@ def day_of(at_s: int) -> str:
     return f"{at.day} {at:%b %Y}"
 
 
+def event_text(kind: str, name: str) -> str:
+    """Return kind and name of a dated event; of other kinds the name alone.
+
+    >>> event_text("version", "2.1"), event_text("scanner", "new at B"), event_text("other", "moved")
+    ('version 2.1', 'scanner: new at B', 'moved')
+    """
+    if kind == "other":
+        return name
+    return f"{kind} {name}" if kind == "version" else f"{kind}: {name}"
+
+
 def _size(value: float) -> str:
     """Write an error or distance with two decimals, three below .1."""
     return f"{value:.2f}" if value >= 0.0995 else f"{value:.3f}".rstrip("0").rstrip(".") or "0"

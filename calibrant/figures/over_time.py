@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result, Row
+from calibrant.drift.words import event_text
 from calibrant.figures.base import (
     BLUE,
     FAINT,
@@ -80,17 +81,6 @@ def _mark_events(every: Sequence[Axes], at: list[datetime], events: list[Row]) -
 def _event_name(event: Row) -> str:
     name = event["name"] if len(event["name"]) <= MAX_NAME else event["name"][: MAX_NAME - 1] + "…"
     return event_text(event["kind"], name)
-
-
-def event_text(kind: str, name: str) -> str:
-    """Return kind and name of a dated event; of other kinds the name alone.
-
-    >>> event_text("version", "2.1"), event_text("scanner", "new at B"), event_text("other", "moved")
-    ('version 2.1', 'scanner: new at B', 'moved')
-    """
-    if kind == "other":
-        return name
-    return f"{kind} {name}" if kind == "version" else f"{kind}: {name}"
 
 
 def _names(rows: list[Row]) -> list[str]:

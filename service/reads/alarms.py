@@ -23,15 +23,17 @@ from calibrant_server.workers.alarm.alarm_settings import (
     ONE_RATER,
     AlarmSettings,
 )
-from calibrant_server.workers.alarm.deliveries import SECRET_PREFIX, key_of, new_secret
-from calibrant_server.workers.alarm.message_formats import (
+from calibrant_server.workers.alarm.deliveries import (
     EMAIL,
     MAIL_SCHEME,
     PAGERDUTY,
+    SECRET_PREFIX,
     STANDARD,
     Format,
     is_address,
     is_routing_key,
+    key_of,
+    new_secret,
 )
 from calibrant_server.workers.alarm.url_guard import (
     BlockedUrlError,

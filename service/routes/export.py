@@ -18,7 +18,7 @@ from calibrant_server.service.reads.model_documents import ExportLine
 from calibrant_server.service.reads.operations import Access, Admin, operation
 from calibrant_server.service.reads.representations import CONTENT, TABLES, writer, written_type
 from calibrant_server.service.security.audit import audit_of
-from calibrant_server.workers.alarm.message_formats import PAGERDUTY
+from calibrant_server.workers.alarm.deliveries import PAGERDUTY
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.lifecycle.pane_table import StoredPane, stored_panes
 from calibrant_server.workers.lifecycle.transfer import MODEL, export_lines

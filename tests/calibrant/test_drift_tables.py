@@ -7,8 +7,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.label_policies import POLICIES
-from calibrant.drift.false_alarm_rate import FalseAlarms
-from calibrant.drift.multiple_testing import flagged
+from calibrant.drift.false_alarm_rate import FalseAlarms, flagged
 from calibrant.drift.unit_tables import (
     merged,
     unit_table,

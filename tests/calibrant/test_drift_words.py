@@ -15,8 +15,8 @@ from calibrant.drift.calibration import (
     selection_of,
 )
 from calibrant.drift.change import Effects
+from calibrant.drift.evaluation import Monitor, points_shift, slope_shift
 from calibrant.drift.occupancy_shift import psi, shift_of
-from calibrant.drift.power import Monitor, points_shift, slope_shift
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.drift.words import ChangeState
 

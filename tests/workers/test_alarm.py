@@ -17,15 +17,19 @@ from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.attribution import who_alarms
-from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort, take_sealed
 from calibrant_server.workers.alarm.cohort_evidence import evidence_of
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort, tables_of
 from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
-from calibrant_server.workers.alarm.detector_advance import advance_cohort, advanced
+from calibrant_server.workers.alarm.detector_advance import (
+    advance_cohort,
+    advanced,
+    close_partial_cohort,
+    take_sealed,
+)
 from calibrant_server.workers.alarm.detectors import Detector, OpenChange
+from calibrant_server.workers.alarm.drift_report import who_alarms
 from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
 from calibrant_server.workers.ingest.entries import ALARM
 from calibrant_server.workers.ingest.orders import alarm_order, delete_model

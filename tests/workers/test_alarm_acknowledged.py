@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.alarm.alarm_snapshot import read_snapshot
+from calibrant_server.workers.alarm.alarm_state import read_snapshot
 from calibrant_server.workers.alarm.commands import acknowledgement
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.drift import DriftQuery, compute

@@ -9,13 +9,13 @@ import pytest
 from scipy.special import expit, logit
 
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.alarm.attribution import rater_or_model
 from calibrant_server.workers.alarm.cohort_history import (
     MAX_COHORTS,
     MAX_COHORTS_OF_SLICE,
     kept_cohorts,
 )
 from calibrant_server.workers.alarm.cohorts import detector_name, parts_of
+from calibrant_server.workers.alarm.drift_report import rater_or_model
 from calibrant_server.workers.alarm.episodes import read_episodes
 from tests.workers.alarm_days import BINARY, DAY_S, START_S, Played
 

@@ -11,8 +11,8 @@ from calibrant import Batch
 from calibrant.core.pane import Pane
 from calibrant.drift.row_tables import row_table
 from calibrant.drift.unit_tables import unit_table
+from calibrant_server.workers.alarm.cohorts import FirstContacts, SeenUnits
 from calibrant_server.workers.alarm.detectors import Detector
-from calibrant_server.workers.alarm.seen_units import FirstContacts, SeenUnits
 from tests.workers.alarm_days import BINARY, DAY_S, HOUR_S, START_S, Played
 
 pytestmark = pytest.mark.one_server
@@ -172,7 +172,7 @@ def test_without_units_of_rows_no_rate_is_claimed(bench, columns):
 
 
 def test_the_oldest_units_are_forgotten_beyond_the_bound(monkeypatch):
-    monkeypatch.setattr("calibrant_server.workers.alarm.seen_units.MAX_UNITS", 10)
+    monkeypatch.setattr("calibrant_server.workers.alarm.cohorts.MAX_UNITS", 10)
     seen = SeenUnits({day: np.arange(4, dtype=np.uint64) for day in (1, 2)})
     assert seen.forgotten(2) == [] and seen.forgotten(3) == [1] and seen.forgotten(10) == [1, 2]
     assert len(FirstContacts(np.arange(40, dtype=np.uint64), 0).pack()) == 80

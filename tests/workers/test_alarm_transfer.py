@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant_server.workers.alarm.alarm_transfer import UNITS, AlarmLines, alarm_lines
-from calibrant_server.workers.alarm.seen_units import read_units, units_key
+from calibrant_server.workers.alarm.cohorts import read_units, units_key
 from calibrant_server.workers.lifecycle.export_shapes import shaped
 from tests.workers.driving import MODEL
 

@@ -12,8 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from calibrant_server.workers.alarm.alarm_settings import Webhook
-from calibrant_server.workers.alarm.deliveries import delivery_of
-from calibrant_server.workers.alarm.message_formats import is_address, send_mail
+from calibrant_server.workers.alarm.deliveries import delivery_of, is_address, send_mail
 from calibrant_server.workers.alarm.url_guard import BlockedUrlError, networks_of
 from calibrant_server.workers.alarm.webhook_sender import send
 from tests.waiting import PATIENCE_S

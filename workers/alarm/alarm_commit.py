@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
-from calibrant_server.workers.alarm.active_map import ActiveMap
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
+from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_cohorts
 from calibrant_server.workers.alarm.cohorts import detector_name, rater_in

@@ -1,29 +1,38 @@
-"""The current stored state of a model's alarm: detectors, their cohort results, episodes."""
+"""The stored state of a model's alarm, for commits and as a consistent snapshot for queries: detectors, cohort results, episodes."""
 
 from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from calibrant.core.packing import PackingError
+from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.alarm.active_map import ActiveMap, promoted_map
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort, tables_of
-from calibrant_server.workers.alarm.detectors import Detector
+from calibrant.drift.calibration import OFF
+from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings, promoted_map
+from calibrant_server.workers.alarm.cohort_history import CohortResult, Reference, read_reference
+from calibrant_server.workers.alarm.cohorts import (
+    CohortContents,
+    PartialCohort,
+    SeenUnits,
+    detector_name,
+    read_units,
+    tables_of,
+)
+from calibrant_server.workers.alarm.detectors import Detector, OpenChange
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
-from calibrant_server.workers.alarm.reference import Reference, read_reference
-from calibrant_server.workers.alarm.seen_units import SeenUnits, read_units
 from calibrant_server.workers.ingest.pane_ids import ids_in
 from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
+from calibrant_server.workers.store.slice_names import plain_slice
 from calibrant_server.workers.store.watermarks import RATED
+from calibrant_server.workers.store.windows import Window
 
 log = logging.getLogger(__name__)
 # Larger cohorts are read from their panes. This many rows take 10 s and half a gigabyte.
@@ -151,3 +160,76 @@ def _results(found: dict[bytes, bytes]) -> list[CohortResult]:
     """Read cohort results from a detector's hash, oldest first."""
     in_order = sorted((int(start), data) for start, data in found.items())
     return [CohortResult.unpack(*each) for each in in_order]
+
+
+@dataclass(frozen=True)
+class AlarmSnapshot:
+    """The stored state of a model's alarm and of the requested detector.
+
+    Attributes
+    ----------
+    version : version of the last change, empty if there was none
+    name : name of the requested detector
+    cohort_results : cohort results of that detector, oldest first
+    window : the requested window
+    active_map : the active calibration map
+    episode : the requested detector's open alarm, or None
+    changed : the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
+    reference : of the model
+    """
+
+    version: bytes
+    detectors: dict[str, Detector]
+    name: str
+    cohort_results: list[CohortResult]
+    window: Window
+    active_map: ActiveMap = field(default_factory=ActiveMap)
+    episode: Episode | None = None
+    changed: tuple[Pane, Pane] | None = None
+    reference: Reference = field(default_factory=Reference)
+
+    @property
+    def change(self) -> OpenChange | None:
+        """The open change of the requested detector."""
+        return None if self.detector is None else self.detector.change
+
+    def corrected(self, config: ModelConfig) -> tuple[Window, Window] | None:
+        """The cohorts that an update corrects, and those of them after the alarm: since an open change, or the recent ones if off."""
+        each, length_s = self.detector, AlarmSettings.of(config).bucket_s
+        if each is None or each.last is None or not (each.change or each.words.calibration == OFF):
+            return None
+        recent = each.recent(each.counted(self.cohort_results))
+        if not recent:
+            return None
+        end_s = each.last + length_s
+        later = end_s if each.change is None else min(each.change.alarmed_at + length_s, end_s)
+        return Window(recent[0].cohort, end_s), Window(later, end_s)
+
+    @property
+    def detector(self) -> Detector | None:
+        return self.detectors.get(self.name)
+
+
+def read_snapshot(
+    node: Any,
+    keys: PartitionKeys,
+    config: ModelConfig,
+    slice_: str,
+    window: Window,
+    scope: str | None = None,
+) -> AlarmSnapshot:
+    """Read the alarm of a model; `scope` names a class if classes are watched."""
+    name = detector_name(scope or AlarmSettings.of(config).scopes[0], plain_slice(slice_))
+    state = AlarmState(node, keys, config)
+    state.read_together(name)
+    detector = state.detectors.get(name)
+    return AlarmSnapshot(
+        state.version,
+        state.detectors,
+        name,
+        state.cohort_results(name),
+        window,
+        state.active_map,
+        episode=state.episode(detector.episode) if detector and detector.episode else None,
+        reference=state.reference,
+    )

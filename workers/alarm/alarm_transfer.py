@@ -1,4 +1,4 @@
-"""A model's alarm as lines of an export: detectors, cohort results, units of earlier cohorts, episodes.
+"""A model's alarm as lines of an export, and its removal: detectors, cohort results, units of earlier cohorts, episodes.
 
 Deliveries to receivers are not exported: each is made once. An episode's id names its partition, which may differ in the
 store that imports it.
@@ -18,14 +18,18 @@ from typing import Any
 
 from calibrant.core.packing import unpack
 from calibrant.drift.unit_tables import UnitTable
-from calibrant_server.workers.alarm.active_map import ActiveMap
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
+from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohorts import PartialCohort
+from calibrant_server.workers.alarm.cohorts import MAX_UNITS, UNIT_BYTES, PartialCohort, units_key
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detectors import MAX_BYTES, Detector
-from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
-from calibrant_server.workers.alarm.seen_units import MAX_UNITS, UNIT_BYTES, units_key
-from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.alarm.episodes import (
+    LAST_NUMBER,
+    Episode,
+    partition_in,
+    read_episodes,
+)
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys, model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -193,3 +197,39 @@ class AlarmLines:
         if of != self._config.key:
             tail = blake2b(f"{tail}|{self._config.key}".encode(), digest_size=10).hexdigest()
         return f"{head}_{self._keys.partition:03d}_{tail}"
+
+
+def remove_alarm(
+    node: Any, keys: PartitionKeys, fencing: FencingToken, model: str, generation: str
+) -> list[str]:
+    """Remove the fields of a generation in shared hashes; return its own keys, to be unlinked. Safe to repeat."""
+    episodes = [
+        each.id
+        for each in read_episodes(node.hgetall(keys.episodes))
+        if (f"{each.tenant}/{each.model}", each.generation) == (model, generation)
+    ]
+    waiting = [
+        each.id
+        for each in map(WebhookDelivery.from_json, node.hvals(keys.deliveries))
+        if (each.model, each.generation) == (model, generation)
+    ]
+    summary = node.hget(keys.summaries, model)
+    commit = Commit(keys)
+    if episodes:
+        commit.drop_fields(keys.episodes, episodes)
+    if waiting:
+        commit.drop_fields(keys.deliveries, waiting)
+    if summary is not None and json.loads(summary)["generation"] == generation:
+        commit.drop_fields(keys.summaries, [model])
+    commit.drop_fields(keys.statuses, [model])  # an entry of a later generation is computed again
+    commit.drop_fields(keys.partial_cohorts, [f"{model}|{generation}"])
+    fencing.send(commit, fencing.new_token())
+    detectors = keys.detectors(model, generation)
+    names = [name.decode() for name in node.hkeys(detectors) if b"|" in name]
+    cohort_results = [keys.cohort_results(model, generation, name) for name in names]
+    return [
+        *cohort_results,
+        units_key(keys, model, generation),
+        detectors,
+        keys.delivery_log(model, generation),
+    ]

@@ -18,18 +18,17 @@ from calibrant.core.documents import FittedMap
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.row_tables import row_table
 from calibrant.input.labels import WITHDRAWN
-from calibrant_server.workers.alarm.active_map import ActiveMap
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
+from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohorts import (
     RATER,
     CohortContents,
     DetectorCohort,
+    FirstContacts,
     PartialCohort,
     detector_name,
 )
 from calibrant_server.workers.alarm.detectors import watched_raters
-from calibrant_server.workers.alarm.seen_units import FirstContacts
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
 
 MAP_LOST, ONE_RATER, COMPLETE_ROWS, SHARED_UNITS = (

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from calibrant_server.workers.alarm.active_map import promoted_map
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
+from calibrant_server.workers.alarm.alarm_settings import promoted_map
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import (

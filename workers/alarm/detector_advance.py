@@ -1,18 +1,22 @@
-"""Advance of a model's drift detectors by a cohort, added to the commit that seals the cohort.
+"""Advance of a model's drift detectors by a cohort, added to the commit that seals its last pane.
 
-Functions here only add to a commit. Detectors, cohort results, episodes and deliveries change together with the seal of
-the cohort, or not at all.
+A cohort may be longer than a pane: sealed parts are collected until its last pane or a later one is sealed, or its time is over.
+Detectors, cohort results, episodes and deliveries change together with the seal, or not at all.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from secrets import token_hex
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.actions import Advice, next_request
+from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.change import Change
 from calibrant.drift.evaluation import effects_of, evaluate, judge_cohorts
@@ -20,11 +24,20 @@ from calibrant.drift.recommendation import at_rows, recommended_action
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
-from calibrant_server.workers.alarm.attribution import Attribution, advised, title_of, who_alarms
-from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence
-from calibrant_server.workers.alarm.cohort_history import CohortResult, since_change
-from calibrant_server.workers.alarm.cohorts import DetectorCohort, detector_name, parts_of
+from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot, AlarmState
+from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, evidence_of
+from calibrant_server.workers.alarm.cohort_history import Before, CohortResult, since_change
+from calibrant_server.workers.alarm.cohorts import (
+    FIRST_CONTACTS,
+    UNKNOWN,
+    CohortContents,
+    DetectorCohort,
+    PartialCohort,
+    detector_name,
+    parts_of,
+    tables_of,
+    units_key,
+)
 from calibrant_server.workers.alarm.detectors import (
     Detector,
     OpenChange,
@@ -33,11 +46,20 @@ from calibrant_server.workers.alarm.detectors import (
     skipped,
     watched,
 )
-from calibrant_server.workers.alarm.drift_report import effect_of, words_document
+from calibrant_server.workers.alarm.drift_report import (
+    Attribution,
+    advised,
+    effect_of,
+    title_of,
+    who_alarms,
+    words_document,
+)
 from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_id, log10_of_p
-from calibrant_server.workers.alarm.reference import Before
-from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN, units_key
 from calibrant_server.workers.alarm.words_of import Present, words_of
+from calibrant_server.workers.ingest.pane_ids import forget
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 
@@ -271,3 +293,63 @@ def _judged(
     return replace(
         detector, words=detector.words.turned(now, results[-1].cohort, settings.tolerance)
     )
+
+
+def take_sealed(
+    commit: Commit,
+    keys: PartitionKeys,
+    node: Any,
+    config: ModelConfig,
+    start_s: int,
+    end_s: int,
+    panes: Mapping[str, Pane],
+) -> None:
+    """Pass what a commit seals to the alarm: the panes of each slice from `start_s` to `end_s`."""
+    writing = _writing(commit, keys, node, config)
+    settings, alarm_state = writing.settings, writing.alarm_state
+    length_s = settings.bucket_s
+    bucket = start_s // length_s * length_s
+    partial_cohort = alarm_state.partial_cohort
+    if partial_cohort is not None and partial_cohort.start_s != bucket:
+        _advance(writing, partial_cohort)
+        partial_cohort = None
+    found = tables_of(settings, panes, alarm_state.active_map)
+    contents = CohortContents.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
+    made_of = f"{settings.made_of}|{alarm_state.active_map.version if settings.is_mapped else None}"
+    begun = partial_cohort or PartialCohort(bucket, bucket + length_s, {}, made_of)
+    cohort = begun.joined(found, contents, made_of)
+    if end_s >= cohort.end_s:
+        _advance(writing, cohort)
+    else:
+        commit.set_fields(
+            keys.partial_cohorts, {f"{config.key}|{config.generation}": cohort.pack()}
+        )
+
+
+def close_partial_cohort(
+    node: Any, keys: PartitionKeys, config: ModelConfig, sealed_until_s: float
+) -> Commit | None:
+    """Return the commit that advances detectors by a collected cohort that can no longer grow, or None."""
+    if config.label_horizon_s is None:
+        return None
+    commit = Commit(keys)
+    writing = _writing(commit, keys, node, config)
+    partial_cohort = writing.alarm_state.partial_cohort
+    if partial_cohort is None or partial_cohort.end_s > sealed_until_s:
+        return None
+    _advance(writing, partial_cohort)
+    return commit
+
+
+def _advance(writing: AlarmCommit, cohort: PartialCohort) -> None:
+    """Advance detectors by a cohort and drop its collected parts."""
+    config, commit = writing.config, writing.commit
+    evidence = evidence_of(writing.alarm_state, writing.settings, cohort)
+    advance_cohort(writing, cohort.start_s, evidence)
+    commit.drop_fields(commit.keys.partial_cohorts, [f"{config.key}|{config.generation}"])
+    forget(commit, commit.keys, config, cohort.contents.starts)
+
+
+def _writing(commit: Commit, keys: PartitionKeys, node: Any, config: ModelConfig) -> AlarmCommit:
+    token = token_hex(8).encode()
+    return AlarmCommit(commit, config, AlarmState(node, keys, config), token, time.time())

@@ -23,13 +23,11 @@ from calibrant.drift.calibration import (
     held_word,
 )
 from calibrant.drift.change import DIRECTIONS
-from calibrant.drift.multiple_testing import flagged
+from calibrant.drift.false_alarm_rate import flagged
 from calibrant.drift.unit_tables import UnitTable
-from calibrant_server.workers.alarm.active_map import NO_MAP, ActiveMap
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
+from calibrant_server.workers.alarm.cohort_history import Before, CohortResult
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
-from calibrant_server.workers.alarm.reference import Before
 
 Floats = NDArray[np.float64]
 FORMAT = 2

@@ -23,8 +23,7 @@ from redis.exceptions import RedisError
 
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings, Webhook
 from calibrant_server.workers.alarm.commands import attempt
-from calibrant_server.workers.alarm.deliveries import WebhookDelivery
-from calibrant_server.workers.alarm.message_formats import EMAIL, request_of, send_mail
+from calibrant_server.workers.alarm.deliveries import EMAIL, WebhookDelivery, request_of, send_mail
 from calibrant_server.workers.alarm.url_guard import (
     BlockedUrlError,
     Network,

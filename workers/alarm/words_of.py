@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from calibrant.drift.calibration import N_RECENT, OFF, merged_counts, phi_of, selection_of
-from calibrant.drift.evaluation import effects_of, judge_cohorts
+from calibrant.drift.evaluation import Monitor, effects_of, judge_cohorts
 from calibrant.drift.occupancy_shift import Shift, shift_of
-from calibrant.drift.power import Monitor
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import (
     CHANGED,
@@ -25,10 +24,11 @@ from calibrant.drift.words import (
     ScoresState,
     Status,
     coverage_fell,
+    event_text,
     status_of,
 )
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
+from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import is_of_all, parts_of, rater_in
 from calibrant_server.workers.alarm.detectors import (
@@ -39,7 +39,7 @@ from calibrant_server.workers.alarm.detectors import (
     requested,
 )
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.model_events import events_between, named, seconds_of
+from calibrant_server.workers.store.model_events import events_between, seconds_of
 
 DAY_S = 86_400
 # Predictions, and labels after their horizon, are missing after so many label horizons.
@@ -190,7 +190,7 @@ def _events_about(
     """Return the events from one cohort before the range of DATE to one after it, at most three."""
     first, last = change.earliest - length_s, change.latest + 2 * length_s
     found = events_between(config, first, last)[:MAX_NAMED_EVENTS]
-    return tuple((named(each), seconds_of(each)) for each in found)
+    return tuple((event_text(each["kind"], each["name"]), seconds_of(each)) for each in found)
 
 
 def sides_of(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from redis.exceptions import ResponseError
 
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort
+from calibrant_server.workers.alarm.detector_advance import close_partial_cohort
 from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.join.record_format import RecordError

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.alarm.removal import remove_alarm
+from calibrant_server.workers.alarm.alarm_transfer import remove_alarm
 from calibrant_server.workers.ingest.dead_letters import forget_generation
 from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.lifecycle.expiry import remove_records

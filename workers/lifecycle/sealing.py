@@ -20,7 +20,7 @@ from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.alarm.cohort_assembly import take_sealed
+from calibrant_server.workers.alarm.detector_advance import take_sealed
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day

@@ -66,14 +66,6 @@ def seconds_of(event: ModelEvent) -> float:
     return datetime.fromisoformat(event["at"]).timestamp()
 
 
-def named(event: ModelEvent) -> str:
-    """Return kind and name of an event, for sentences: `version 2.1`, `scanner: site B, new scanner`; of other kinds the name alone."""
-    kind, name = event["kind"], event["name"]
-    if kind == "other":
-        return name
-    return f"{kind} {name}" if kind == "version" else f"{kind}: {name}"
-
-
 def checked_events(stored: object) -> list[ModelEvent]:
     """Return the events of an imported configuration.
 

@@ -27,11 +27,12 @@ from calibrant.drift.words import (
 from calibrant.raters.label_coverage import label_counts
 from calibrant.results.drift import CURRENT_S, EVIDENCE, RECENT, drift
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
-from calibrant_server.workers.alarm.attribution import Attribution, advised
+from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.alarm.detectors import Detector, n_requested
 from calibrant_server.workers.alarm.drift_report import (
+    Attribution,
+    advised,
     closed_by_map,
     effect_of,
     evidence_of_words,
