@@ -3,14 +3,13 @@
 Retries of the client library are off: it would repeat writes silently. Callers repeat what is safe to repeat.
 
 After a failover the store's name or address leads to another server, but pooled connections stay with the old one, which
-rejects every write, or with a machine that is gone. So a connection that meets such an error makes its pool connect again: each
-connection when it is returned or used next.
+rejects every write, or with a machine that is gone. So a call that meets such an error closes the pool's waiting connections.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha1
 from importlib import resources
@@ -79,132 +78,80 @@ def _options(settings: EngineSettings) -> dict[str, Any]:
 _DRIVER = DriverInfo()
 
 
-class _Watched:
-    """A connection that notes that its server no longer serves.
+class ServerClient(redis.Redis):  # type: ignore[misc]
+    """Blocking client of one server; after a failure that concerns the server, waiting connections are made again."""
 
-    Attributes
-    ----------
-    epoch : number of failures of the pool before it connected
-    """
-
-    gave_up, epoch = False, 0
-
-    def read_response(self, *args: Any, **options: Any) -> Any:
+    def execute_command(self, *command: Any, **options: Any) -> Any:
+        """Send a command."""
         try:
-            return super().read_response(*args, **options)  # type: ignore[misc]
+            return super().execute_command(*command, **options)
         except (RedisError, OSError) as error:
-            self.gave_up |= is_of_the_connection(error)
+            if _is_away([error]):
+                self.connection_pool.disconnect(inuse_connections=False)
             raise
 
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Any:
+        """Return a pipeline."""
+        return _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
 
-class _WatchedAsync:
-    gave_up, epoch = False, 0
 
-    async def send_packed_command(self, *args: Any, **options: Any) -> None:
+class _Pipeline(redis.client.Pipeline):  # type: ignore[misc]
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        found: list[Any] = []
         try:
-            await super().send_packed_command(*args, **options)  # type: ignore[misc]
-        except RuntimeError as error:
-            # uvloop's, where asyncio raises ConnectionResetError: the server has closed the connection meanwhile.
-            if "the handler is closed" not in str(error):
-                raise
-            self.gave_up = True
-            raise StoreConnectionError("the connection was closed") from error
-
-    async def read_response(self, *args: Any, **options: Any) -> Any:
-        try:
-            return await super().read_response(*args, **options)  # type: ignore[misc]
+            found = super().execute(raise_on_error)
+            return found
         except (RedisError, OSError) as error:
-            self.gave_up |= is_of_the_connection(error)
+            found = [error]
             raise
+        finally:
+            if _is_away(found):
+                self.connection_pool.disconnect(inuse_connections=False)
 
 
-@lru_cache
-def _watched(kind: type, watch: type) -> type:
-    return type(f"Watched{kind.__name__}", (watch, kind), {})
+class AsyncServerClient(redis.asyncio.Redis):  # type: ignore[misc]
+    """Client of one server for the event loop, which connects again likewise."""
 
-
-class FailoverPool(redis.ConnectionPool):  # type: ignore[misc]
-    """Pool of a blocking client. After a failure, every connection of before is made again."""
-
-    epoch = 0
-
-    def __init__(self, connection_class: type = redis.Connection, **options: Any):
-        super().__init__(connection_class=_watched(connection_class, _Watched), **options)
-
-    def make_connection(self) -> Any:
-        """Return a new connection."""
-        connection = super().make_connection()
-        connection.epoch = self.epoch
-        return connection
-
-    def get_connection(self, *args: Any, **options: Any) -> Any:
-        """Return a connection that was made after the last failure."""
-        connection = super().get_connection(*args, **options)
-        if connection.epoch == self.epoch:
-            return connection
+    async def execute_command(self, *command: Any, **options: Any) -> Any:
+        """Send a command."""
         try:
-            connection.disconnect()
-            connection.epoch = self.epoch
-            connection.connect()
-        except BaseException:
-            self.release(connection)
-            raise
-        return connection
+            return await super().execute_command(*command, **options)
+        except (RedisError, OSError, RuntimeError) as error:
+            raise await _noted(error, self.connection_pool) from None
 
-    def release(self, connection: Any) -> None:
-        """Return a connection; one whose server no longer serves marks all."""
-        if connection.gave_up:
-            connection.gave_up = False
-            self.epoch += 1
-        if connection.epoch != self.epoch:
-            connection.disconnect()
-            connection.epoch = self.epoch
-        super().release(connection)
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Any:
+        """Return a pipeline."""
+        return _AsyncPipeline(
+            self.connection_pool, self.response_callbacks, transaction, shard_hint
+        )
 
 
-class AsyncFailoverPool(redis.asyncio.BlockingConnectionPool):  # type: ignore[misc]
-    """Pool of the event loop's client; calls above the number of connections wait."""
-
-    epoch = 0
-
-    def __init__(
-        self,
-        *arguments: Any,
-        connection_class: type = redis.asyncio.Connection,
-        **options: Any,
-    ):
-        watched = _watched(connection_class, _WatchedAsync)
-        super().__init__(*arguments, connection_class=watched, **options)
-
-    def make_connection(self) -> Any:
-        """Return a new connection."""
-        connection = super().make_connection()
-        connection.epoch = self.epoch
-        return connection
-
-    async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """Return a connection that was made after the last failure."""
-        connection = await super().get_connection(*args, **options)
-        if connection.epoch == self.epoch:
-            return connection
+class _AsyncPipeline(redis.asyncio.client.Pipeline):  # type: ignore[misc]
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
         try:
-            await connection.disconnect()
-            connection.epoch = self.epoch
-            await connection.connect()
-        except BaseException:
-            await self.release(connection)
-            raise
-        return connection
+            found: list[Any] = await super().execute(raise_on_error)
+        except (RedisError, OSError, RuntimeError) as error:
+            raise await _noted(error, self.connection_pool) from None
+        if _is_away(found):
+            await self.connection_pool.disconnect(inuse_connections=False)
+        return found
 
-    async def release(self, connection: Any) -> None:
-        """Return a connection; one whose server no longer serves marks all."""
-        if connection.gave_up:
-            connection.gave_up = False
-            self.epoch += 1
-        if connection.epoch != self.epoch:
-            await connection.disconnect()
-            connection.epoch = self.epoch
-        await super().release(connection)
+
+async def _noted(error: Exception, pool: Any) -> Exception:
+    """Return an error to raise, after the connections of its pool were closed if they lead to a server that no longer serves."""
+    # uvloop's, where asyncio raises ConnectionResetError: the server has closed the connection meanwhile.
+    if isinstance(error, RuntimeError) and "the handler is closed" in str(error):
+        error = StoreConnectionError("the connection was closed")
+    if _is_away([error]):
+        await pool.disconnect(inuse_connections=False)
+    return error
+
+
+def _is_away(found: Iterable[Any]) -> bool:
+    """Whether replies or errors say that the server no longer serves."""
+    return any(
+        isinstance(each, RedisError | OSError) and is_of_the_connection(each) for each in found
+    )
 
 
 def connect(settings: EngineSettings) -> Any:
@@ -220,7 +167,7 @@ def connect(settings: EngineSettings) -> Any:
 
     def client(place: Node | None = None) -> Any:
         at = {} if place is None else {"host": place[0], "port": place[1]}
-        return redis.Redis.from_pool(FailoverPool(**options | at))
+        return ServerClient.from_pool(redis.ConnectionPool(**options | at))
 
     return ClusterClient(address.hosts, client) if address.kind == "cluster" else client()
 
@@ -239,7 +186,8 @@ def connect_async(settings: EngineSettings) -> Any:
 
     def client(place: Node | None = None) -> Any:
         at = {} if place is None else {"host": place[0], "port": place[1]}
-        return redis.asyncio.Redis.from_pool(AsyncFailoverPool(**options | at | pool))
+        connections = redis.asyncio.BlockingConnectionPool(**options | at | pool)
+        return AsyncServerClient.from_pool(connections)
 
     return AsyncClusterClient(address.hosts, client) if address.kind == "cluster" else client()
 

@@ -73,11 +73,11 @@ the number of a fit, `p` promotions so far, `h<promotion>` who promoted what and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -143,6 +143,31 @@ class PaneKey:
     start_s: int
 
 
+class _OfPartition:
+    """The name of one key of a partition."""
+
+    def __init__(self, letters: str):
+        self._letters = letters
+
+    def __get__(self, keys: Any, owner: type) -> str:
+        return f"{keys.tag}:{self._letters}"
+
+
+class _OfModel:
+    """Names of a model's keys, by tenant/model, generation, and what distinguishes several of one model."""
+
+    def __init__(self, letters: str, *by: str):
+        self._letters, self._n = letters, 2 + len(by)
+
+    def __get__(self, keys: Any, owner: type) -> Callable[..., str]:
+        return partial(self._name, keys)
+
+    def _name(self, keys: Any, *of: str | int) -> str:
+        if len(of) != self._n:
+            raise TypeError(f"a key of {self._letters} has {self._n} parts, not {len(of)}")
+        return f"{keys.tag}:{self._letters}:{'|'.join(map(str, of))}"
+
+
 @dataclass(frozen=True)
 class PartitionKeys:
     """Keys of one partition.
@@ -161,36 +186,45 @@ class PartitionKeys:
         """Hash tag that keeps the partition in one slot."""
         return f"{{{self.namespace}.p{self.partition:03d}}}"
 
-    @cached_property
-    def stream(self) -> str:
-        return f"{self.tag}:q"
+    stream = _OfPartition("q")
+    bytes_in = _OfPartition("in")
+    cursor = _OfPartition("c")
+    dead_letters = _OfPartition("x")
+    lease = _OfPartition("o")
+    models = _OfPartition("m")
+    record_bytes = _OfPartition("dn")
+    models_back = _OfPartition("cb")
+    spare_files = _OfPartition("cf")
+    partial_cohorts = _OfPartition("ag")
+    episodes = _OfPartition("e")
+    summaries = _OfPartition("as")
+    statuses = _OfPartition("st")
+    deliveries = _OfPartition("w")
+    current_maps = _OfPartition("mc")
+    parked = _OfPartition("pk")
+    unsealable = _OfPartition("us")
+    retained = _OfPartition("nr")
+    event_bytes = _OfPartition("en")
 
-    @cached_property
-    def bytes_in(self) -> str:
-        return f"{self.tag}:in"
-
-    @cached_property
-    def cursor(self) -> str:
-        return f"{self.tag}:c"
-
-    @cached_property
-    def dead_letters(self) -> str:
-        return f"{self.tag}:x"
-
-    @cached_property
-    def lease(self) -> str:
-        return f"{self.tag}:o"
-
-    @cached_property
-    def models(self) -> str:
-        return f"{self.tag}:m"
-
-    @cached_property
-    def record_bytes(self) -> str:
-        return f"{self.tag}:dn"
-
-    def record(self, model: str, generation: str, batch_id: str) -> str:
-        return f"{self.tag}:b:{model}|{generation}|{batch_id}"
+    # Of a model and its generation, and of what the names of further arguments say.
+    record = _OfModel("b", "batch_id")
+    sample = _OfModel("y", "member of samples")
+    samples = _OfModel("yl")
+    cold_days = _OfModel("cd")
+    versions = _OfModel("v", "slice")
+    slices = _OfModel("l")
+    records = _OfModel("r", "shard")
+    unit_members = _OfModel("u")
+    unsealed = _OfModel("j", "start_s")
+    tallies = _OfModel("n")
+    detectors = _OfModel("a")
+    cohort_results = _OfModel("h", "detector")
+    delivery_log = _OfModel("wl")
+    marks = _OfModel("k")
+    baselines = _OfModel("f")
+    map_versions = _OfModel("mv")
+    report_archive = _OfModel("ra")
+    event_half = _OfModel("ev", "event", "side")
 
     def records_pattern(self, model: str, generation: str) -> str:
         """Return a pattern for the records of one generation; ids contain no special character of patterns."""
@@ -203,109 +237,9 @@ class PartitionKeys:
         """Return the hash of the rows that feed a pane and all panes of its time slice."""
         return f"{self.tag}:t:{key.model}|{key.generation}|{key.start_s}"
 
-    def sample(self, model: str, generation: str, member: str) -> str:
-        """Return the hash of a stored sample, of a member of `samples`."""
-        return f"{self.tag}:y:{model}|{generation}|{member}"
-
-    def samples(self, model: str, generation: str) -> str:
-        return f"{self.tag}:yl:{model}|{generation}"
-
-    def cold_days(self, model: str, generation: str) -> str:
-        return f"{self.tag}:cd:{model}|{generation}"
-
-    @cached_property
-    def models_back(self) -> str:
-        return f"{self.tag}:cb"
-
-    @cached_property
-    def spare_files(self) -> str:
-        return f"{self.tag}:cf"
-
-    def versions(self, model: str, generation: str, slice_: str) -> str:
-        return f"{self.tag}:v:{model}|{generation}|{slice_}"
-
-    def slices(self, model: str, generation: str) -> str:
-        return f"{self.tag}:l:{model}|{generation}"
-
-    def records(self, model: str, generation: str, shard: int) -> str:
-        return f"{self.tag}:r:{model}|{generation}|{shard}"
-
     def record_hash(self, model: str, generation: str, prediction_id: str) -> str:
         """Return the hash that holds a prediction's record."""
         return self.records(model, generation, record_shard(prediction_id))
-
-    def unit_members(self, model: str, generation: str) -> str:
-        return f"{self.tag}:u:{model}|{generation}"
-
-    def unsealed(self, model: str, generation: str, start_s: int) -> str:
-        return f"{self.tag}:j:{model}|{generation}|{start_s}"
-
-    def tallies(self, model: str, generation: str) -> str:
-        return f"{self.tag}:n:{model}|{generation}"
-
-    def detectors(self, model: str, generation: str) -> str:
-        return f"{self.tag}:a:{model}|{generation}"
-
-    def cohort_results(self, model: str, generation: str, detector: str) -> str:
-        return f"{self.tag}:h:{model}|{generation}|{detector}"
-
-    @cached_property
-    def partial_cohorts(self) -> str:
-        return f"{self.tag}:ag"
-
-    @cached_property
-    def episodes(self) -> str:
-        return f"{self.tag}:e"
-
-    @cached_property
-    def summaries(self) -> str:
-        return f"{self.tag}:as"
-
-    @cached_property
-    def statuses(self) -> str:
-        return f"{self.tag}:st"
-
-    @cached_property
-    def deliveries(self) -> str:
-        return f"{self.tag}:w"
-
-    def delivery_log(self, model: str, generation: str) -> str:
-        return f"{self.tag}:wl:{model}|{generation}"
-
-    def marks(self, model: str, generation: str) -> str:
-        return f"{self.tag}:k:{model}|{generation}"
-
-    def baselines(self, model: str, generation: str) -> str:
-        return f"{self.tag}:f:{model}|{generation}"
-
-    @cached_property
-    def current_maps(self) -> str:
-        return f"{self.tag}:mc"
-
-    def map_versions(self, model: str, generation: str) -> str:
-        return f"{self.tag}:mv:{model}|{generation}"
-
-    def report_archive(self, model: str, generation: str) -> str:
-        return f"{self.tag}:ra:{model}|{generation}"
-
-    @cached_property
-    def parked(self) -> str:
-        return f"{self.tag}:pk"
-
-    @cached_property
-    def unsealable(self) -> str:
-        return f"{self.tag}:us"
-
-    @cached_property
-    def retained(self) -> str:
-        return f"{self.tag}:nr"
-
-    @cached_property
-    def event_bytes(self) -> str:
-        return f"{self.tag}:en"
-
-    def event_half(self, model: str, generation: str, event: str, side: str) -> str:
-        return f"{self.tag}:ev:{model}|{generation}|{event}|{side}"
 
     def record_bytes_of(self, tenant: str) -> str:
         return f"{self.tag}:dt:{tenant}"
