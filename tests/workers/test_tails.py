@@ -181,14 +181,14 @@ def test_repeated_reads_leave_cached_panes_as_they_are(bench, loop, monkeypatch)
     drained(bench, loop)
     panes = WindowPanes(bench.store, bench.numerics)
     every = tuple(Pane(MODEL.spec()).names)
-    first = panes.merged(MODEL, "", EVER, every).merged, panes.each(MODEL, "", EVER, None).panes
+    first = panes.merged(MODEL, "", EVER, every).merged, panes.each(MODEL, "", EVER, every).panes
 
     def changed(pane):
         raise AssertionError("a pane that is cached was changed")
 
     monkeypatch.setattr(Pane, "compact", changed)
     monkeypatch.setattr(Pane, "fill_batch", lambda pane, batch: changed(pane))
-    again = panes.merged(MODEL, "", EVER, every).merged, panes.each(MODEL, "", EVER, None).panes
+    again = panes.merged(MODEL, "", EVER, every).merged, panes.each(MODEL, "", EVER, every).panes
     assert again[0] == first[0] and again[0].counts["n_predictions"] == 20
     assert [each.start_s for each in again[1]] == [each.start_s for each in first[1]]
 

@@ -15,17 +15,7 @@ from calibrant_server.workers.queries.window_state import LoadedPane, LruCache
 
 
 class CachedRows(NamedTuple):
-    """Unpacked rows of a tail."""
-
-    rows: Any
-
-    def size_of(self) -> int:
-        """Return the bytes that they count for in a cache."""
-        return 4000 + LoadedPane.row_bytes(self.rows)
-
-
-class LargeRows(NamedTuple):
-    """Rows of a large tail, with the name of the tail."""
+    """Unpacked rows of a tail, with its name."""
 
     name: tuple[str, bytes]
     rows: Any
@@ -62,18 +52,16 @@ class RowReader:
         if not tail:
             return None
         name = _name(tail)
-        cached: CachedRows | None = self._cached.get(name)
-        if cached is not None:
-            return cached.rows
-        large: LargeRows | None = self._cached.get(_LARGE)
-        if large is not None and large.name == name:
-            return large.rows
+        places: tuple[Any, ...] = (name, _LARGE)
+        for place in places:
+            cached: CachedRows | None = self._cached.get(place)
+            if cached is not None and cached.name == name:
+                return cached.rows
         rows = read_rows(self._numerics, tail)
-        # Of many rows only the last are kept: a pane that grows would displace all others.
-        if rows is not None and len(rows) < ROWS_TOGETHER:
-            self._cached.put(name, CachedRows(rows))
-        elif rows is not None:
-            self._cached.put(_LARGE, LargeRows(name, rows))
+        if rows is not None:
+            # Of many rows only the last are kept: a pane that grows would displace all others.
+            place = name if len(rows) < ROWS_TOGETHER else _LARGE
+            self._cached.put(place, CachedRows(name, rows))
         return rows
 
 

@@ -7,7 +7,7 @@ merged are filled together, into the merge: a fill has a high fixed cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +22,6 @@ from calibrant_server.workers.queries.window_state import (
     WindowPart,
     WindowPlace,
     WindowSnapshot,
-    parts_every,
-    parts_of,
 )
 from calibrant_server.workers.store.watermarks import DAY_S
 
@@ -40,35 +38,15 @@ class Assembly:
     panes : by start, with their versions
     merges : by part
     parts : of the window as last read
-    every_s : length of the parts of a series; None if all parts become one merge
-    last_s : length of the last side; its panes and those before it are in parts of their own
+    divide : returns the parts of a window
     """
 
     place: WindowPlace
+    divide: Callable[[WindowSnapshot], list[WindowPart]]
     panes: Loaded = field(default_factory=dict)
     merges: dict[WindowPart, LoadedPane] = field(default_factory=dict)
     parts: list[WindowPart] = field(default_factory=list)
     versions: dict[int, bytes] | None = None
-    every_s: int | None = None
-    last_s: int = 0
-
-    def divide(self, snapshot: WindowSnapshot) -> None:
-        """Divide the panes of the window into parts."""
-        self.versions = snapshot.versions
-        if self.every_s is None:
-            self.parts = [part for side in self._sides(snapshot) for part in parts_of(side)]
-        else:
-            self.parts = parts_every(snapshot.versions, self.every_s)
-
-    def _sides(self, snapshot: WindowSnapshot) -> list[dict[int, bytes]]:
-        if not self.last_s:
-            return [snapshot.versions]
-        spans = snapshot.spans(self.place.config)
-        cut = max((start + length for start, length in spans), default=0) - self.last_s
-        sides: list[dict[int, bytes]] = [{}, {}]
-        for start, version in snapshot.versions.items():
-            sides[start >= cut][start] = version
-        return sides
 
     @property
     def newest_s(self) -> int:
@@ -93,28 +71,33 @@ class WindowMerges:
     def assemble(self, assembly: Assembly, snapshot: WindowSnapshot) -> list[int]:
         """Merge the parts whose panes are all loaded; return the panes that others lack."""
         if assembly.versions != snapshot.versions:
-            assembly.divide(snapshot)
+            assembly.versions, assembly.parts = snapshot.versions, assembly.divide(snapshot)
         missing: list[int] = []
         for part in assembly.parts:
-            self._resolve(assembly, part, missing)
+            self._resolve(assembly, part, missing, is_whole=True)
         return missing
 
     def _resolve(
-        self, assembly: Assembly, part: WindowPart, missing: list[int]
+        self, assembly: Assembly, part: WindowPart, missing: list[int], is_whole: bool = False
     ) -> LoadedPane | None:
-        """Return a part's merge; None if panes are missing, which are then added to `missing`."""
+        """Return a part's merge; None if panes are missing, which are then added to `missing`.
+
+        Parameters
+        ----------
+        is_whole : whether it is a part of the window, not a smaller one of which such a part is merged
+        """
         place = assembly.place
         found = assembly.merges.get(part) or self._cached.get((*place.name, part.panes))
         is_new = found is None
         if found is None and part.is_pane:
-            lacking = self.missing_panes(place, part.panes, assembly.panes)
+            lacking = self._missing_panes(place, part.panes, assembly.panes)
             missing += lacking
             found = None if lacking else assembly.panes.pop(part.panes[0][0])[1]
         elif found is None:
             found = self._merged(assembly, part, missing)
         if found is None:
             return None
-        if (is_new or found.rows is not None) and part in assembly.parts:
+        if is_whole and (is_new or found.rows is not None):
             if part.is_pane:
                 found = self._reader.complete(place, found)
             else:
@@ -181,7 +164,7 @@ class WindowMerges:
             else merge
         )
 
-    def missing_panes(
+    def _missing_panes(
         self,
         place: WindowPlace,
         versions: Iterable[tuple[int, bytes]],

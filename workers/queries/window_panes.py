@@ -17,7 +17,6 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
 from calibrant_server.workers.queries.pane_reader import (
     PANES_A_RUN,
-    Loaded,
     PaneReader,
     described,
 )
@@ -30,10 +29,14 @@ from calibrant_server.workers.queries.window_state import (
     PanesDamaged,
     Wanted,
     WindowChanging,
+    WindowPart,
     WindowPlace,
     WindowSnapshot,
     WindowState,
     parts_every,
+    parts_of,
+    parts_of_sides,
+    single_panes,
 )
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -77,27 +80,7 @@ class WindowPanes:
     ) -> WindowState:
         """Return the panes separately."""
         place = WindowPlace(config, slice_, window, wanted)
-        loaded: Loaded = {}
-        snapshot = self._reader.look(place, [], loaded)
-        for _ in range(_TRIES):
-            _check_panes(snapshot, wanted)
-            missing = self._merges.missing_panes(place, snapshot.versions.items(), loaded)
-            if not missing:
-                state = snapshot.state(place, alarm)
-                for start, length in state.spans:
-                    version, each = loaded[start]
-                    each = self._reader.complete(place, each)
-                    loaded[start] = version, each
-                    self._cached.put((*place.name, ((start, version),)), each)
-                    state.panes.append(DatedPane(start, length, each.pane))
-                starts = [[start] for start, _ in state.spans]
-                if self._with_samples(place, snapshot, state, starts):
-                    return state
-            while len(missing) > PANES_A_RUN:
-                n = self._reader.read(place, missing, snapshot.marks, loaded)
-                missing = missing[n:]
-            snapshot = self._reader.look(place, missing, loaded)
-        raise WindowChanging("the window changed faster than it could be read")
+        return self._divided(Assembly(place, lambda now: single_panes(now.versions)), alarm)
 
     def merged(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
@@ -111,23 +94,21 @@ class WindowPanes:
         WindowChanging
         """
         place = WindowPlace(config, slice_, window, wanted)
-        assembly = Assembly(place)
-        snapshot = self._reader.look(place, [], assembly.panes)
-        for _ in range(_TRIES):
-            _check_panes(snapshot, wanted)
-            version = snapshot.state(place, b"").version
-            merge = self._merge_of(place, snapshot, version)
-            missing = [] if merge is not None else self._merges.assemble(assembly, snapshot)
-            if not missing and merge is None:
-                parts = [assembly.merges[part] for part in assembly.parts]
-                merge = self._with_sample(place, snapshot, self._merges.merge(place, parts).pane)
-                # Complete panes take more memory than others and are read once.
-                if merge is not None and wanted is not None:
-                    self._windows.put(version, (wanted, merge))
-            if merge is not None:
-                return snapshot.state(place, alarm, merged=merge)
-            snapshot = self._read(place, snapshot, missing, assembly)
-        raise WindowChanging("the window changed faster than it could be read")
+        assembly = Assembly(place, lambda now: parts_of(now.versions))
+
+        def known(snapshot: WindowSnapshot) -> WindowState | None:
+            merge = self._merge_of(place, snapshot, snapshot.state(place, b"").version)
+            return None if merge is None else snapshot.state(place, alarm, merged=merge)
+
+        def finished(snapshot: WindowSnapshot) -> WindowState | None:
+            parts = [assembly.merges[part] for part in assembly.parts]
+            merge = self._with_sample(place, snapshot, self._merges.merge(place, parts).pane)
+            # Complete panes take more memory than others and are read once.
+            if merge is not None and wanted is not None:
+                self._windows.put(snapshot.state(place, b"").version, (wanted, merge))
+            return None if merge is None else snapshot.state(place, alarm, merged=merge)
+
+        return self._assembled(assembly, finished, known)
 
     def _merge_of(self, place: WindowPlace, snapshot: WindowSnapshot, version: str) -> Any:
         """Return the cached merge of a window, or what is wanted of a merge with more accumulators; None without either."""
@@ -155,8 +136,13 @@ class WindowPanes:
         every_s : length of a part
         check : rejects a number of parts, before their panes are read
         """
-        place = WindowPlace(config, slice_, window, wanted)
-        return self._divided(Assembly(place, every_s=every_s), check)
+
+        def divide(now: WindowSnapshot) -> list[WindowPart]:
+            parts = parts_every(now.versions, every_s)
+            check(len(parts))
+            return parts
+
+        return self._divided(Assembly(WindowPlace(config, slice_, window, wanted), divide))
 
     def sides(
         self,
@@ -169,42 +155,58 @@ class WindowPanes:
     ) -> WindowState:
         """Return the panes of the last seconds of a window and those before them, as few merges of neighbouring panes."""
         place = WindowPlace(config, slice_, window, wanted)
-        return self._divided(Assembly(place, last_s=last_s), alarm=alarm)
+        return self._divided(
+            Assembly(place, lambda now: parts_of_sides(now, config, last_s)), alarm
+        )
 
-    def _divided(
-        self,
-        assembly: Assembly,
-        check: Callable[[int], None] | None = None,
-        alarm: bytes = b"",
-    ) -> WindowState:
+    def _divided(self, assembly: Assembly, alarm: bytes = b"") -> WindowState:
         """Return the merge of the panes of each part of an assembly."""
         place = assembly.place
-        snapshot = self._reader.look(place, [], assembly.panes)
+        config = place.config
+        of = f"{config.key}|{config.generation}|{config.revision}|{place.slice}|".encode()
+
+        def finished(snapshot: WindowSnapshot) -> WindowState | None:
+            state = snapshot.state(place, alarm)
+            lengths = dict(state.spans)
+            for part in assembly.parts:
+                first, last = part.panes[0][0], part.panes[-1][0]
+                pane, length_s = assembly.merges[part].pane, last + lengths[last] - first
+                state.panes.append(DatedPane(first, length_s, pane, of + part.state))
+            starts = [[start for start, _ in part.panes] for part in assembly.parts]
+            return state if self._with_samples(place, snapshot, state, starts) else None
+
+        return self._assembled(assembly, finished)
+
+    def _assembled(
+        self,
+        assembly: Assembly,
+        finished: Callable[[WindowSnapshot], WindowState | None],
+        known: Callable[[WindowSnapshot], WindowState | None] = lambda snapshot: None,
+    ) -> WindowState:
+        """Read a window until all of it is of one moment.
+
+        Parameters
+        ----------
+        finished : makes the state of an assembly that is complete; None if the window has changed meanwhile
+        known : returns a state for which nothing is to be read
+        """
+        snapshot = self._reader.look(assembly.place, [], assembly.panes)
         for _ in range(_TRIES):
-            _check_panes(snapshot, place.wanted)
-            if check is not None and assembly.every_s is not None:
-                check(len(parts_every(snapshot.versions, assembly.every_s)))
-            missing = self._merges.assemble(assembly, snapshot)
-            if not missing:
-                state = snapshot.state(place, alarm)
-                lengths = dict(state.spans)
-                for part in assembly.parts:
-                    first, last = part.panes[0][0], part.panes[-1][0]
-                    pane = assembly.merges[part].pane
-                    name = f"{place.config.key}|{place.config.generation}|{place.config.revision}|{place.slice}|"
-                    length_s = last + lengths[last] - first
-                    state.panes.append(DatedPane(first, length_s, pane, name.encode() + part.state))
-                starts = [[start for start, _ in part.panes] for part in assembly.parts]
-                if self._with_samples(place, snapshot, state, starts):
-                    return state
-            snapshot = self._read(place, snapshot, missing, assembly)
+            _check_panes(snapshot, assembly.place.wanted)
+            state = known(snapshot)
+            missing = self._merges.assemble(assembly, snapshot) if state is None else []
+            if state is None and not missing:
+                state = finished(snapshot)
+            if state is not None:
+                return state
+            snapshot = self._read(snapshot, missing, assembly)
         raise WindowChanging("the window changed faster than it could be read")
 
     def _read(
-        self, place: WindowPlace, snapshot: WindowSnapshot, missing: list[int], assembly: Assembly
+        self, snapshot: WindowSnapshot, missing: list[int], assembly: Assembly
     ) -> WindowSnapshot:
         """Read missing panes, and merge them where they take much memory; return the state of the last read."""
-        panes = assembly.panes
+        place, panes = assembly.place, assembly.panes
         n_bytes = assembly.loaded_bytes
         while len(missing) > PANES_A_RUN:
             n = self._reader.read(place, missing, snapshot.marks, panes)

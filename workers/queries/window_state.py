@@ -249,6 +249,20 @@ def parts_of(versions: Mapping[int, bytes]) -> list[WindowPart]:
     return [*found, *_parts(0, panes[-1:])]
 
 
+def parts_of_sides(snapshot: WindowSnapshot, config: ModelConfig, last_s: int) -> list[WindowPart]:
+    """Return the parts of the last seconds of a window, and those of the panes before them: none is in both."""
+    cut = max((start + length for start, length in snapshot.spans(config)), default=0) - last_s
+    sides: list[dict[int, bytes]] = [{}, {}]
+    for start, version in snapshot.versions.items():
+        sides[start >= cut][start] = version
+    return [part for side in sides for part in parts_of(side)]
+
+
+def single_panes(versions: Mapping[int, bytes]) -> list[WindowPart]:
+    """Return each pane as a part, oldest first."""
+    return [WindowPart(0, pane[0], (pane,)) for pane in versions.items()]
+
+
 def parts_every(versions: Mapping[int, bytes], every_s: int) -> list[WindowPart]:
     """Return the parts of a series, of one length each, oldest first.
 
