@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from math import inf
 from secrets import token_hex
 from urllib.parse import quote
 
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.lifecycle.day_state import DayReader, Name
+from calibrant_server.workers.lifecycle.day_state import DayReader, Name, OldDay
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.cold_days import ColdDay, give_up
 from calibrant_server.workers.store.commit import Commit, FencingToken
@@ -39,7 +38,6 @@ from calibrant_server.workers.store.file_owner import claim_files
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.watermarks import DAY_S
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +50,7 @@ SPARE_S = 3600
 
 
 class DayMoves:
-    """Moves of one partition's old days to files, one a step."""
+    """Moves of one partition's old days to files."""
 
     def __init__(
         self, store: Store, keys: PartitionKeys, fencing: FencingToken, folding: TailFolding
@@ -65,94 +63,68 @@ class DayMoves:
         self._fencing = fencing
         self._folding = folding
         self._reader = DayReader(self._node, keys)
-        self._queue: OrderedDict[tuple[Name, int], ModelConfig] = OrderedDict()
-        self._looked: dict[Name, int] = {}
         self._sweep_at = 0.0
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether there is more to do at once."""
-        files = self._keys.files
-        return bool(self._queue) and files is not None and not files.place.is_resting
+    def move_days(
+        self,
+        config: ModelConfig,
+        progress: Callable[[], None] = lambda: None,
+        until: float = inf,
+    ) -> float:
+        """Move the old days of a model; return when to look again, in seconds since the epoch, or infinity.
 
-    def forget_but(self, names: set[Name]) -> None:
-        """Forget the models that are not among `names`."""
-        for name in self._looked.keys() - names:
-            del self._looked[name]
+        Parameters
+        ----------
+        until : monotonic seconds after which no second day is moved
 
-    def examine(self, config: ModelConfig) -> float:
-        """Note the days of a model that are to be moved now; return when one that rests is to be, or infinity."""
-        if self._keys.files is None or not self._settings.cold_after_s:
+        Raises
+        ------
+        FilesUnavailable
+            Nothing is moved for a while.
+        """
+        files, now_s = self._keys.files, time.time()
+        if files is None or not self._settings.cold_after_s:
             return inf
-        name, member = (config.key, config.generation), f"{config.key}|{config.generation}"
-        boundary = int((time.time() - self._settings.cold_after_s) // DAY_S)
-        is_back = self._node.sismember(self._keys.models_back, member)
-        if self._looked.get(name) == boundary and not is_back:
-            return inf
-        waits_to_s = self._note_days(config, time.time())
-        if waits_to_s is None:
-            self._looked[name] = boundary
-            if is_back:
-                self._send(lambda commit: commit.remove_member(self._keys.models_back, member))
-            return inf
-        return waits_to_s
+        if files.place.rest_s:
+            return now_s + files.place.rest_s
+        next_s = inf
+        try:
+            for n, (day, rests_to_s) in enumerate(self._old_days(config, now_s)):
+                if rests_to_s > now_s:
+                    next_s = min(next_s, rests_to_s)
+                elif n and time.monotonic() > until:
+                    return now_s
+                else:
+                    self._move(files, config, day.day_s, progress)
+        except FilesUnavailable:
+            files.place.rest()
+            raise
+        return next_s
 
-    def _note_days(self, config: ModelConfig, now_s: float) -> float | None:
-        """Queue the old days of a model; return when the first one that rests is to follow, or None if none is left."""
-        name = (config.key, config.generation)
-        waits: list[float] = []
-        is_complete = True
+    def _old_days(self, config: ModelConfig, now_s: float) -> Iterator[tuple[OldDay, float]]:
+        """Yield the days of a model that are to be moved, each with the time at which it may be."""
         for day in self._reader.days(config):
             cold = day.cold
-            is_to_move = cold is None or cold.is_to_move
-            if not is_to_move or not day.is_past(self._settings.cold_after_s, now_s):
-                continue
-            is_complete = False
-            if not day.is_settled(merges=bool(self._settings.compact_after_s)):
-                continue
-            rests_to_s = 0.0 if cold is None or cold.erased else cold.changed_ms / 1000 + REST_S
-            if rests_to_s <= now_s:
-                self._queue[name, day.day_s] = config
-            else:
-                waits.append(rests_to_s)
-        return None if is_complete else min(waits, default=inf)
-
-    def step(self, progress: Callable[[], None] = lambda: None) -> bool:
-        """Move one day, and remove spare files; return whether panes of the store changed."""
-        files = self._keys.files
-        if files is None or files.place.is_resting:
-            return False
-        has_changed = False
-        try:
-            self._sweep(files)
-            if self._queue:
-                first, config = next(iter(self._queue.items()))
-                has_changed = self._move(files, config, first[1], progress)
-                del self._queue[first]
-        except FilesUnavailable as error:
-            files.place.rest()
-            log.warning("days_not_moved error=%s", error)
-        return has_changed
-
-    def finish_all(self) -> bool:
-        """Do everything that is to be done; return whether panes of the store changed."""
-        has_changed = self.step()
-        while self.is_busy:
-            has_changed |= self.step()
-        return has_changed
+            is_to_move = (
+                (cold is None or cold.is_to_move)
+                and day.is_past(self._settings.cold_after_s, now_s)
+                and day.is_settled(merges=bool(self._settings.compact_after_s))
+            )
+            if is_to_move:
+                yield day, 0.0 if cold is None else cold.rests_to_s(REST_S)
 
     def _move(
         self, files: DayFiles, config: ModelConfig, day_s: int, progress: Callable[[], None]
-    ) -> bool:
-        """Write the files of a day and replace what they have by their names; return whether it was done."""
+    ) -> None:
+        """Write the files of a day and replace what they have by their names."""
         name = (config.key, config.generation)
         starts = sorted({each.start_s for each in self._reader.state(name, day_s).panes})
         if self._folding.fold(config, starts, progress)[1] is not None:
-            return False  # damaged rows stay where they are
+            return  # damaged rows stay where they are
         state = self._reader.state(name, day_s)
         cold = state.cold
-        if not state.panes or (cold is not None and not cold.is_to_move):
-            return False
+        if not state.panes:
+            return
         folder = _folder(self._keys.namespace, name, day_s)
         spare = self._keys.spare_files
         self._send(lambda commit: commit.set_fields(spare, {folder: str(_ms(SPARE_S))}))
@@ -162,7 +134,7 @@ class DayMoves:
         except PackingError as error:
             day = _date(day_s)
             log.error("day_not_moved model=%s day=%s error=%s", config.key, day, error)
-            return False
+            return
         commit = Commit(self._keys)
         for item in state.in_store:
             commit.unlink(self._reader.key(name, item))
@@ -172,24 +144,30 @@ class DayMoves:
         commit.drop_fields(spare, [folder])
         self._fencing.send(commit, self._fencing.new_token())
         log.info("day_moved model=%s day=%s files=%d", config.key, _date(day_s), len(written))
-        return True
 
-    def _sweep(self, files: DayFiles) -> None:
+    def sweep(self) -> None:
         """Remove folders that no day names, when their time has come.
 
         A commit marks them first: only the partition's worker removes files.
         """
-        if time.monotonic() < self._sweep_at:
+        files = self._keys.files
+        if files is None or files.place.rest_s or time.monotonic() < self._sweep_at:
             return
         self._sweep_at = time.monotonic() + self._settings.housekeeping_s
         spare = self._keys.spare_files
         found = self._node.hgetall(spare).items()
         folders = [key.decode() for key, at_ms in found if int(at_ms) <= _ms(0)]
-        if not folders or files.place.owner() is None:
-            return  # where there is no marker, nothing would be found
+        if not folders:
+            return
         self._send(lambda commit: commit.set_fields(spare, dict.fromkeys(folders, "0")))
-        for folder in folders:
-            files.place.delete(folder)
+        try:
+            if files.place.owner() is None:
+                return  # where there is no marker, nothing would be found
+            for folder in folders:
+                files.place.delete(folder)
+        except FilesUnavailable as error:
+            log.warning("files_not_removed error=%s", error)
+            return
         self._send(lambda commit: commit.drop_fields(spare, folders))
 
     def _send(self, write: Callable[[Commit], None]) -> None:

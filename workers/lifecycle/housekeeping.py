@@ -5,6 +5,7 @@ or belongs to a deleted model, drop expired counters.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 
@@ -78,6 +79,9 @@ class Housekeeping:
         self._failed: set[tuple[str, str]] = set()
         # Whether models wait for the rest of this sweep, and those that it has examined.
         self._is_behind = False
+        # Monotonic end of this pass, and whether days wait to be moved in the next one.
+        self._until = math.inf
+        self._moves_on = False
         self._swept: set[tuple[str, str]] = set()
         self._texts: dict[bytes, ModelConfig] = {}
         sample_bytes = store.settings.sample_bytes
@@ -89,7 +93,7 @@ class Housekeeping:
             SEALED: self._seal,
             DAYS: self._merge_days,
             GONE: lambda config, _, progress: self._removal.drop_old_panes(config, progress),
-            FILES: lambda config, *_: self._cold.examine(config),
+            FILES: lambda config, _, progress: self._cold.move_days(config, progress, self._until),
         }
 
     def run(self, progress: Progress = lambda: None) -> bool:
@@ -110,7 +114,7 @@ class Housekeeping:
             for config, next_s in self._examined:
                 if (config.key, config.generation) not in self._failed:
                     self._due.done(config, next_s)
-        has_changed |= self._cold.step(progress)
+        self._cold.sweep()
         self.due_at = time.monotonic() + (
             min(_BETWEEN_STRIDES_S, pause_s) if self._goes_on else pause_s
         )
@@ -118,7 +122,7 @@ class Housekeeping:
 
     @property
     def _goes_on(self) -> bool:
-        return self._is_behind or self._walk is not None or self._cold.is_busy
+        return self._is_behind or self._walk is not None or self._moves_on
 
     def _examine(self, progress: Progress) -> list[ModelConfig]:
         """Seal, merge and remove what is due, for a while; return the models that were examined.
@@ -134,12 +138,15 @@ class Housekeeping:
         if not self._is_behind:
             self._failed.clear()
             self._swept.clear()
-        merged_to_s, until = min(time.time(), self._merged_to_s()), time.monotonic() + EXAMINE_S
-        self._examined, self._is_behind = [], False
+        merged_to_s, self._until = (
+            min(time.time(), self._merged_to_s()),
+            time.monotonic() + EXAMINE_S,
+        )
+        self._examined, self._is_behind, self._moves_on = [], False, False
         for config in due:
             if (config.key, config.generation) in self._swept:
                 continue
-            if self._examined and time.monotonic() > until:
+            if self._examined and time.monotonic() > self._until:
                 self._is_behind = True
                 break
             self._swept.add((config.key, config.generation))
@@ -147,7 +154,9 @@ class Housekeeping:
             next_s = next_due_s(own, now_s, merged_to_s)
             for rule in own:
                 found = self.apply(rule.level, [config], progress, merged_to_s)
-                next_s = min(next_s, found) if rule.level == FILES else next_s
+                if rule.level == FILES:
+                    next_s = min(next_s, found)
+                    self._moves_on |= found <= now_s
             self._examined.append((config, next_s))
         return [config for config, _ in self._examined]
 
@@ -267,7 +276,6 @@ class Housekeeping:
     def _forget_gone_models(self, configs: list[ModelConfig]) -> None:
         names = {(config.key, config.generation) for config in configs}
         self._removal.forget_but(names)
-        self._cold.forget_but(names)
         for name in self._walked.keys() - names:
             del self._walked[name]
 

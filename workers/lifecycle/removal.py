@@ -115,8 +115,6 @@ class PaneRemoval:
                 commit.drop_fields(days, [start])
                 give_up(commit, self._keys, day.files, at_ms)
         if commit.n_bytes:
-            if boundary == inf:
-                commit.remove_member(self._keys.models_back, "|".join(name))
             self._fencing.send(commit, self._fencing.new_token())
 
     def _drop_empty_slices(self, config: ModelConfig) -> None:

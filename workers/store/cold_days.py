@@ -72,6 +72,10 @@ class ColdDay:
         """Whether its files are to be written again."""
         return bool(self.back) or self.erased
 
+    def rests_to_s(self, rest_s: float) -> float:
+        """Return when its files may be written again: at once where a prediction was deleted."""
+        return 0.0 if self.erased else self.changed_ms / 1000 + rest_s
+
     def may_have(self, item: DayItem) -> bool:
         """Whether the files, and not the store, have what is stored of an item."""
         return item not in self.back and not is_baseline(item.slice)
@@ -179,7 +183,6 @@ class ColdDays:
         for model, day_s in sorted(self._changed):
             text = self._days[model][day_s].to_json()
             commit.set_fields(self._keys.cold_days(*model), {str(day_s): text})
-            commit.add_member(self._keys.models_back, "|".join(model))
         self._changed.clear()
 
 

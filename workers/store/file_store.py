@@ -145,9 +145,9 @@ class FileStore:
         return since >= 0 and time.monotonic() - since > LASTING_S
 
     @property
-    def is_resting(self) -> bool:
-        """Whether nothing is to be moved now."""
-        return time.monotonic() < self._rests_to
+    def rest_s(self) -> float:
+        """For how many seconds nothing is to be moved."""
+        return max(0.0, self._rests_to - time.monotonic())
 
     def rest(self) -> None:
         """Move nothing for a while, after a failed move."""

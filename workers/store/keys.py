@@ -23,7 +23,6 @@ T:t:G|start           hash    the rows of a time slice that are not sums yet: nu
 T:y:G|clock|day       hash    the stored sample of a day, `event` or `sealed`: number -> packed rows; `*` -> version of the last change  commit
 T:yl:G                set     clock|day of the stored samples                           commit
 T:cd:G                hash    cold days: start of the day -> JSON: its files, and what of it the store has (`cold_days`)  commit
-T:cb                  set     G of models with cold days that are partly in the store again  commit
 T:cf                  hash    folders of files that no day names -> ms at which they are removed; 0: now  commit
 T:v:G|slice           hash    pane start -> version; `*` -> version of the last change  commit
 T:l:G                 set     slices that have panes                                    commit
@@ -193,7 +192,6 @@ class PartitionKeys:
     lease = _OfPartition("o")
     models = _OfPartition("m")
     record_bytes = _OfPartition("dn")
-    models_back = _OfPartition("cb")
     spare_files = _OfPartition("cf")
     partial_cohorts = _OfPartition("ag")
     episodes = _OfPartition("e")

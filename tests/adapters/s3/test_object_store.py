@@ -145,11 +145,10 @@ def drain(bench: Bench, loop) -> None:
 def move(loop) -> None:
     moves = loop._housekeeping._cold
     loop.keys.files.place._rests_to = 0.0
-    for _ in range(2):
-        moves.examine(MODEL)
-        moves._sweep_at = 0.0
-        if moves.finish_all():
-            loop._cache.forget()
+    moves.move_days(MODEL)
+    loop._cache.forget()
+    moves._sweep_at = 0.0
+    moves.sweep()
 
 
 def content(bench: Bench):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.cold_days import ColdDay
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import DayItem, unpacked_fields
-from calibrant_server.workers.store.file_store import MARKER
+from calibrant_server.workers.store.file_store import MARKER, FilesUnavailable
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL
@@ -82,12 +83,11 @@ def filled(bench, *models):
 def move(loop, model=HORIZON):
     """Move whatever is to be moved, and remove what is to be removed."""
     moves = loop._housekeeping._cold
-    moves.examine(model)
+    with suppress(FilesUnavailable):
+        moves.move_days(model)
+    loop._cache.forget()
     moves._sweep_at = 0.0
-    if moves.finish_all():
-        loop._cache.forget()
-    moves._sweep_at = 0.0
-    moves.finish_all()
+    moves.sweep()
 
 
 def hot(bench, model=HORIZON):

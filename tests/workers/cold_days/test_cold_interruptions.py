@@ -123,17 +123,16 @@ def test_a_worker_that_was_overtaken_names_no_file(bench, loop, root, monkeypatc
         put(self, name, data)
         if "2026-01-01" in name and not overtaken:
             overtaken.append(bench.loop(model=HORIZON))
-            overtaken[0]._housekeeping._cold.step()
+            overtaken[0]._housekeeping._cold.sweep()
 
     monkeypatch.setattr(FileStore, "put", put_late)
     moves = loop._housekeeping._cold
-    moves.examine(HORIZON)
     with pytest.raises(StaleTokenError):
-        moves.finish_all()
+        moves.move_days(HORIZON)
     assert files(root) == [] and cold_days(bench) == {}
     assert content(bench) == before
     loop._fencing.reload()
-    moves.finish_all()
+    moves.move_days(HORIZON)
     assert content(bench) == before and set(named(bench)) <= set(files(root))
     assert hot(bench) == []
 

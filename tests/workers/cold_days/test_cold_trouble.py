@@ -150,7 +150,7 @@ def test_files_that_are_away_for_long_park_only_entries_that_need_them(
     n_hot = len(hot(bench))
     move(loop)
     # What is old stays in the store meanwhile.
-    assert len(hot(bench)) == n_hot and loop.keys.files.place.is_resting
+    assert len(hot(bench)) == n_hot and loop.keys.files.place.rest_s > 0
     away.clear()
     loop.keys.files.place._rests_to = 0.0
     move(loop)
