@@ -21,6 +21,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.inference.detectable import detectable
 from calibrant.inference.metrics_differences import differences
 from calibrant.inference.reliability_table import reliability
+from calibrant.input.label_shares import reject_policy, reject_without_number
 from calibrant.library_arguments import filled
 from calibrant.library_of_panes import report_of
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested
@@ -97,16 +98,18 @@ class FileEvaluation:
     @property
     def ratings_per_prediction(self) -> dict[str, int]:
         """Number of ratings, as text, to number of predictions."""
-        found = Counter(self.data.batch.row_total.tolist())
+        batch = self.data.batch
+        found = Counter((batch.row_total // batch.notes.per_rating).tolist())
         return {str(n): found[n] for n in sorted(found)}
 
     @property
     def rater_disagreement(self) -> float | None:
         """Share of pairs of ratings of one prediction that differ; None without pairs."""
-        several = self.data.batch.row_total > 1
+        batch = self.data.batch
+        several = batch.row_total > batch.notes.per_rating
         if not several.any():
             return None
-        return float(disagreement(self.data.batch.label_counts[several]).mean())
+        return float(disagreement(batch.label_counts[several]).mean())
 
 
 def evaluated(
@@ -120,6 +123,9 @@ def evaluated(
         An unknown metric, or a setting out of its range.
     """
     slugs = keys_of(settings)
+    if data.batch.notes.has_shares:
+        reject_policy(settings.raters)
+        reject_without_number(1 if settings.compat is None else data.batch.notes.per_rating)
     step("fill")
     view = _view(data.batch, slugs, settings)
     report = _report(view, slugs, step)
@@ -238,6 +244,8 @@ def _report(view: View, slugs: list[str], step: Step) -> Report:
 
 
 def _detectable(view: View, settings: EvaluationSettings) -> dict[str, Result]:
+    if view.notes.per_rating > 1:
+        return {}
     found = {"now": detectable(view)}
     if settings.days is not None:
         for more in PERIODS:

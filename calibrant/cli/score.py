@@ -15,6 +15,12 @@ from calibrant.cli.imaging.evaluation import ImageSettings
 from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
+from calibrant.cli.multilabel import (
+    evaluated_labels,
+    reject_with_task,
+    show_labels,
+    write_labels,
+)
 from calibrant.cli.progress import Progress
 from calibrant.cli.pseudonyms import Salt, pseudonyms_of
 from calibrant.cli.score_report import contents_of
@@ -177,6 +183,21 @@ def score(
             help="LABELS has one rating per line: the item (--id), the label and the rater (--raters)",
         ),
     ] = False,
+    label_shares: Annotated[
+        Text,
+        typer.Option(
+            help="columns of shares of the classes, which sum to 1, instead of labels: names or patterns (share_*)"
+        ),
+    ] = None,
+    n_ratings: Annotated[
+        Text, typer.Option(help="of shares: column with the number of ratings. Default: not known")
+    ] = None,
+    task: Annotated[
+        Text,
+        typer.Option(
+            help="multilabel: independent events, one column of scores and one of 0 and 1 (--label 'label_*') each"
+        ),
+    ] = None,
     salt: Salt = None,
 ) -> None:
     """Evaluate the calibration of predictions in files. No server is needed.
@@ -197,7 +218,7 @@ def score(
     roles = ColumnRoles(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
         None if classes is None else tuple(classes.split(",")), text_format(na, delimiter, decimal),
-        ignored_labels(ignore_label), normalize, long,
+        ignored_labels(ignore_label), normalize, long, label_shares, n_ratings,
     )  # fmt: skip
     try:
         settings = EvaluationSettings(
@@ -205,6 +226,15 @@ def score(
             _edges(edges),
         )  # fmt: skip
         reject_output(output_file)
+        reject_with_task(task, output_file, {
+            "manifest": manifest, "raters": raters, "compare": compare, "slice": slice_, "compat": compat, "tolerance": tolerance,
+            "days": days, "title": title, "long": long, "label-shares": label_shares,
+        })  # fmt: skip
+        if task is not None and file is not None:
+            found = evaluated_labels(file, labels, roles, settings, pseudonyms_of(salt))
+            show_labels(found, output())
+            write_labels(found, output_file, output())
+            return
         if manifest is not None and compat is not None:
             fail("Received --compat with --manifest; other libraries score rows: give FILE.", 2)
         if manifest is not None:

@@ -20,6 +20,7 @@ class ColumnRoles:
     ignored : labels that mean no label
     normalize : divide each row of probabilities by its sum
     long : the labels are a long table, and `raters` is one of its columns
+    shares, n_ratings : columns with the shares of the classes, separated by commas, and of the number of ratings
     """
 
     scores: str | None = None
@@ -36,3 +37,5 @@ class ColumnRoles:
     ignored: tuple[int, ...] = ()
     normalize: bool = False
     long: bool = False
+    shares: str | None = None
+    n_ratings: str | None = None

@@ -57,10 +57,16 @@ class Files:
     def _score_names(self) -> list[str]:
         if self.roles.scores is not None:
             return named(self.table, self.roles.scores, "--scores")
-        options = ("unit", "case", "id", "weight", "slice", "label")
+        options = ("unit", "case", "id", "weight", "slice", "n_ratings")
         taken = [name for option in options if (name := getattr(self.roles, option)) is not None]
-        if self.is_one and self.roles.raters:
-            taken += named(self.table, self.roles.raters, "--raters")
+        several = {
+            "--raters": self.roles.raters,
+            "--label": self.roles.label,
+            "--label-shares": self.roles.shares,
+        }
+        for option, columns in several.items():
+            if self.is_one and columns:
+                taken += named(self.table, columns, option)
         return scores_of(self.table, taken)
 
     def _logits(self, names: list[str]) -> tuple[bool, str]:
@@ -187,11 +193,11 @@ class Files:
                 [None if np.isnan(x) else f"{x:g}" for x in column] for column in matrix.T.tolist()
             ]
         else:
-            names = self._all_raters(table) if raters == "all" else named(table, raters, "--raters")
+            names = self.all_raters(table) if raters == "all" else named(table, raters, "--raters")
             columns = [table.texts(name, classes) for name in names]
         return [self._in_order(each, order) for each in columns], None, names
 
-    def _all_raters(self, table: FileTable) -> list[str]:
+    def all_raters(self, table: FileTable) -> list[str]:
         """Return all columns without another role."""
         roles = self.roles
         taken = {roles.unit, roles.case, roles.id, roles.weight, roles.slice}
@@ -323,8 +329,10 @@ class Files:
         """Return an error of the library with the file, the column and the line."""
         first: Violation = error.violations[0]
         table, column = self.table, None
-        if first.argument in ("labels", "label_counts"):
+        if first.argument in ("labels", "label_counts", "label_shares"):
             table, column = self.label_table, label
+        elif first.argument == "n_ratings":
+            table, column = self.label_table, self.roles.n_ratings
         elif first.argument in ("units", "cases", "ids", "weights"):
             found = self._column(first.argument.removesuffix("s"))
             table, column = found if found is not None else (table, None)

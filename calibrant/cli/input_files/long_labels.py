@@ -93,11 +93,11 @@ def _by_reader(
     names = list(dict.fromkeys(name for row in who for name in row))
     readers = [name for name in names if name is not None]
     if len(readers) < len(names) or not 1 < len(readers) <= MAX_READERS:
-        width = max(map(len, labels), default=0)
+        width = max((len(row or ()) for row in labels), default=0)
         return [[_at(row, place) for row in labels] for place in range(width)], []
-    given = [dict(zip(by, row, strict=True)) for by, row in zip(who, labels, strict=True)]
+    given = [dict(zip(by, row or (), strict=True)) for by, row in zip(who, labels, strict=True)]
     return [[row.get(name) for row in given] for name in readers], readers
 
 
-def _at(row: Sequence[int], place: int) -> int | None:
-    return row[place] if place < len(row) else None
+def _at(row: Sequence[int] | None, place: int) -> int | None:
+    return row[place] if row is not None and place < len(row) else None

@@ -14,6 +14,7 @@ from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
+from calibrant.cli.input_files.label_matrices import reject_other_labels, share_columns
 from calibrant.cli.input_files.labels import (
     KnownClasses,
     class_indices,
@@ -93,13 +94,18 @@ def read_scored(
     classes = files.classes(score_names, scores.shape[1])
     known = KnownClasses(classes or (), roles.ignored, max(scores.shape[1], 2))
     order = None if roles.long else files.order(len(scores))
-    by_reader, label_name, raters = _labels(files, order, known)
     columns: dict[str, Any] = {
         "logits" if is_logits else "probabilities": scores[:, 0]
         if scores.shape[1] == 1
         else scores,
-        "labels": labels_of(by_reader),
     }
+    reject_other_labels(other.path, roles)
+    if roles.shares is None:
+        by_reader, label_name, raters = _labels(files, order, known)
+        columns["labels"] = labels_of(by_reader)
+    else:
+        by_reader, label_name, raters = [[]], roles.shares, []
+        columns |= share_columns(files, order, classes)
     for argument, option in (("units", "unit"), ("cases", "case"), ("ids", "id")):
         found = files.names(option, order)
         if found is not None:
