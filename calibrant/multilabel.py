@@ -18,9 +18,11 @@ from calibrant.calibrators.temperature.fit_result import curve_points
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
+from calibrant.input.annotations import Annotations
 from calibrant.input.arrow import plain
 from calibrant.input.arrow_column import Column
-from calibrant.input.value_checks import as_array, described
+from calibrant.input.class_labels import is_missing
+from calibrant.input.value_checks import as_array, as_list, described
 from calibrant.library_arguments import labelled_batch, view_of_rows
 from calibrant.library_of_panes import report_of
 from calibrant.metrics import Estimate
@@ -29,7 +31,7 @@ from calibrant.results import MultilabelReport, Report, Temperature
 MULTILABEL = "multilabel"
 MAX_LABELS = 1000
 _EXPECTED = "expected one column per label, (n, n_labels)"
-_NOT_TAKEN = ("label_counts", "normalize")
+NOT_TAKEN = ("label_counts", "label_shares", "n_ratings", "annotations", "normalize")
 
 
 def of_task(
@@ -101,10 +103,7 @@ def _mean(estimates: Sequence[Estimate]) -> Estimate:
 
 def _batches(arguments: Mapping[str, Any]) -> dict[str, Batch]:
     """Return the rows of each label, as a binary model has them."""
-    for name in _NOT_TAKEN:
-        if arguments.get(name) is not None and arguments.get(name) is not False:
-            detail = f"Received {name} with task='multilabel'; expected labels of 0 and 1. Remove {name}."
-            raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
+    _reject_others(arguments)
     kind = "probabilities" if arguments.get("logits") is None else "logits"
     scores, labels = (_matrix(name, arguments.get(name)) for name in (kind, "labels"))
     if scores.shape != labels.shape:
@@ -115,6 +114,23 @@ def _batches(arguments: Mapping[str, Any]) -> dict[str, Batch]:
         name: _of_label(name, {**arguments, kind: scores[:, k], "labels": labels[:, k]})
         for k, name in enumerate(names)
     }
+
+
+def _reject_others(arguments: Mapping[str, Any]) -> None:
+    """Reject what rows of independent events do not have: labels in another form, and a division of rows by their sum.
+
+    Raises
+    ------
+    CalibrationInputError
+        As described.
+    """
+    given = {name: arguments.get(name) for name in NOT_TAKEN}
+    if isinstance(arguments.get("labels"), Annotations):
+        given["annotations"] = arguments["labels"]
+    for name, value in given.items():
+        if value is not None and value is not False:
+            detail = f"Received {name} with task='multilabel'; expected labels of 0 and 1. Remove {name}."
+            raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
 
 
 def _of_label(name: str, arguments: dict[str, Any]) -> Batch:
@@ -131,13 +147,12 @@ def _named(name: str) -> Callable[[Any], Any]:
 
 def _matrix(name: str, value: Any) -> NDArray[Any]:
     """Return an argument as numbers, NaN where there is none."""
-    column = plain(name, value)
-    if isinstance(column, Column):
-        column = column.ratings() if name == "labels" else column.numbers()
+    column = _plain(name, value)
     array = as_array(column)
     if array is None and isinstance(column, list):
         _reject_ragged(name, column)
-        array = as_array([[np.nan if each is None else each for each in row] if isinstance(row, list) else row for row in column])  # fmt: skip
+        width = next((len(row) for row in column if isinstance(row, list)), 0)
+        array = as_array([_filled(row, width) for row in column])
     if array is None or array.ndim != 2 or array.dtype.kind not in "fiub":
         received = described(column) if array is None else described(array)
         detail = f"Received {received} for {name}; {_EXPECTED}."
@@ -148,12 +163,32 @@ def _matrix(name: str, value: Any) -> NDArray[Any]:
     return array
 
 
-def _reject_ragged(name: str, rows: list[Any]) -> None:
-    """Reject rows of different lengths, with the first that differs."""
-    sizes = [len(row) if isinstance(row, list) else 1 for row in rows]
-    other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
-    if other is not None:
-        detail = f"Received {sizes[other]} values; expected {sizes[0]}, one per label, as in the first row."
+def _plain(name: str, value: Any) -> Any:
+    """Return an argument as an array without nulls, or as a list of lists."""
+    column = plain(name, value)
+    if isinstance(column, Column):
+        is_matrix = isinstance(column.values, np.ndarray) and not column.unusable.any()
+        return column.values if is_matrix else column.as_list()
+    if isinstance(column, np.ma.MaskedArray):
+        return column.tolist()
+    return [as_list(row) for row in column] if isinstance(column, list | tuple) else column
+
+
+def _filled(row: Any, width: int) -> Any:
+    """Return a row with NaN for each missing value; a missing row has only these."""
+    if row is None:
+        return [np.nan] * width
+    return [np.nan if is_missing(each) else each for each in row] if isinstance(row, list) else row
+
+
+def _reject_ragged(name: str, column: list[Any]) -> None:
+    """Reject rows of different lengths, with the first that differs; a row of nothing is missing."""
+    rows = [i for i, row in enumerate(column) if row is not None]
+    sizes = [len(row) if isinstance(row, list) else 1 for row in column if row is not None]
+    place = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
+    if place is not None:
+        other = rows[place]
+        detail = f"Received {sizes[place]} values; expected {sizes[0]}, one per label, as in the first row."
         raise CalibrationInputError.at(f"/{name}/{other}", "shape", detail)
 
 

@@ -155,7 +155,7 @@ def append_map(
         opset=opset,
     )
     made.ir_version = model.ir_version
-    joined = compose.merge_models(
+    joined: onnx.ModelProto = compose.merge_models(
         model, compose.add_prefix(made, "calibrant/"), io_map=[(name, f"calibrant/{INPUT}")]
     )
     props = {each.key: each.value for each in (*model.metadata_props, *made.metadata_props)}

@@ -7,14 +7,14 @@ time: the draws of null references have a column for each."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.metrics import requested
-from calibrant.multilabel import multilabel_report
+from calibrant.multilabel import MAX_LABELS, multilabel_report
 from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.ingest.body_reading import BodyReading
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, indexed
@@ -109,6 +109,8 @@ def _named(sections: Collection[str]) -> str:
 
 
 _TAKEN = ("probabilities", "logits", "labels", "ids", "units", "cases", "weights")
+# Of each label, with its temperature; and of a bin beyond the usual number.
+_LABEL, _METRIC_OF_LABEL, _USUAL_BINS = 24_000, 9_000, 100
 
 
 def multilabel_scores(
@@ -133,13 +135,11 @@ def multilabel_scores(
         if name not in _TAKEN:
             detail = f"Received {name} of multi-label rows; expected {', '.join(_TAKEN)}."
             raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
-    n_labels = _width(columns)
-    n_rows = n_labels * len(columns.get("labels", ()))
-    bins = pane_query.bins * n_labels
-    reject_costly_score(max(n_rows, 1), metrics, sent_bytes, bins=bins)
+    plain = {name: indexed(each) for name, each in columns.items()}
+    reject_costly_labels(plain.get("labels") or [], metrics, sent_bytes, pane_query.bins)
     arguments: dict[str, Any] = {
-        "label_counts": None, "classes": reading.class_names, "normalize": reading.normalize, "ignore_label": list(reading.ignored) or None,
-        **dict.fromkeys(_TAKEN), **{name: indexed(each) for name, each in columns.items()},
+        "classes": reading.class_names, "normalize": reading.normalize, "ignore_label": list(reading.ignored) or None,
+        **dict.fromkeys(_TAKEN), **plain,
     }  # fmt: skip
     try:
         return multilabel_report(arguments, pane_query, metrics).to_dict()
@@ -147,10 +147,30 @@ def multilabel_scores(
         raise error.each(posted.place) from error
 
 
-def _width(columns: Mapping[str, Any]) -> int:
-    """Return the number of labels, 1 where it is not yet known to be more."""
-    labels = columns.get("labels")
-    first = (
-        labels[0] if labels is not None and hasattr(labels, "__getitem__") and len(labels) else 0
-    )
-    return len(first) if hasattr(first, "__len__") else 1
+def reject_costly_labels(
+    rows: Sequence[Any], metrics: Collection[str], sent_bytes: int, bins: int
+) -> None:
+    """Reject multi-label rows whose scores cost more than their bytes allow; above `MAX_LABELS`, the library says so.
+
+    Parameters
+    ----------
+    rows : the labels of each row
+
+    Raises
+    ------
+    BodyTooLarge
+        The detail has the number of labels, or of rows, that these metrics allow.
+    """
+    n_labels = next((len(row) for row in rows if hasattr(row, "__len__")), 1)
+    if n_labels > MAX_LABELS:
+        return
+    found = requested(list(metrics))
+    slow = _SLOW_METRIC * sum(each.metric.slug in _SLOW for each in found)
+    of_label = _LABEL + _METRIC_OF_LABEL * len(found) + slow + _BIN * max(0, bins - _USUAL_BINS)
+    allowed = MAX_WORK + WORK_PER_BYTE * max(0, sent_bytes - SMALL_BYTES)
+    if of_label * n_labels > allowed:
+        raise BodyTooLarge(
+            f"Received {n_labels} labels and {len(metrics)} metrics in {sent_bytes} bytes; expected at most {allowed // of_label} labels. "
+            "Send fewer labels, or request less; `calibrant.evaluate` of the library has no such limit."
+        )
+    reject_costly_score(max(n_labels * len(rows), 1), metrics, sent_bytes, bins=bins)

@@ -43,15 +43,16 @@ async def subgroups_of(
 ) -> ReportSubgroups:
     """Return the subgroups of a report: those that are requested, else the declared ones and those with data."""
     work = work_of(parameters, config)
-    if parameters.slice is not None:
-        if parameters.subgroups is not None:
-            detail = "Received slice and subgroups; a report of one slice has no subgroups. Leave one of them out."
-            raise unanswerable("/subgroups", "subgroups_of_slice", detail)
-        return ReportSubgroups()
+    if parameters.slice is not None and parameters.subgroups is not None:
+        detail = "Received slice and subgroups; a report of one slice has no subgroups. Leave one of them out."
+        raise unanswerable("/subgroups", "subgroups_of_slice", detail)
     with engine_errors():
         stored = [name for name in await read.connection.inbox.slices(config) if name]
     known = sorted({*_declared(config), *stored})
-    wanted = _requested(parameters.subgroup_names, known)
+    if parameters.slice is not None:
+        _requested("slice", [parameters.slice], known)
+        return ReportSubgroups()
+    wanted = _requested("subgroups", parameters.subgroup_names, known)
     if wanted is None:
         with engine_errors():
             sizes = await read.connection.inbox.n_panes(config, known)
@@ -116,13 +117,13 @@ def _declared(config: ModelConfig) -> list[str]:
     ]
 
 
-def _requested(names: list[str] | None, known: Sequence[str]) -> list[str] | None:
+def _requested(parameter: str, names: list[str] | None, known: Sequence[str]) -> list[str] | None:
     """Return the requested subgroups, each once; reject an unknown one."""
     for name in names or ():
         if name not in known:
             some = ", ".join(known[:50]) or "none"
             raise unanswerable(
-                "/subgroups",
+                f"/{parameter}",
                 "undeclared_slice",
                 f"Received subgroup {name!r}; expected some of the model's: {some}.",
             )

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import calibrant as cal
@@ -57,10 +59,23 @@ def test_temperatures_are_those_of_each_sigmoid() -> None:
         assert loss(t) <= min(loss(t * 0.999), loss(t * 1.001))
 
 
-@pytest.mark.parametrize("form", ["lists", "float", "bool", "pandas", "tuples"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "lists",
+        "float",
+        "bool",
+        "pandas",
+        "tuples",
+        "nullable",
+        "polars",
+        "Arrow",
+        "tuples with None",
+    ],
+)
 def test_forms_and_missing_labels(form: str) -> None:
     given: Any = Y.astype(float)
-    if form in ("float", "lists"):
+    if form not in ("bool", "pandas", "tuples"):
         given[3, 1] = given[5] = np.nan
     expected = [np.nanmean(np.where(np.isnan(y), np.nan, (p > 0.5) == y)) for p, y in zip(P.T, given.T, strict=True)]  # fmt: skip
     forms: dict[str, Any] = {
@@ -70,6 +85,10 @@ def test_forms_and_missing_labels(form: str) -> None:
         "pandas": pd.DataFrame(Y, columns=NAMES),
         "tuples": [tuple(row) for row in Y.tolist()],
     }
+    forms["tuples with None"] = tuple(map(tuple, forms["lists"]))
+    forms["nullable"] = pd.DataFrame(forms["lists"], columns=NAMES, dtype="Int64")
+    forms["polars"] = pl.DataFrame(forms["lists"], schema=NAMES, orient="row")
+    forms["Arrow"] = pa.array([None if row == [None] * K else row for row in forms["lists"]])
     scores = pd.DataFrame(P) if form == "pandas" else P.tolist() if form == "lists" else P
     found = cal.evaluate(scores, forms[form], "accuracy", task="multilabel")
     assert found["accuracy"].value == pytest.approx(np.mean(expected), abs=1e-12)
@@ -101,6 +120,19 @@ def test_a_label_without_labels_is_left_out_of_the_mean() -> None:
         (P, Y, {"scope": "top_label"}, "scope"),
         (P, None, {"label_counts": Y}, "Remove label_counts"),
         (P, Y, {"task": None}, "task=multilabel of evaluate"),
+        (P, None, {"label_shares": P}, "Remove label_shares"),
+        (P, Y, {"n_ratings": [1] * N}, "Remove n_ratings"),
+        (P, Y, {"normalize": True}, "Remove normalize"),
+        (P, cal.Annotations(["a"], [1]), {"ids": list(range(N))}, "Remove annotations"),
+        (
+            P[:3],
+            [[0, 1, 0], [1, 0], [1, 1, 1]],
+            {},
+            "labels, row 1: Received 2 values; expected 3",
+        ),
+        ([[0.5, 0.1], [0.2]], [[1, 0], [0, 1]], {}, "probabilities, row 1: Received 1 values"),
+        (P[:2], [[0, 1, 0], 1], {}, "labels, row 1: Received 1 values; expected 3"),
+        (np.zeros((1, 1001)), np.zeros((1, 1001)), {}, "Received 1001 labels; expected 1 to 1000"),
     ],
 )
 def test_errors(scores: Any, labels: Any, more: Any, message: str) -> None:

@@ -60,6 +60,18 @@ def report(service: Deployment) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("name", ["site:C", "scanner:A"])
+def test_a_report_of_an_unknown_slice_is_not_archived(
+    service: Deployment, report: dict[str, Any], name: str
+) -> None:
+    refused = service.client.post(f"{URL}/reports", json=WINDOW | {"slice": name})
+    assert refused.status_code == 422, refused.text
+    assert refused.json()["errors"][0]["rule"] == "undeclared_slice"
+    assert service.client.get(f"{URL}/report", params={"slice": name}).status_code == 422
+    known = service.client.get(f"{URL}/report", params=WINDOW | {"slice": "site:A"})
+    assert known.status_code == 200, known.text
+
+
 def fetch(service: Deployment, media_type: str, status: int = 200) -> bytes:
     response = service.client.get(f"{URL}/reports/1", headers={"Accept": media_type})
     assert response.status_code == status, response.text

@@ -228,6 +228,7 @@ BAD_SETTINGS = {
     "a slice without values": ({"classes": 3, "slices": {"a": []}}, "/slices", "slices"),
     "a slice value twice": ({"classes": 3, "slices": {"a": ["x", "x"]}}, "/slices", "slices"),
     "a tag that is no text": ({"classes": 3, "tags": {"owner": ["x"]}}, "/tags/owner", "name"),
+    "a tag of blanks": ({"classes": 3, "tags": {"owner": " \u00a0"}}, "/tags/owner", "name"),
     "a tag without a name": ({"classes": 3, "tags": {"": "x"}}, "/tags/", "pattern"),
     "an unknown field": ({"classes": 3, "a/b": 1}, "/a~1b", "unknown_field"),
     "an unknown field within": (
@@ -244,6 +245,12 @@ async def test_bad_settings_are_named(client, name):
     found = problem(await client.put(URL, json=document), 422, "invalid-input")
     assert (found["errors"][0]["pointer"], found["errors"][0]["rule"]) == (pointer, rule)
     assert found["detail"].startswith(f"{pointer}: " if pointer else "Received no classes")
+
+
+async def test_too_many_tags_are_counted(client):
+    document = {"classes": 3, "tags": {f"t{i}": "x" for i in range(21)}}
+    found = problem(await client.put(URL, json=document), 422, "invalid-input")["errors"][0]
+    assert found["detail"] == "Received 21 entries for tags; expected at most 20 entries."
 
 
 async def test_a_patch_names_no_unknown_field_even_to_take_it_out(client):

@@ -69,3 +69,16 @@ async def test_lines_units_and_missing_labels(client):
 async def test_errors(client, change, params, slug, text):
     found = problem(await post(client, BODY | change, **params), 422, slug)
     assert text in found["errors"][0]["detail"], found
+
+
+async def test_as_many_labels_as_in_the_library_if_their_work_is_small(client):
+    n = 120
+    wide = {"probabilities": [[0.4] * n] * 2, "labels": [[0] * n, [1] * n]}
+    found = (await post(client, wide, metrics="brier")).json()
+    assert len(found["labels"]) == n
+    assert found["metrics"]["brier"]["value"] == pytest.approx(0.16 + 0.36)
+    dear = problem(await post(client, wide, metrics="ece,brier,nll,auc"), 413, "body-too-large")
+    assert "Received 120 labels and 4 metrics" in dear["detail"]
+    beyond = {"probabilities": [[0.4] * 1001], "labels": [[1] * 1001]}
+    found = problem(await post(client, beyond), 422, "invalid-input")
+    assert "Received 1001 labels; expected 1 to 1000" in found["errors"][0]["detail"]
