@@ -10,7 +10,7 @@ from calibrant_server.workers import main, supervisor
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.script import scripts
 from tests.forking import ForkedProcess
 from tests.waiting import PATIENCE_S
 from tests.workers.driving import QUICK, FreeLeases

@@ -16,8 +16,8 @@ from calibrant_server.workers.store.commit import (
     id_order,
     next_id,
 )
-from calibrant_server.workers.store.connection import scripts
 from calibrant_server.workers.store.embedded import EmbeddedServer
+from calibrant_server.workers.store.script import scripts
 from tests.workers.driving import Bench, delivery
 from tests.workers.ledger import pane_of
 

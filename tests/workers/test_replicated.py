@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from calibrant_server.workers.ingest.inbox import Inbox, StoreUnavailableError
-from calibrant_server.workers.store import connection
-from calibrant_server.workers.store.connection import NotReplicated
+from calibrant_server.workers.store import script
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.registry import Registry
+from calibrant_server.workers.store.script import NotReplicated
 from tests.stores import StoreServer, follow
 from tests.workers.driving import MODEL, Bench, delivery
 from tests.workers.ledger import pane_of
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.one_server
 @pytest.fixture
 def pair(server_binary, tmp_path, monkeypatch):
     """A master that needs a replica to write, and its replica."""
-    monkeypatch.setattr(connection, "REPLICA_WAIT_MS", 200)
+    monkeypatch.setattr(script, "REPLICA_WAIT_MS", 200)
     servers = [
         # A replica that hangs still counts as one for the master: only its confirmation tells.
         StoreServer(

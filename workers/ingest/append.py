@@ -28,10 +28,10 @@ from calibrant_server.workers.ingest.store_totals import Amounts, StoreTotals
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
-from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import HalfImported
+from calibrant_server.workers.store.script import AsyncScript, scripts
 
 # Kinds of replies of the script.
 _KNOWN, _OTHER, _FULL, _TENANT_FULL = 0, 2, 3, 4

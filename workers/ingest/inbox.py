@@ -47,7 +47,7 @@ from calibrant_server.workers.store.access_keys import AccessKeys
 from calibrant_server.workers.store.audit_log import AuditLog
 from calibrant_server.workers.store.baseline_record import BaselineRecord
 from calibrant_server.workers.store.batch_records import BatchReceipt, BatchRecord
-from calibrant_server.workers.store.connection import connect_async, join, run_async
+from calibrant_server.workers.store.connection import connect_async, join
 from calibrant_server.workers.store.day_file import day_files
 from calibrant_server.workers.store.event_halves import EventHalves
 from calibrant_server.workers.store.file_owner import FileHealth
@@ -57,6 +57,7 @@ from calibrant_server.workers.store.model_config import ModelConfig, parsed_conf
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.report_archive import ReportArchive
+from calibrant_server.workers.store.script import run_async
 from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.sources import Sources
 from calibrant_server.workers.store.status_index import StatusIndex

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant_server.workers.store.connection import run_async
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.partition_state import PartitionState, names_of
+from calibrant_server.workers.store.script import run_async
 
 
 @dataclass(frozen=True)

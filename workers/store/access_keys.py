@@ -10,8 +10,8 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.script import AsyncScript, scripts
 
 MAX_KEYS = 1000  # per tenant
 CHANGES = "*"

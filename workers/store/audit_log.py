@@ -10,8 +10,8 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypedDict, cast
 
-from calibrant_server.workers.store.connection import run_async
 from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.script import run_async
 
 MAX_ENTRIES = 100_000  # per tenant
 _BLOCK = 500

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from hashlib import sha1
-from importlib import resources
 from typing import Any
 
 import redis
@@ -20,7 +17,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.driver_info import DriverInfo
 from redis.exceptions import ConnectionError as StoreConnectionError
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.addresses import StoreAddress, parse_address
@@ -37,30 +34,17 @@ from calibrant_server.workers.store.properties import (
     fixed_properties,
     words,
 )
+from calibrant_server.workers.store.script import digest_of, run_text, scripts
 from calibrant_server.workers.store.sentinel import with_async_sentinels, with_sentinels
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.transient_errors import is_of_the_connection
 
 # A server on the same network accepts a connection within milliseconds, or not at all.
 CONNECT_TIMEOUT_S = 1.0
-# A replica on the same network confirms within milliseconds. Below the time-out of a request.
-REPLICA_WAIT_MS = 1000
-_WRITE_AGAIN = "#!lua flags=allow-oom\nreturn redis.call('INCRBY', KEYS[1], 0)"
 # Wait for a connection of the pool. Calls release theirs within the socket's timeout.
 POOL_WAIT_S = 5.0
 # Of the event loop of one process. Appends are sent in groups and replies are read by one reader, so that a busy process uses a few.
 MAX_CONNECTIONS = 64
-
-
-@lru_cache
-def scripts() -> Mapping[str, str]:
-    """Return the scripts of `workers/store/scripts` by name."""
-    folder = resources.files("calibrant_server.workers.store") / "scripts"
-    return {
-        file.name.removesuffix(".lua"): file.read_text(encoding="utf-8")
-        for file in folder.iterdir()
-        if file.name.endswith(".lua")
-    }
 
 
 def _options(settings: EngineSettings) -> dict[str, Any]:
@@ -212,10 +196,7 @@ class Store:
         self.client = connect(settings)
         self.state = StoreState()
         self.deliveries_changed = threading.Event()
-        texts = script_texts or scripts()
-        self._scripts = {
-            name: (text, sha1(text.encode()).hexdigest()) for name, text in texts.items()
-        }
+        self._scripts = script_texts or scripts()
 
     def node(self, partition: int) -> Any:
         """Return the client of the server that holds a partition."""
@@ -229,23 +210,20 @@ class Store:
 
     def run_on(self, node: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
         """Run a script on one server; load it if the server does not have it."""
-        text, digest = self._scripts[script]
-        try:
-            return node.evalsha(digest, len(keys), *keys, *args)
-        except NoScriptError:
-            return node.eval(text, len(keys), *keys, *args)
+        return run_text(node, self._scripts[script], keys, args)
 
     def queue(self, pipe: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> None:
         """Put a script into a pipeline. Its reply is NoScriptError if the server does not have it: then run it."""
-        pipe.evalsha(self._scripts[script][1], len(keys), *keys, *args)
+        pipe.evalsha(digest_of(self._scripts[script]), len(keys), *keys, *args)
 
     def fix_properties(self) -> None:
         """Record the fixed properties at creation, or reject a store with other ones."""
         check_kind(self.settings.redis_url, self.client)
         require_setting(self.settings, self.client.get(self.keys.files_owner))
         fixed = fixed_properties(self.settings)
-        text, _ = self._scripts["fix_properties"]
-        pairs = self.client.eval(text, 1, self.keys.configuration, *words(fixed))
+        pairs = self.client.eval(
+            self._scripts["fix_properties"], 1, self.keys.configuration, *words(fixed)
+        )
         check_properties(fixed, pairs)
         for number in range(self.settings.partitions):
             cursor = self.keys.partition(number).cursor
@@ -268,102 +246,6 @@ class Store:
 
     def close(self) -> None:
         self.client.close()
-
-
-def run_script(node: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
-    """Run a script of the package on one server; load it if the server does not have it."""
-    text = scripts()[script]
-    try:
-        return node.evalsha(sha1(text.encode()).hexdigest(), len(keys), *keys, *args)
-    except NoScriptError:
-        return node.eval(text, len(keys), *keys, *args)
-
-
-async def run_async(client: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
-    """Run a script from the event loop; load it if the server does not have it."""
-    return await AsyncScript(client, scripts()[script])(keys, args)
-
-
-class AsyncScript:
-    """A script of the package for the event loop: it is loaded where it is missing, on each node of a cluster."""
-
-    def __init__(self, client: Any, text: str):
-        self._client = client
-        self._text = text
-        self._digest = sha1(text.encode()).hexdigest()
-
-    async def __call__(self, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
-        """Run the script."""
-        try:
-            return await self._client.evalsha(self._digest, len(keys), *keys, *args)
-        except NoScriptError:
-            return await self._client.eval(self._text, len(keys), *keys, *args)
-
-    async def run(
-        self, keys: Sequence[str], args: Sequence[Any], touched: str, durability: str
-    ) -> Any:
-        """Run the script; with durability `replicated` as by `run_replicated`."""
-        if durability == "replicated":
-            return await self.run_replicated(keys, args, touched)
-        return await self(keys, args)
-
-    async def run_replicated(self, keys: Sequence[str], args: Sequence[Any], touched: str) -> Any:
-        """Run the script and wait until a replica has what it wrote, or what an earlier attempt wrote.
-
-        Parameters
-        ----------
-        touched : an integer in the same slot; its value is written again, because a replica confirms up to the last write
-            of a connection, and a repeated script may write nothing
-
-        Raises
-        ------
-        NotReplicated
-            The caller repeats the script: what it wrote may be lost with this server.
-        """
-        for command in (("EVALSHA", self._digest), ("EVAL", self._text)):
-            async with self._client.pipeline(transaction=False) as pipe:
-                pipe.execute_command(*command, len(keys), *keys, *args)
-                pipe.eval(_WRITE_AGAIN, 1, touched)
-                pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
-                replies = await pipe.execute(raise_on_error=False)
-            if not isinstance(replies[0], NoScriptError):
-                break
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        if int(replies[2]) < 1:
-            raise NotReplicated()
-        return replies[0]
-
-
-async def read_replicated(client: Any, touched: str, *command: Any) -> Any:
-    """Return the reply of a command from the event loop once a replica has what it read.
-
-    Parameters
-    ----------
-    touched : an integer in the same slot
-
-    Raises
-    ------
-    NotReplicated
-    """
-    async with client.pipeline(transaction=False) as pipe:
-        pipe.execute_command(*command)
-        pipe.eval(_WRITE_AGAIN, 1, touched)
-        pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
-        value, _, n_replicas = await pipe.execute()
-    if int(n_replicas) < 1:
-        raise NotReplicated()
-    return value
-
-
-class NotReplicated(ResponseError):  # type: ignore[misc]
-    """No replica confirmed a write in time."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"no replica confirmed the write within {REPLICA_WAIT_MS} ms", status_code="NOREPLICAS"
-        )
 
 
 async def join(client: Any, settings: EngineSettings) -> str:

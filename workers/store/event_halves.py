@@ -6,9 +6,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.script import AsyncScript, scripts
 
 WAIT_S = 120
 MAX_HALF_BYTES = 256 * 1024

@@ -13,9 +13,9 @@ from typing import Any, NotRequired, TypedDict
 
 from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.ingest.orders import alarm_order
-from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.script import AsyncScript, scripts
 
 MAX_VERSIONS = 500
 MAX_PROMOTIONS = 200

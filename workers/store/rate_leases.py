@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
-from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.script import AsyncScript, scripts
 
 LEASE_S = 1.0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import OutOfMemoryError
 
-from calibrant_server.workers.store.connection import run_async, run_script
+from calibrant_server.workers.store.script import run_async, run_script
 
 
 class ReadTogether:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from calibrant_server.workers.ingest.orders import delete_model
-from calibrant_server.workers.store.connection import (
+from calibrant_server.workers.store.keys import Keys, PartitionKeys, model_key
+from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
+from calibrant_server.workers.store.script import (
     AsyncScript,
     NotReplicated,
     read_replicated,
     scripts,
 )
-from calibrant_server.workers.store.keys import Keys, PartitionKeys, model_key
-from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")

@@ -11,10 +11,10 @@ from typing import Any, TypedDict, cast
 
 import zstandard
 
-from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.script import AsyncScript, scripts
 
 MAX_REPORTS = 500
 _MADE, _KNOWN, _FULL = 1, 2, 3

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from calibrant_server.workers import supervisor
-from calibrant_server.workers.store.connection import AsyncScript, scripts
+from calibrant_server.workers.store.script import AsyncScript, scripts
 from tests.forking import run_module
 from tests.workers.processes import EverybodysLeases, without_token_check
 
