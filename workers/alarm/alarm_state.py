@@ -175,6 +175,7 @@ class AlarmSnapshot:
     active_map : the active calibration map
     episode : the requested detector's open alarm, or None
     changed : the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
+    unwatched : the merged panes of the window, if there is no detector
     reference : of the model
     """
 
@@ -186,6 +187,7 @@ class AlarmSnapshot:
     active_map: ActiveMap = field(default_factory=ActiveMap)
     episode: Episode | None = None
     changed: tuple[Pane, Pane] | None = None
+    unwatched: Pane | None = None
     reference: Reference = field(default_factory=Reference)
 
     @property

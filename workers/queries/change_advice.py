@@ -66,6 +66,15 @@ def change_advice(inputs: Inputs) -> Advice | None:
     return calls.named(advice)
 
 
+def of_temperature(inputs: Inputs, pane: Pane) -> Advice:
+    """Return the recommendation of `GET temperature` for the window, so that both reads give the same."""
+    raters = AlarmSettings.of(inputs.config).policy
+    query = query_for(temperature, include="recommendation", raters=raters)
+    found = temperature(state_of(replace(inputs, merged=pane)), query.plain()).to_dict()
+    advice: Advice = found["recommendation"]
+    return advice
+
+
 class _Calls:
     """Calls that fit an update to the cohorts since the change."""
 

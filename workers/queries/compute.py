@@ -193,11 +193,16 @@ class Compute:
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         scope = getattr(query, "scope", None)
         view = read_snapshot(node, keys, config, side.slice, Window(*side.window), scope)
+        wanted = tuple(sorted(query.needs.changed))
+        if not wanted:
+            return view
+        if view.detector is None:
+            state = self._panes.merged(config, side.slice, view.window, wanted)
+            return replace(view, unwatched=state.merged)
         windows = view.corrected(config)
-        if windows is None or not query.needs.changed:
+        if windows is None:
             return view
         slice_ = sealed_slice(plain_slice(side.slice))
-        wanted = tuple(sorted(query.needs.changed))
         corrected, later = (
             self._panes.merged(config, slice_, each, wanted).merged for each in windows
         )

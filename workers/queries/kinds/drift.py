@@ -6,15 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
 from calibrant.core.actions import Advice
-from calibrant.core.documents import Result
+from calibrant.core.documents import Extra, Result
 from calibrant.drift.calibration import Selection, judge, merged_counts, selection_of
 from calibrant.drift.expected_accuracy import expected_of_panes
 from calibrant.drift.occupancy_shift import Shift, window_shift
-from calibrant.drift.recommendation import (
-    collect_more,
-    no_action,
-    recommended_action,
-)
+from calibrant.drift.recommendation import collect_more, no_action
 from calibrant.drift.unit_tables import UnitTable, merged, unit_table
 from calibrant.drift.words import (
     CHANGED,
@@ -51,6 +47,7 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane
 
 DriftQuery = declared_query(drift)
+COMPARED = ("tried", "candidates", "information", "remaining", "sample", "whole_window")
 
 
 def accumulators(query: Declared) -> Iterable[str]:
@@ -77,7 +74,7 @@ def compute(query: Declared, inputs: Inputs) -> Result:
     if RECENT in included:
         found["recent"] = recent_rows(alarm.cohort_results)
     if EVIDENCE not in included:
-        found["recommendation"]["evidence"].pop("tried", None)
+        found["recommendation"]["evidence"] = _short(found["recommendation"]["evidence"])
         return found
     if watched is not None:
         found |= evidence_of_words(watched, settings, alarm)
@@ -142,12 +139,17 @@ def _advice(
 ) -> Advice:
     """Return what to do: correct what changed or is off, else wait, or nothing."""
     found = None if watched is None else change_advice.change_advice(inputs)
-    if found is None and watched is None and words.calibration.word == "off":
-        found = recommended_action(merged(_tables(inputs)), None, words.calibration.tolerance)
+    if inputs.alarm.unwatched is not None and words.calibration.word == "off":
+        found = change_advice.of_temperature(inputs, inputs.alarm.unwatched)
     if found is None:
         is_fine = (words.calibration.word, words.change.word) == ("good", NONE_SEEN)
         found = no_action() if is_fine else collect_more(words.calibration.judgement.n_more)
     return advised(found, who) if watched is not None and watched.in_alarm else found
+
+
+def _short(evidence: Extra) -> Extra:
+    """Return the evidence of a recommendation without the comparison of its candidates."""
+    return {name: each for name, each in evidence.items() if name not in COMPARED}
 
 
 def _detector(detector: Detector | None, inputs: Inputs, settings: AlarmSettings) -> Result | None:
