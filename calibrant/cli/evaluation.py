@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.cli.input_files.scored_data import ScoredData
@@ -26,6 +25,7 @@ from calibrant.library_arguments import filled
 from calibrant.library_of_panes import report_of
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested
 from calibrant.peers.comparison import METRICS, compared
+from calibrant.raters.agreement import agreements
 from calibrant.raters.label_statistics import disagreement
 from calibrant.results import DecisionCurve, ReliabilityTable, Report, Temperature
 from calibrant.results.decision_curve import decision_curve_of, thresholds_of
@@ -144,9 +144,10 @@ def evaluated(
             rows = np.flatnonzero(np.array([each == name for each in data.slices]))
             part = data.batch.take(rows)
             found.subgroups[name] = report_of(_view(part, ["ece"], settings), ["ece"])
+    agreed = agreements(data.by_reader, data.batch.label_counts)
     for place, name in enumerate(data.readers):
         step(f"reader {name}")
-        found.readers.append(_reader(data, place, settings))
+        found.readers.append(_reader(data, place, settings) | agreed[name])
     if settings.compat is not None:
         step("other libraries")
         found.compat = _compat(data.batch, settings)
@@ -159,7 +160,7 @@ def evaluated(
 
 
 def _reader(data: ScoredData, place: int, settings: EvaluationSettings) -> Result:
-    """Return the results against the ratings of one reader, and how often the other readers agree."""
+    """Return the results against the ratings of one reader."""
     assert data.ratings is not None
     given = data.ratings[:, place]
     rows = np.flatnonzero(given >= 0)
@@ -169,34 +170,8 @@ def _reader(data: ScoredData, place: int, settings: EvaluationSettings) -> Resul
     return {
         "name": data.readers[place],
         "n_ratings": len(rows),
-        "agreement": agreement_with_others(given, data.batch.label_counts),
         "metrics": report.to_dict()["metrics"],
     }
-
-
-def agreement_with_others(
-    given: NDArray[np.int64], label_counts: NDArray[np.int64]
-) -> float | None:
-    """Return the share of pairs of a reader's rating and another reader's rating of the same prediction that are equal.
-
-    Parameters
-    ----------
-    given : int64 (n,), the reader's class of each prediction, negative where they gave none
-    label_counts : int64 (n, n_classes), ratings by class of all readers, this one included
-
-    Returns
-    -------
-    float in [0, 1]; None if no other reader rated one of the predictions
-
-    Examples
-    --------
-    >>> agreement_with_others(np.array([0, 1, -1]), np.array([[3, 0], [1, 1], [2, 0]]))
-    0.6666666666666666
-    """
-    rows = np.flatnonzero(given >= 0)
-    equal = label_counts[rows, given[rows]] - 1
-    pairs = label_counts[rows].sum() - len(rows)
-    return float(equal.sum() / pairs) if pairs else None
 
 
 def _compat(batch: Batch, settings: EvaluationSettings) -> Result:

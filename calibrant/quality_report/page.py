@@ -93,7 +93,10 @@ def page(contents: ReportContents) -> str:
         readers=_readers(contents.readers),
         comparison=_comparison(contents.comparison),
         figures=drawn,
-        extra_tables=[_aligned(*_without_empty(*table)) for table in contents.extra_tables],
+        extra_tables=[
+            _aligned(*_without_empty(*table))
+            for table in (*_kappas(contents.readers), *contents.extra_tables)
+        ],
         assumptions=assumptions(contents),
         is_of_a_service=contents.drift is not None or contents.active_map is not None,
         active_map=_active_map(contents.active_map),
@@ -249,6 +252,10 @@ def _aligned(
     )
 
 
+KAPPAS = "Reader by reader: Cohen's kappa (1: they always agree; 0: as often as by chance; – : fewer than 20 common predictions)"
+MAX_KAPPAS = 12
+
+
 def _readers(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Return the readers in texts; `dice` only of segmentations."""
     rows = []
@@ -260,10 +267,23 @@ def _readers(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
             "n": f"{each['n_ratings']:,}",
             "agreement": MISSING if agreement is None else percent(agreement),
             "error": plain_number(error["value"]),
-            "interval": interval_or_reason(error),
         }
+        if "interval" in error:
+            row["interval"] = interval_or_reason(error)
         rows.append(row if dice is None else row | {"dice": plain_number(dice["value"])})
     return rows
+
+
+def _kappas(
+    readers: Sequence[Mapping[str, Any]],
+) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return Cohen's kappa reader by reader as a table; none without several readers."""
+    by_name = {each["name"]: each.get("kappa") or {} for each in readers}
+    names = [name for name, found in by_name.items() if found][:MAX_KAPPAS]
+    if len(names) < 2:
+        return []
+    rows = [[name, *(plain_number(by_name[name].get(each)) for each in names)] for name in names]
+    return [(KAPPAS, ["Reader", *names], rows)]
 
 
 def _comparison(found: Mapping[str, Any] | None) -> list[dict[str, str]]:

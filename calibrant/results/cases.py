@@ -21,8 +21,9 @@ from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model, class_index
 from calibrant.results.queries import costly_parts, in_order, parts_of
 from calibrant.results.reads import Plain, Query, Raters, State, read
+from calibrant.results.tables import Table, Values
 from calibrant.segmentation.case_comparison import compare_case_errors
-from calibrant.segmentation.case_errors import case_errors
+from calibrant.segmentation.case_errors import ERRORS, case_errors
 from calibrant.segmentation.case_options import AVERAGE, BACKGROUND
 from calibrant.segmentation.case_report import case_reliability, cases_of
 from calibrant.segmentation.case_sensitivity import sensitivity
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_BINS = 100
+MEASURES = ("dice", *ERRORS)
 SENSITIVITY = "sensitivity"
 CLASS = Option("class", "", "Class of the figure, by name or index. Default: all classes.")
 FREQUENCY_BINS = Option(
@@ -163,6 +165,21 @@ def _of_numbers(name: str, options: Mapping[str, Any]) -> str:
     return "histogram"
 
 
+def _rows(found: Values) -> Iterable[Values]:
+    """Return a row per case, those with the lowest Dice first."""
+    rows = [
+        {name: each[name]["mean"] if name in MEASURES else each[name] for name in TABLE.columns}
+        for each in found["cases"]
+    ]
+    return sorted(rows, key=lambda each: (each["dice"] is None, each["dice"] or 0.0, each["case"]))
+
+
+TABLE = Table(
+    {"case": "text", "weight": "number", **dict.fromkeys(MEASURES, "number")},
+    _rows,
+)
+
+
 def draw_cases(result: Plain, *, figure: str, classes: list[str] | None = None) -> Figure:
     """Return a figure of cases.
 
@@ -244,11 +261,12 @@ def _accumulators(query: CasesQuery) -> Iterable[str]:
     figure=draw_cases,
     shown=ShownCases,
     paged=("cases", "case"),
+    table=TABLE,
     accumulators=_accumulators,
     compare=_compared,
 )
 def cases(state: State, query: CasesQuery) -> Cases:
-    """Return the metrics of cases as JSON, page by page, or a figure of all cases as SVG or PNG."""
+    """Return the metrics of cases as JSON, page by page; all cases as CSV or Arrow; or a figure as SVG or PNG."""
     view, (_, options) = query.view(state), query.figure_options
     found = cases_of(view, options.get(FREQUENCY_BINS.name))
     if found.get("reason") == "bins_not_exact":

@@ -24,6 +24,12 @@ class RaterValue(Result):
 
     value: float | None
     n: int = says("Number of predictions that this rater rated.")
+    agreement: float | None = may_say(
+        "Share of pairs of this rater's rating and another's of the same prediction that are equal; null without a pair."
+    )
+    kappa: dict[str, float | None] | None = may_say(
+        "Cohen's kappa with each other rater, of the 16 with most ratings; null below 20 common predictions."
+    )
     reason: str | None = may_say()
     against: float | None = may_say("The other side's value.")
     difference: float | None = may_say("This side's value minus the other's.")

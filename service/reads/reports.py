@@ -8,20 +8,23 @@ from typing import Any, cast
 
 from pydantic import Field
 
-from calibrant.figures.numbers import to_the_minute
+from calibrant.figures.numbers import plain_number, to_the_minute
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
+from calibrant.results.cases import cases
 from calibrant.results.drift import EVIDENCE, drift
 from calibrant.results.metric_work import metric_work
 from calibrant.results.metrics import metrics
 from calibrant.results.reads import Raters
 from calibrant.results.reliability import reliability
 from calibrant.results.temperature import temperature
+from calibrant_server.service.ingest.model_rules import SEGMENTATION
 from calibrant_server.service.reads.queries import ClockQuery, reject_costly, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.declared import Declared, query_for
 from calibrant_server.workers.queries.kinds.report_metrics import ReportMetricsQuery
+from calibrant_server.workers.queries.kinds.report_raters import ReportRatersQuery
 from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
@@ -31,6 +34,9 @@ SUBGROUP = "subgroup "
 SUBGROUP_NAME = r'(?:"(?:[^"]|"")+"|[^":,][^:,]*:[^,]+)'
 # Names of subgroups that a report lists as left out; it has the number of all.
 MAX_NAMES = 20
+# Cases that a report lists; its results have all.
+MAX_CASES = 50
+ExtraTable = tuple[str, list[str], list[list[str]]]
 OBSERVED = "observe: maps are advice; none is promoted or applied"
 # Any tolerance makes the workers compute what could have been found; the verdict is that of the request.
 ANY_TOLERANCE = 1.0
@@ -94,7 +100,10 @@ def queries(
         "reliability": query_for(reliability, **binned),
         "temperature": query_for(temperature, **parameters.given("raters", "ci"), include="curve"),
         "drift": query_for(drift, include=EVIDENCE),
+        "raters": ReportRatersQuery(metric="ece", **parameters.given("bins", "scope")),
     }
+    if config.task == SEGMENTATION:
+        requested["cases"] = query_for(cases)
     found = {
         name: ReadQuery(resolved_query(query, config), config, parameters, shown=shown)
         for name, query in requested.items()
@@ -155,6 +164,9 @@ def contents_of(
             for name, each in results.items()
             if name.startswith(SUBGROUP)
         ],
+        readers=_readers(results["raters"]),
+        rater_disagreement=results["raters"].get("disagreement"),
+        extra_tables=_cases(results.get("cases")),
         drift=results["drift"],
         active_map=None if is_observed else active_map,
         versions=[
@@ -179,6 +191,40 @@ def _ratings(metrics: Mapping[str, Any]) -> dict[str, int]:
     if one is None or not labelled:
         return {}
     return {name: n for name, n in (("1", int(one)), ("2 or more", int(labelled - one))) if n}
+
+
+def _readers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the raters of a window, if several are named."""
+    by_rater = found["by_rater"] if len(found["by_rater"]) > 1 else {}
+    return [
+        {
+            "name": name,
+            "n_ratings": each["n"],
+            "agreement": each["agreement"],
+            "kappa": each["kappa"],
+            "metrics": {"ece": {"value": each["value"]}},
+        }
+        for name, each in by_rater.items()
+    ]
+
+
+def _cases(found: Mapping[str, Any] | None) -> list[ExtraTable]:
+    """Return the stored cases as a table, those with the lowest Dice first; none without cases."""
+    every = (found or {}).get("cases") or []
+    rows = sorted(
+        ((each["dice"]["mean"], each["ece"]["mean"], each) for each in every),
+        key=lambda row: (row[0] is None, row[0] or 0.0, -(row[1] or 0.0)),
+    )
+    if not rows:
+        return []
+    caption = "Cases, lowest Dice first"
+    if len(rows) > MAX_CASES:
+        caption += f": {MAX_CASES} of {len(rows):,}; GET cases has all, also as CSV"
+    texts = [
+        [each["case"], plain_number(dice), plain_number(error), f"{each['weight']:,.0f}"]
+        for dice, error, each in rows[:MAX_CASES]
+    ]
+    return [(caption, ["Case", "Dice", "ECE, mean over classes", "Ratings"], texts)]
 
 
 def _left_out(metrics: Mapping[str, Any], subgroups: Sequence[str]) -> list[LeftOut]:

@@ -76,6 +76,26 @@ def test_the_answer_is_the_librarys_on_the_same_rows(sent, slug):
     assert found["n_majority_ties"] == complete["n_majority_ties"]
 
 
+def test_raters_agree_as_in_the_report(sent):
+    deployment, _, labels, who, *_ = sent
+    given = [dict(zip(names, row, strict=True)) for names, row in zip(who, labels, strict=True)]
+    found = deployment.get(f"{PATH}/raters", metric="ece")["by_rater"]
+    for name in RATERS:
+        pairs = [
+            row[name] == row[other]
+            for row in given
+            for other in row
+            if name in row and other != name
+        ]
+        assert found[name]["agreement"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-12)
+    report = deployment.client.get(f"{PATH}/report", headers={"Accept": "text/html"}).text
+    assert "Reader by reader: Cohen" in report
+    for name, each in found.items():
+        assert f"{100 * each['agreement']:.0f} %" in report.replace("\N{NO-BREAK SPACE}", " ")
+        for kappa in each["kappa"].values():
+            assert f">{kappa:.3f}<" in report, name
+
+
 def test_a_window_holds_its_own_rows(sent):
     deployment, p, labels, who, weights, now = sent
     half = slice(0, N // 2)

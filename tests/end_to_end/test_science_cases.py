@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
@@ -58,6 +59,20 @@ def test_cases_are_those_of_the_library(scanned, options):
     close(found, json.loads(json.dumps(expected)))
     assert found["n_cases"] == 12
     assert [each["case"] for each in found["cases"]] == sorted(f"scan-{k}" for k in range(12))
+
+
+def test_cases_are_a_table_with_the_lowest_dice_first(scanned):
+    deployment, _, pane = scanned
+    expected = cases_of(View(pane, PaneQuery()))["cases"]
+    table = deployment.client.get(f"{SCANS}/cases", headers={"Accept": "text/csv"}).text
+    rows = list(csv.DictReader(table.splitlines()))
+    by_name = {each["case"]: each for each in expected}
+    assert [each["case"] for each in rows] == sorted(
+        by_name, key=lambda name: by_name[name]["dice"]["mean"]
+    )
+    for row in rows:
+        for name in ("dice", "ece", "ace", "mce"):
+            assert float(row[name]) == pytest.approx(by_name[row["case"]][name]["mean"], abs=1e-9)
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,13 @@ class ScoredData:
         return self.rater_columns if self.ratings is not None else []
 
     @property
+    def by_reader(self) -> dict[str, NDArray[np.int64]]:
+        """The class of each row by reader, -1 where there is no rating."""
+        if self.ratings is None:
+            return {}
+        return {name: self.ratings[:, place] for place, name in enumerate(self.readers)}
+
+    @property
     def paired(self) -> Batch:
         """The batch for a comparison with other predictions of the same rows."""
         return paired(self.batch)
