@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators import Options
-from calibrant.calibrators.registry import map_methods
+from calibrant.calibrators.base import map_methods
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.own_edges import are_edges

@@ -134,9 +134,24 @@ def fill_cells(
     _fill_correct(sums, batch_sums, correct_ratings, correct_place, size)
 
 
+# Of single ratings of weight one all are their number.
+_CORRECT = (
+    "correct_pooled",
+    "correct_mean",
+    "correct_majority",
+    "correct_single",
+    "correct_mean_squared",
+)
+
+
 def _fill_correct(
     sums: Floats, batch_sums: BatchSums, correct_ratings: CorrectRatings, place: Ints, size: int
 ) -> None:
+    if batch_sums.constant_ratings == 1:
+        n_correct = np.bincount(place, minlength=size)
+        for name in _CORRECT:
+            _add(sums, name, n_correct)
+        return
     weight = batch_sums.weights[correct_ratings.row]
     columns = {
         "correct_pooled": weight * correct_ratings.ratings,

@@ -3,9 +3,9 @@
 `fit` returns plain numbers from which any client can compute the map; `apply` computes it here.
 """
 
-from calibrant.calibrators.base import MapMethod, Options
-from calibrant.calibrators.fitting import apply, fit
-from calibrant.calibrators.registry import map_methods
+from calibrant.calibrators.applying import apply
+from calibrant.calibrators.base import MapMethod, Options, map_methods
+from calibrant.calibrators.fitting import fit
 
 MAPS = map_methods()
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,3 +132,13 @@ def digest(result: Mapping[str, Any]) -> str:
     content = {name: result[name] for name in ("method", "scope", "class", "input", "parameters")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def map_methods() -> dict[str, MapMethod]:
+    """Return every map of the folder by its slug, sorted by slug."""
+    maps: dict[str, MapMethod] = {}
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        found = importlib.import_module(f"calibrant.calibrators.{module.name}")
+        maps |= {each.slug: each for each in getattr(found, "MAPS", ())}
+    return dict(sorted(maps.items()))

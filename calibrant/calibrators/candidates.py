@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options, map_methods
 from calibrant.calibrators.held_out import AtRows, SolveRows, cross_fitted, of_class
-from calibrant.calibrators.registry import map_methods
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.temperature.fit import fit_rows
 from calibrant.core.actions import map_method

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from calibrant.calibrators.base import Floats
@@ -26,6 +29,11 @@ def probabilities_of(logits: Floats) -> Floats:
     """Return the softmax of rows; minus infinity is allowed."""
     power = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(power / power.sum(axis=1, keepdims=True))
+
+
+def polygon_at(parameters: Mapping[str, Any], score: Floats) -> Floats:
+    """Interpolate linearly between the points of a map, constant outside."""
+    return np.asarray(np.interp(score, parameters["x"], parameters["y"]))
 
 
 def filled(cells: Cells) -> Cells:

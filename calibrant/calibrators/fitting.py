@@ -1,4 +1,4 @@
-"""Entry points of calibration maps: fit one to a view, apply one to a batch."""
+"""Fit a calibration map to a view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import numpy as np
 
 from calibrant.accumulators.replicates import keeps_class_tables
 from calibrant.calibrators import binned_maps
-from calibrant.calibrators.base import REASONS, FitResult, Floats, MapMethod, Options, digest
+from calibrant.calibrators.applying import method_of
+from calibrant.calibrators.base import (
+    REASONS,
+    FitResult,
+    Floats,
+    MapMethod,
+    Options,
+    digest,
+)
 from calibrant.calibrators.cell_fits import filled
 from calibrant.calibrators.from_rows import (
     SUMMED,
@@ -28,10 +36,8 @@ from calibrant.calibrators.one_against_rest import (
     why_top_label,
 )
 from calibrant.calibrators.recommendation import CandidateComparison
-from calibrant.calibrators.registry import map_methods
-from calibrant.calibrators.rows import LabelledRows, log_probabilities
+from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.temperature.fit import fit_temperature
-from calibrant.core.batch import Batch
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NoResultError, View
@@ -73,7 +79,7 @@ def fit(method: str, view: View, options: Options | None = None, evaluate: bool 
     >>> [round(value, 3) for value in fitted["parameters"]["y"]]
     [0.2, 0.8]
     """
-    chosen = _method(method)
+    chosen = method_of(method)
     options = _checked(options or Options(), view)
     scope, class_index, fallback = _scope(chosen, view)
     result: Result = {
@@ -107,65 +113,6 @@ def fit(method: str, view: View, options: Options | None = None, evaluate: bool 
             chosen, view, options, scope, solved
         )
     return _finish(result, solved, view)
-
-
-def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
-    """Apply a map to a batch and return its probabilities.
-
-    Parameters
-    ----------
-    fitted : the result of `fit`, or the same read from JSON: method, scope, class and parameters suffice
-    batch : Batch
-
-    Returns
-    -------
-    float64 (n,) for the scopes positive, top_label and class; (n, n_classes) with rows that sum to 1 for full.
-
-    Raises
-    ------
-    CalibrationInputError
-        Unknown method, no parameters, or a scope that the batch does not have.
-    """
-    method, parameters = _method(str(fitted.get("method"))), fitted.get("parameters")
-    if not isinstance(parameters, Mapping):
-        raise CalibrationInputError.at(
-            "/parameters", "not_fitted", "the map has no parameters to apply"
-        )
-    scope = fitted.get("scope")
-    if scope not in method.scopes:
-        detail = f"Received scope {str(scope)[:60]} for {method.slug}; expected one of {', '.join(method.scopes)}."
-        raise CalibrationInputError.at("/scope", "one_of", detail)
-    if scope == "full":
-        if method.at_rows is None:
-            return at_classes(method, parameters, batch.probabilities)
-        return method.at_rows(parameters, log_probabilities(batch))
-    if scope == "positive" and method.at is None and batch.n_classes == 2:
-        assert method.at_rows is not None
-        return np.asarray(method.at_rows(parameters, log_probabilities(batch))[:, 1])
-    return method.at_scores(parameters, _score(fitted, batch))
-
-
-def _method(slug: str) -> MapMethod:
-    known = map_methods()
-    if slug not in known:
-        detail = f"Received method {slug[:60]!r}; expected one of {', '.join(known)}."
-        raise CalibrationInputError.at("/method", "one_of", detail)
-    return known[slug]
-
-
-def _score(fitted: Mapping[str, Any], batch: Batch) -> Floats:
-    p = batch.probabilities
-    if fitted["scope"] == "top_label":
-        return np.asarray(p.max(axis=1))
-    class_index = 1 if fitted["scope"] == "positive" else fitted.get("class")
-    if (
-        type(class_index) is not int
-        or not 0 <= class_index < batch.n_classes
-        or (fitted["scope"] == "positive" and batch.n_classes != 2)
-    ):
-        detail = f"Received a batch of {batch.n_classes} classes for a map of {fitted['scope']} {class_index}. Apply it to the model's classes."
-        raise CalibrationInputError.at("/class", "class_range", detail)
-    return np.asarray(p[:, class_index])
 
 
 def _checked(options: Options, view: View) -> Options:

@@ -22,6 +22,7 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
 
 ECE_BINS = 15
+Losses = dict[str, float | None]
 # Scales of Brier scores of two classes: as the metric `brier`, or half of it.
 SUMMED, ONE_CLASS = "sum over classes", "one class"
 
@@ -119,22 +120,22 @@ def scope_losses(
 
 def losses_of(
     rows: LabelledRows, probabilities: Floats, scope: str, sums: dict[str, Floats] | None = None
-) -> dict[str, float | None]:
-    """Return mean NLL and Brier, and ECE (15 equal bins, right edges; top label of `full`); `sums` are `scope_losses`."""
-    total = float(rows.weight.sum())
-    if not total > 0:
-        return dict.fromkeys(("nll", "brier", "ece"))
+) -> Losses:
+    """Return mean NLL and Brier, and ECE of the top label of `full`, else of class 1; `sums` are `scope_losses`."""
     sums = sums or scope_losses(rows, probabilities, scope)
-    means = {name: float(values.sum()) / total for name, values in sums.items()}
-    place = np.arange(len(rows))
-    class_index = (
-        np.argmax(probabilities, axis=1) if scope == "full" else np.ones(len(rows), np.int64)
-    )
+    place, class_index = np.arange(len(rows)), np.ones(len(rows), np.int64)
+    if scope == "full":
+        class_index = np.argmax(probabilities, axis=1)
     score = np.clip(probabilities[place, class_index], 0.0, 1.0)
-    gap = np.bincount(
-        equal_width_bin(score, ECE_BINS),
-        rows.share[place, class_index] - rows.weight * score,
-        ECE_BINS,
-    )
-    found = means | {"ece": float(np.abs(gap).sum()) / total}
+    return mean_losses(sums, score, rows.share[place, class_index], rows.weight)
+
+
+def mean_losses(sums: dict[str, Floats], score: Floats, correct: Floats, weight: Floats) -> Losses:
+    """Return means of sums of losses, and the ECE (15 equal bins, right edges) of scores; None without data or where infinite."""
+    total = float(weight.sum())
+    if not total > 0.0:
+        return dict.fromkeys(("nll", "brier", "ece"))
+    gap = np.bincount(equal_width_bin(score, ECE_BINS), correct - weight * score, ECE_BINS)
+    found = {name: float(values.sum()) / total for name, values in sums.items()}
+    found["ece"] = float(np.abs(gap).sum()) / total
     return {name: value if np.isfinite(value) else None for name, value in found.items()}

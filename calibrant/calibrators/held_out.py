@@ -140,8 +140,23 @@ def cells_of_rows(rows: LabelledRows, class_index: int) -> Cells:
     score = np.clip(rows.probabilities[:, class_index], 0.0, 1.0)
     distinct, place = np.unique(score, return_inverse=True)
     add = partial(np.bincount, place, minlength=len(distinct))
-    weight, count = add(rows.weight).astype(np.float64), add().astype(np.int64)
-    zeros: dict[str, Floats] = dict.fromkeys(SUM_FIELDS, np.zeros(len(distinct)))
-    correct = add(rows.share[:, class_index]).astype(np.float64)
-    sums = zeros | {"weight": weight, "confidence": weight * distinct, "correct": correct}
-    return Cells(distinct, distinct, count, count, **sums)
+    weight, correct = (
+        np.asarray(add(each), np.float64) for each in (rows.weight, rows.share[:, class_index])
+    )
+    count = add().astype(np.int64)
+    return cells_of_sums(distinct, distinct, weight, weight * distinct, correct, count)
+
+
+def cells_of_sums(
+    lower: Floats,
+    upper: Floats,
+    weight: Floats,
+    confidence: Floats,
+    correct: Floats,
+    count: Ints | None = None,
+) -> Cells:
+    """Return cells with weight, confidence and correct ratings; without counts, the weights, rounded."""
+    n = np.round(weight).astype(np.int64) if count is None else count
+    sums = dict.fromkeys(SUM_FIELDS, np.zeros(len(lower)))
+    sums |= {"weight": weight, "confidence": confidence, "correct": correct}
+    return Cells(lower, upper, n, n, **sums)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import scipy
 
 from calibrant.calibrators.base import ONE_SCORE, FitResult, Floats, MapMethod, Options
-from calibrant.calibrators.cell_fits import why_no_fit
+from calibrant.calibrators.cell_fits import polygon_at, why_no_fit
 from calibrant.core.cells import Cells
 
 
@@ -47,11 +44,6 @@ def solve(cells: Cells, options: Options) -> FitResult:
     return FitResult({"x": x.tolist(), "y": y.tolist()}, None, details, warnings)
 
 
-def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
-    """Interpolate linearly between points, constant outside."""
-    return np.asarray(np.interp(score, parameters["x"], parameters["y"]))
-
-
 def _error_bound(cells: Cells, value: Floats) -> float:
     if (cells.lower == cells.upper).all():
         return 0.0
@@ -70,7 +62,7 @@ MAPS = (
         objective="brier",
         scopes=ONE_SCORE,
         solve=solve,
-        at=at,
+        at=polygon_at,
         options=("centred",),
     ),
 )

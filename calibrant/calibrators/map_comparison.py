@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrant.calibrators.applying import apply
 from calibrant.calibrators.base import REASONS as FIT_REASONS
 from calibrant.calibrators.base import Floats, Options
-from calibrant.calibrators.fitting import apply, fit
+from calibrant.calibrators.fitting import fit
 from calibrant.calibrators.held_out import FOLDS
 from calibrant.calibrators.rows import (
     MIN_UNITS,

@@ -10,19 +10,16 @@ import numpy as np
 
 from calibrant.accumulators.replicates import CLASS_BINS, SCORE_BINS, TABLE_SUMS, keeps_class_tables
 from calibrant.calibrators.base import Floats, MapMethod, Options
-from calibrant.calibrators.from_rows import ONE_CLASS
-from calibrant.calibrators.held_out import held_out_result
+from calibrant.calibrators.from_rows import ECE_BINS, ONE_CLASS, Losses, mean_losses
+from calibrant.calibrators.held_out import cells_of_sums, held_out_result
 from calibrant.calibrators.rows import LabelledRows, event_losses
 from calibrant.core.batch_sums import N_REPLICATES
-from calibrant.core.cells import SUM_FIELDS, Cells
+from calibrant.core.cells import Cells
 from calibrant.core.documents import Result
-from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import View
 
-ECE_BINS = 15
 MIN_REPLICATES = 20
-LOSSES = ("nll", "brier", "ece")
 HOW = {
     "bins": ECE_BINS,
     "edges": "right",
@@ -32,24 +29,10 @@ HOW = {
 }
 
 
-def losses(cells: Cells, score: Floats) -> dict[str, float | None]:
-    """Return NLL, Brier and ECE (15 equal bins, right edges) of `score` (n_cells,) against the cells' correct ratings.
-
-    NLL is None if a positive has probability 0 or a negative probability 1, or without data.
-    """
-    weight = float(cells.weight.sum())
-    if not weight > 0.0:
-        return dict.fromkeys(LOSSES)
+def losses(cells: Cells, score: Floats) -> Losses:
+    """Return NLL, Brier and ECE of `score` (n_cells,) against the cells' correct ratings."""
     sums = event_losses(cells.correct, cells.weight, score)
-    gap = np.bincount(
-        equal_width_bin(score, ECE_BINS), cells.correct - cells.weight * score, ECE_BINS
-    )
-    nll = float(sums["nll"].sum()) / weight
-    return {
-        "nll": nll if np.isfinite(nll) else None,
-        "brier": float(sums["brier"].sum()) / weight,
-        "ece": float(np.abs(gap).sum()) / weight,
-    }
+    return mean_losses(sums, score, cells.correct, cells.weight)
 
 
 def own_scores(cells: Cells) -> Floats:
@@ -125,7 +108,7 @@ def _cells(tables: Floats) -> Cells:
     bins = summed.shape[1]
     edges = np.arange(bins + 1) / bins
     keep = summed[0] > 0.0
-    return _as_cells(edges[:-1][keep], edges[1:][keep], summed[:, keep])
+    return cells_of_sums(edges[:-1][keep], edges[1:][keep], *summed[:, keep])
 
 
 def _rows(tables: Floats) -> LabelledRows:
@@ -134,11 +117,3 @@ def _rows(tables: Floats) -> LabelledRows:
     weight, _, correct = tables[:, unit, place]
     share = np.stack([weight - correct, correct], axis=1)
     return LabelledRows(np.zeros_like(share), share, unit, unit % 2, place)
-
-
-def _as_cells(lower: Floats, upper: Floats, columns: Floats) -> Cells:
-    """Return cells with weight, confidence and correct; their counts are the weights, rounded."""
-    count = np.round(columns[0]).astype(np.int64)
-    zeros = dict.fromkeys(SUM_FIELDS, np.zeros(len(lower)))
-    sums = zeros | {"weight": columns[0], "confidence": columns[1], "correct": columns[2]}
-    return Cells(lower, upper, count, count, **sums)

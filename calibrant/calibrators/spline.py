@@ -10,15 +10,13 @@ error (`shrinkage`; 1 with `shrunk=False`). The factor falls to 0 where the gaps
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
 
 from calibrant.calibrators.base import ONE_SCORE, FitResult, Floats, MapMethod, Options
-from calibrant.calibrators.cell_fits import why_no_fit
+from calibrant.calibrators.cell_fits import polygon_at, why_no_fit
 from calibrant.calibrators.map_losses import own_scores
 from calibrant.calibrators.shrinkage import MIN_CLASS_UNITS, UNITS_A_PARAMETER
 from calibrant.core.cells import Cells, Ints
@@ -141,11 +139,6 @@ def solve_view(view: View, options: Options) -> FitResult:
     return solve(cells, options)
 
 
-def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
-    """Interpolate linearly between points, constant outside, as the publication does between the scores of the fit."""
-    return np.asarray(np.interp(score, parameters["x"], parameters["y"]))
-
-
 def _bases(quantile: Floats, knots: int) -> tuple[Floats, Floats]:
     """Return values and slopes of the natural splines that are 1 at one knot and 0 at the others, (n_points, knots) each."""
     spline = scipy.interpolate.CubicSpline(
@@ -214,7 +207,7 @@ MAPS = (
         objective="squares of cumulated gaps",
         scopes=ONE_SCORE,
         solve=solve,
-        at=at,
+        at=polygon_at,
         options=("knots", "shrunk"),
         solve_view=solve_view,
     ),

@@ -166,8 +166,20 @@ class Batch:
         return "row" if self.ids is None else "id"
 
     @cached_property
+    def only_rating(self) -> NDArray[np.int64] | None:
+        """Class of each prediction's one rating, -1 without; None if some prediction has several."""
+        row, count = self.ratings.row, self.ratings.count
+        if not (count == 1).all() or not (row[1:] > row[:-1]).all():
+            return None
+        only = np.full(self.n, -1, np.int64)
+        only[row] = self.ratings.class_index
+        return only
+
+    @cached_property
     def chosen_rating(self) -> NDArray[np.int64]:
         """One rating of each prediction, by its hash: class at place floor(u n) of the sorted ratings; -1 without."""
+        if self.only_rating is not None:
+            return self.only_rating
         total = self.row_total
         place = np.floor(uniform(mix(self.prediction_hash)) * total).astype(np.int64)
         chosen = np.full(self.n, -1, np.int64)
@@ -182,6 +194,8 @@ class Batch:
     @cached_property
     def majority(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Most frequent class of each prediction (ties to the lowest, -1 without ratings), and whether it was tied."""
+        if self.only_rating is not None:
+            return self.only_rating, np.zeros(self.n, np.bool_)
         best = np.zeros(self.n, np.int64)
         np.maximum.at(best, self.ratings.row, self.ratings.count)
         top = self.ratings.count == best[self.ratings.row]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.fitting import apply
-from calibrant.calibrators.registry import map_methods
+from calibrant.calibrators.applying import apply
+from calibrant.calibrators.base import map_methods
 from calibrant.core.batch import Batch
 from calibrant.core.documents import FittedMap
 from calibrant.core.grid import equal_width_bin

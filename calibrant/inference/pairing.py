@@ -88,12 +88,13 @@ def difference_interval_of_two(
     other_below, other_above = abs(theirs - two[0]), abs(two[1] - theirs)
     cut_one, cut_two = (floor is not None and each[0] <= floor for each in intervals)
     return [
-        mine - theirs - _together(other_above, below_, -1.0 if cut_one else correlation),
-        mine - theirs + _together(above, other_below, -1.0 if cut_two else correlation),
+        mine - theirs - together(other_above, below_, -1.0 if cut_one else correlation),
+        mine - theirs + together(above, other_below, -1.0 if cut_two else correlation),
     ]
 
 
-def _together(one: float, two: float, correlation: float) -> float:
+def together(one: float, two: float, correlation: float) -> float:
+    """Return the standard error of a difference, or the distance of one of its bounds."""
     return float(np.sqrt(max(one**2 + two**2 - 2.0 * correlation * one * two, 0.0)))
 
 

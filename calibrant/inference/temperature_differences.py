@@ -19,7 +19,7 @@ from calibrant.core.hashing import U64
 from calibrant.core.pane import Pane
 from calibrant.core.query import policy_index
 from calibrant.core.sampled_rows import below
-from calibrant.inference.pairing import shared, unit_correlation
+from calibrant.inference.pairing import shared, together, unit_correlation
 
 Floats = NDArray[np.float64]
 BY_SAMPLE = "correlation of the units of both kept samples"
@@ -69,19 +69,14 @@ def temperature_difference(
     errors = (mine["standard_error"], theirs["standard_error"])
     relative = (errors[0] / temperatures[0], errors[1] / temperatures[1])
     z = float(scipy.special.ndtri(0.5 + mine["ci"] / 2.0))
-    reach = z * _together(*errors, correlation)
-    factor = float(np.exp(min(z * _together(*relative, correlation), 700.0)))
+    reach = z * together(*errors, correlation)
+    factor = float(np.exp(min(z * together(*relative, correlation), 700.0)))
     return result | {
         "difference_interval": [result["difference"] - reach, result["difference"] + reach],
         "ratio_interval": [result["ratio"] / factor, result["ratio"] * factor],
         "difference_method": f"wald, {BY_SAMPLE if known else INDEPENDENT}",
         "correlation": correlation,
     }
-
-
-def _together(one: float, two: float, correlation: float) -> float:
-    """Return the standard error of a difference."""
-    return float(np.sqrt(max(one**2 + two**2 - 2.0 * correlation * one * two, 0.0)))
 
 
 def _correlation(

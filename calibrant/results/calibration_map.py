@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibrators import MAPS
-from calibrant.calibrators.fitting import apply, fit
+from calibrant.calibrators.applying import apply
+from calibrant.calibrators.fitting import fit
 from calibrant.calibrators.map_comparison import gain_over_other_map
 from calibrant.calibrators.recommendation import recommend
 from calibrant.calibrators.softmax import MAX_CURVED

@@ -14,7 +14,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.calibrators.logistic import fit_scale
-from calibrant.calibrators.temperature.losses import OBJECTIVES, EceOptions, HistogramLosses, Losses
+from calibrant.calibrators.temperature.losses import OBJECTIVES, EceOptions, HistogramLosses
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
@@ -80,7 +80,7 @@ def fit_histogram_temperature(
     return (
         result
         | found
-        | {"at_bound": at in (low, high), "before": _named(before), "after": _named(after)}
+        | {"at_bound": at in (low, high), "before": before.named(), "after": after.named()}
     )
 
 
@@ -132,11 +132,3 @@ def _brier_temperature(losses: HistogramLosses, grid: Floats, best: int) -> floa
     if losses.brier_slope(low) < 0.0 < losses.brier_slope(high):
         return 1.0 / float(scipy.optimize.brentq(losses.brier_slope, low, high, xtol=1e-14))
     return float(grid[best])
-
-
-def _named(losses: Losses) -> dict[str, float | None]:
-    return {name: _number(getattr(losses, name)) for name in OBJECTIVES}
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

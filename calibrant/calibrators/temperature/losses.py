@@ -71,6 +71,10 @@ class Losses:
     brier: float
     ece: float
 
+    def named(self) -> dict[str, float | None]:
+        """Return the losses by name, None if there is no number."""
+        return {name: number_of(getattr(self, name)) for name in OBJECTIVES}
+
 
 class TwoClassLosses:
     """Losses of two classes.
@@ -167,6 +171,11 @@ class HistogramLosses(TwoClassLosses):
         log_p = np.stack([np.log1p(-centres), np.log(centres)])
         wrong, right = histogram.label[1][:, filled]
         super().__init__(log_p, wrong, right, options)
+
+
+def number_of(value: float) -> float | None:
+    """Return a number as JSON has it; None if it is not finite."""
+    return float(value) if np.isfinite(value) else None
 
 
 def reject_other_than_two(n_classes: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.temperature.losses import OBJECTIVES, TwoClassLosses
+from calibrant.calibrators.temperature.losses import OBJECTIVES, TwoClassLosses, number_of
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 
@@ -34,7 +34,7 @@ def loss_curve(
     curve: dict[str, list[float | None]] = {
         "temperature": list(np.asarray(temperatures, np.float64).tolist())
     }
-    return curve | {name: [_number(getattr(one, name)) for one in found] for name in OBJECTIVES}
+    return curve | {name: [number_of(getattr(one, name)) for one in found] for name in OBJECTIVES}
 
 
 def loss_surface(
@@ -63,7 +63,7 @@ def loss_surface(
     }
     lowest = {name: _lowest(value, along, up) for name, value in values.items()}
     numbers = {
-        name: [[_number(each) for each in row] for row in value] for name, value in values.items()
+        name: [[number_of(each) for each in row] for row in value] for name, value in values.items()
     }
     return surface | numbers | {"lowest": lowest}
 
@@ -89,7 +89,3 @@ def _checked(temperatures: Floats) -> Floats:
         detail = f"1 to {MAX_TEMPERATURES} positive temperatures"
         raise CalibrationInputError.at("/temperatures", "range", detail)
     return values
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
