@@ -38,6 +38,7 @@ _PLACES = {
     "ReliabilityTable": "results",
     "MultilabelReport": "results",
     "Report": "results",
+    "SlicedReport": "results",
     "SplitUnitsWarning": "core.panes_by_key",
     "Temperature": "results",
     "compare": "library_comparison",

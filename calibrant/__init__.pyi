@@ -31,6 +31,7 @@ from calibrant.results import Difference as Difference
 from calibrant.results import MultilabelReport as MultilabelReport
 from calibrant.results import ReliabilityTable as ReliabilityTable
 from calibrant.results import Report as Report
+from calibrant.results import SlicedReport as SlicedReport
 from calibrant.results import Temperature as Temperature
 
 __version__: str

@@ -33,6 +33,7 @@ from calibrant.library_arguments import (
     slugs_of,
 )
 from calibrant.library_of_panes import report_of
+from calibrant.library_slices import sliced_report
 from calibrant.metrics import accumulators_for
 from calibrant.multilabel import of_task
 from calibrant.peers.comparison import METRICS as COMPARED
@@ -64,6 +65,7 @@ def evaluate(
     ignore_label: Any = None,
     normalize: bool = False,
     task: str | None = None,
+    by: Any = None,
     **options: Any,
 ) -> Report:
     """Compute several metrics of one batch of predictions.
@@ -96,12 +98,14 @@ def evaluate(
     normalize : divide each row of probabilities by its sum, whatever it is; the result states how many rows, and by how much
     task : "multilabel" for independent events: `probabilities` or `logits` (n, n_labels) and `labels` (n, n_labels) of 0 and 1, NaN
         where there is none; `classes` names the labels. Default: by the shape of the probabilities.
+    by : (n,), names or integers of slices, such as the site: adds `slices`, a report of each, and tests which are worse than chance
+        among so many explains
     options : further options, by name, of the metrics that take them
 
     Returns
     -------
-    Report, a mapping of slug to Estimate. For "multilabel" the estimates are means over labels; its `labels` has the report, and its
-    `temperatures` the temperature of each label.
+    Report, a mapping of slug to Estimate; with `by` a SlicedReport. For "multilabel" the estimates are means over labels;
+    its `labels` has the report, and its `temperatures` the temperature of each label.
 
     Raises
     ------
@@ -121,6 +125,8 @@ def evaluate(
         bins, binning, edges, raters, min_count, scope, ci, accepted_options(options, slugs)
     )
     reject_unused_edges(pane_query, slugs)
+    if by is not None:
+        return sliced_report(by, arguments, pane_query, slugs)
     if task is not None:
         return of_task(task, arguments, pane_query, slugs)
     return report_of(filled_view(arguments, pane_query, slugs), slugs)

@@ -20,6 +20,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.inference.detectable import detectable
 from calibrant.inference.metrics_differences import differences
 from calibrant.inference.reliability_table import reliability
+from calibrant.inference.slice_test import calibration_test
 from calibrant.input.label_shares import reject_policy, reject_without_number
 from calibrant.library_arguments import filled
 from calibrant.library_of_panes import report_of
@@ -143,7 +144,10 @@ def evaluated(
             step(f"subgroup {name}")
             rows = np.flatnonzero(np.array([each == name for each in data.slices]))
             part = data.batch.take(rows)
-            found.subgroups[name] = report_of(_view(part, ["ece"], settings), ["ece"])
+            of_part = _view(part, ["ece"], settings)
+            measured = report_of(of_part, ["ece"])
+            about = {**measured.about, "test": calibration_test(of_part)}
+            found.subgroups[name] = Report(measured, about)
     agreed = agreements(data.by_reader, data.batch.label_counts)
     for place, name in enumerate(data.readers):
         step(f"reader {name}")

@@ -59,6 +59,7 @@ def show(contents: ReportContents, console: Console) -> None:
     console.print(Text(_temperature(contents.temperature)))
     if contents.subgroups:
         console.print(_subgroups(contents))
+        console.print(Text(contents.subgroup_sentence or ""))
     if contents.comparison is not None:
         console.print(_comparison(contents.comparison))
     for caption, header, rows in contents.extra_tables if contents.compat is not None else ():

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from calibrant.inference.slice_test import sentence_of, slice_test
+
 # What is left out if a report does not list all subgroups.
 SUBGROUPS = "subgroups"
 
@@ -106,6 +108,14 @@ class ReportContents:
         """Results by slug."""
         found: Mapping[str, Mapping[str, Any]] = self.metrics.get("metrics") or {}
         return found
+
+    @property
+    def subgroup_sentence(self) -> str | None:
+        """What the test of all subgroups together says; None if there are fewer than two."""
+        tests = {
+            each.name: each.metrics["test"] for each in self.subgroups if each.metrics.get("test")
+        }
+        return sentence_of(slice_test(tests), len(self.subgroups)) if len(tests) > 1 else None
 
     def count(self, name: str) -> int | None:
         """Return a number of the data, such as `n_units`; None if it is not known."""

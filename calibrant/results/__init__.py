@@ -8,7 +8,7 @@ from calibrant.results.calibration_map import CalibrationMap
 from calibrant.results.comparison import Comparison, Difference
 from calibrant.results.decision_curve import DecisionCurve
 from calibrant.results.reliability_table import ReliabilityTable
-from calibrant.results.report import MultilabelReport, Report
+from calibrant.results.report import MultilabelReport, Report, SlicedReport
 from calibrant.results.temperature import Temperature
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "MultilabelReport",
     "ReliabilityTable",
     "Report",
+    "SlicedReport",
     "Temperature",
 ]

@@ -11,6 +11,7 @@ from calibrant.core.view import View
 from calibrant.figures.estimates import draw_metrics
 from calibrant.inference.detectable import LEVEL, POWER, detectable
 from calibrant.inference.metrics_differences import differences
+from calibrant.inference.slice_test import calibration_test
 from calibrant.metrics import (
     DEFAULT_METRICS,
     Estimate,
@@ -25,16 +26,18 @@ from calibrant.results.estimate_values import EstimateValues
 from calibrant.results.metric_requests import reject_untaken, requests_in
 from calibrant.results.metric_work import reject_costly_metrics
 from calibrant.results.models import Model
-from calibrant.results.queries import DETAILS, EdgesQuery, costly_parts, in_order
+from calibrant.results.queries import DETAILS, EdgesQuery, costly_parts, in_order, parts_of
 from calibrant.results.reads import Plain, Raters, State, level, other_side, read
 from calibrant.results.tables import Table, Values, with_ends
 
 MAX_QUICK_OPTIONS = 12
+# The part that slices are judged by.
+TEST = "test"
 # What a response without details has.
 SHORT = frozenset({
     "model", "window", "slice", "state_version", "n_predictions", "n_labelled", "n_ratings", "n_units", "raters", "scope",
     "metrics", "label_coverage", "tolerance", "detectable", "against", "clock", "sealed_to", "matured",
-    "every_s", "series", "events", "by", "slices", "warnings",
+    "every_s", "series", "events", "by", "slices", "slice_test", "test", "warnings",
 })  # fmt: skip
 COVERAGE = frozenset({"coverage", "n_predictions", "n_labelled"})
 TABLE = Table(
@@ -72,7 +75,7 @@ class MetricsQuery(EdgesQuery):
     )
     raters: Raters = "pooled"
     ci: float = level()
-    include: str | None = costly_parts((DETAILS,))
+    include: str | None = costly_parts((DETAILS, TEST))
 
     def resolved(self, model: Model, given: Collection[str]) -> Mapping[str, Any]:
         requests = requests_in(self.metrics, model, shared=shared_options(self.binning))
@@ -80,7 +83,7 @@ class MetricsQuery(EdgesQuery):
         listed = ",".join(each.key for each in requests)
         found = {"metrics": listed, **super().resolved(model, given)}
         reject_costly_metrics("/metrics", requests, bins=found["bins"])
-        return found | {"include": in_order(self.include, (DETAILS,))}
+        return found | {"include": in_order(self.include, (DETAILS, TEST))}
 
     @property
     def listed(self) -> list[str]:
@@ -116,11 +119,19 @@ class Metrics(Result):
         "With `every`: dated events of the model in the window, if there are any."
     )
     slices: dict[str, dict[str, Any]] | None = may_say("With `by`: one result per value.")
+    test: dict[str, Any] | None = may_say(
+        "With `include=test`: `p_value` of the error of the bins, against a calibrated model."
+    )
+    slice_test: dict[str, Any] | None = may_say(
+        "With `by`: which slices are worse than chance among so many explains. `flagged` has a calibrated slice with a probability of at "
+        "most `level`; `worst` is the one with most evidence, not the one with the largest error."
+    )
 
 
 def _accumulators(query: MetricsQuery) -> frozenset[str]:
     """Return what the requested metrics read."""
-    shown = frozenset() if query.tolerance is None else accumulators_for(["ece"], query.scope)
+    has_error = query.tolerance is not None or TEST in parts_of(query.include)
+    shown = accumulators_for(["ece"], query.scope) if has_error else frozenset()
     return accumulators_for(query.listed, query.scope) | {"unit_sample", *PARTS} | shown
 
 
@@ -190,6 +201,7 @@ def _with_counts(
     return Metrics.from_dict({
         **_counted(state.pane, view),
         **_detectable(view, query, state.days),
+        **({"test": calibration_test(view, state.seed)} if TEST in parts_of(query.include) else {}),
         "metrics": _named(_judged(found, query.tolerance), state.model.classes),
         "label_coverage": coverage(state.pane, ci=query.ci),
         **more,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from calibrant.inference.slice_test import sentence_of
 from calibrant.input.notes import sentences_of
 from calibrant.metrics import is_error
 from calibrant.metrics.estimate import Estimate, number
@@ -173,6 +174,46 @@ def _row(name: str, estimate: Estimate) -> tuple[str, ...]:
         cell(estimate.null_mean),
         cell(estimate.null_q95),
     )
+
+
+class SlicedReport(Report):
+    """Estimates of all rows by slug, with the report of each slice.
+
+    Attributes
+    ----------
+    slices : report of each slice, by its name
+    slice_test : which slices are worse than chance among so many explains (`inference/slice_test.py`)
+    """
+
+    def __init__(
+        self,
+        estimates: Mapping[str, Estimate],
+        about: Mapping[str, Any],
+        slices: Mapping[str, Report],
+        slice_test: Mapping[str, Any],
+    ) -> None:
+        super().__init__(estimates, about)
+        self.slices, self.slice_test = dict(slices), dict(slice_test)
+
+    @property
+    def flagged(self) -> list[str]:
+        """Slices that are worse than chance explains; one of them is calibrated with a probability of at most 5 %."""
+        return list(self.slice_test["flagged"])
+
+    @property
+    def worst(self) -> str | None:
+        """The slice with most evidence of an error, which may be one by chance; None if none has labels."""
+        found = self.slice_test["worst"]
+        return None if found is None else str(found["slice"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON: `metrics` of all rows, `slices` with each slice's own, and `slice_test`."""
+        own = {name: each.to_dict() for name, each in self.slices.items()}
+        return super().to_dict() | {"slice_test": self.slice_test, "slices": own}
+
+    @property
+    def _caption(self) -> str:
+        return f"{super()._caption}\n{sentence_of(self.slice_test, len(self.slices))}"
 
 
 class MultilabelReport(Report):

@@ -25,6 +25,8 @@ from calibrant.input.timestamps import RFC3339
 from calibrant.metrics import METRICS, OPTIONS
 from calibrant.metrics.requests import options_of
 from calibrant.results.metric_work import MAX_WORK, reject_costly_metrics
+from calibrant.results.metrics import TEST
+from calibrant.results.queries import parts_of
 from calibrant_server.service.http.errors import InvalidQuery, escaped
 from calibrant_server.service.http.parameters import PATTERN, SliceKey
 from calibrant_server.workers.queries.declared import Declared
@@ -311,4 +313,6 @@ def of_slices(query: Query, n_slices: int, is_compared: bool) -> Query:
         return changed
     if isinstance(query, Declared):
         reject_costly("/by", query, n_slices, is_compared)
+        parts = {*parts_of(getattr(query, "include", None)), TEST}
+        return query.model_copy(update={"include": ",".join(sorted(parts))})
     return query

@@ -14,7 +14,7 @@ from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgrou
 from calibrant.results.cases import cases
 from calibrant.results.drift import EVIDENCE, drift
 from calibrant.results.metric_work import metric_work
-from calibrant.results.metrics import metrics
+from calibrant.results.metrics import TEST, metrics
 from calibrant.results.reads import Raters
 from calibrant.results.reliability import reliability
 from calibrant.results.temperature import temperature
@@ -123,7 +123,7 @@ def work_of(parameters: ReportParameters, config: ModelConfig) -> int:
 
 def subgroup_query(parameters: ReportParameters, config: ModelConfig, name: str) -> ReadQuery:
     """Return the query of a subgroup."""
-    query = query_for(metrics, metrics="ece", **parameters.given(*BINNED))
+    query = query_for(metrics, metrics="ece", include=TEST, **parameters.given(*BINNED))
     return ReadQuery(resolved_query(query, config), config, parameters, slice=name)
 
 

@@ -17,6 +17,7 @@ from cachetools import LRUCache
 from fastapi import Request, Response
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.inference.slice_test import slice_test
 from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.pacing import begin
 from calibrant_server.service.http.parameters import entity_tags, names, negotiated, preferred_wait
@@ -181,7 +182,10 @@ class ReadService:
                 "from": min(each["from"] for each in covered),
                 "to": max(each["to"] for each in covered),
             }
-            return {"model": read_query.config.model, "window": span, "by": name, "slices": found}
+            tests = {value: each["test"] for value, each in found.items() if "test" in each}
+            tested = {"slice_test": slice_test(tests)} if tests else {}
+            head = {"model": read_query.config.model, "window": span, "by": name}
+            return {**head, **tested, "slices": found}
 
         return await self.together(request, read_queries, side_by_side, media_type, render)
 
