@@ -25,10 +25,9 @@ from calibrant.input.class_labels import is_missing
 from calibrant.input.value_checks import as_array, as_list, described
 from calibrant.library_arguments import labelled_batch, view_of_rows
 from calibrant.library_of_panes import report_of
-from calibrant.metrics import Estimate
 from calibrant.results import MultilabelReport, Report, Temperature
+from calibrant.results.report import MULTILABEL, of_labels
 
-MULTILABEL = "multilabel"
 MAX_LABELS = 1000
 _EXPECTED = "expected one column per label, (n, n_labels)"
 NOT_TAKEN = ("label_counts", "label_shares", "n_ratings", "annotations", "normalize")
@@ -74,31 +73,7 @@ def multilabel_report(
         labels[name] = report_of(view_of_rows(batch, pane_query, slugs), slugs)
         fitted, curve = fit_rows(batch, raters=pane_query.raters, ci=pane_query.ci)
         temperatures[name] = Temperature.with_curve(fitted, partial(curve_points, curve))
-    return MultilabelReport(
-        {slug: _mean([each[slug] for each in labels.values()]) for slug in slugs},
-        _about(list(labels.values())),
-        labels,
-        temperatures,
-    )
-
-
-def _about(reports: Sequence[Report]) -> dict[str, Any]:
-    """Return the counts of all labels; rows and units are those of the label that has most."""
-    own = {name: each for name, each in reports[0].about.items() if name != "detectable"}
-    most = {name: max(each.about[name] for each in reports) for name in ("n_labelled", "n_units")}
-    n_ratings = sum(each.n_ratings for each in reports)
-    return own | most | {"n_ratings": n_ratings, "task": MULTILABEL, "n_labels": len(reports)}
-
-
-def _mean(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean over the labels that have a value."""
-    values = [each.value for each in estimates if each.value is not None]
-    first = estimates[0]
-    extra = {"n_labels": len(values), "interval_reason": "mean_of_labels"}
-    if not values:
-        return Estimate(None, first.reason, first.detail, extra=extra, name=first.name, n=0)
-    n = max(each.n or 0 for each in estimates)
-    return Estimate(float(np.mean(values)), extra=extra, name=first.name, n=n)
+    return of_labels(labels, temperatures)
 
 
 def _batches(arguments: Mapping[str, Any]) -> dict[str, Batch]:

@@ -20,8 +20,9 @@ from calibrant.client import Pseudonyms
 from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.numbers import MISSING, counted, interval_text, plain_number
 from calibrant.metrics import title_of
-from calibrant.multilabel import MULTILABEL, multilabel_report
+from calibrant.multilabel import multilabel_report
 from calibrant.results import MultilabelReport
+from calibrant.results.report import MULTILABEL
 
 NO_PAGE = "Received an output of .html with --task multilabel; expected .json. For the page of one label: --scores COLUMN --label COLUMN."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -10,6 +10,7 @@ from calibrant.client import operations, processes
 from calibrant.client.current_map import CurrentMap
 from calibrant.client.errors import ServiceError
 from calibrant.client.extra import imported
+from calibrant.client.multilabel import MultilabelModel
 from calibrant.client.numbered_panes import KeyedPanes, groups
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
@@ -135,6 +136,10 @@ class Model:
         """Return the method of a result that the library declares: `roc(scope="positive")`, `stability()`, ..."""
         read = operations.declared(name)
         return lambda **query: self._client.run(operations.result(self.name, read, query))
+
+    def multilabel(self, names: Sequence[str]) -> MultilabelModel:
+        """Return this binary model as one of independent events, whose names are values of its slice `label`."""
+        return MultilabelModel(self, names)
 
     def alarms(self, **query: Any) -> list[Alarm]:
         """Return the alarms of the model, newest first: `state="open"`, `acknowledged=False`."""

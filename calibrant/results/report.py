@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calibrant.inference.slice_test import sentence_of
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from calibrant.results.temperature import Temperature
+
+
+MULTILABEL = "multilabel"
 
 
 class Report(Mapping[str, Estimate]):
@@ -243,3 +246,31 @@ class MultilabelReport(Report):
                 for name, each in self.labels.items()
             }
         }
+
+
+def of_labels(
+    labels: Mapping[str, Report], temperatures: Mapping[str, Temperature]
+) -> MultilabelReport:
+    """Return the means over labels of their reports, with the counts of all."""
+    reports = list(labels.values())
+    means = {slug: _mean([each[slug] for each in reports]) for slug in reports[0]}
+    return MultilabelReport(means, _about(reports), labels, temperatures)
+
+
+def _about(reports: Sequence[Report]) -> dict[str, Any]:
+    """Return the counts of all labels; rows and units are those of the label that has most."""
+    own = {name: each for name, each in reports[0].about.items() if name not in ("detectable", "slice")}  # fmt: skip
+    most = {name: max(each.about[name] for each in reports) for name in ("n_labelled", "n_units")}
+    n_ratings = sum(each.n_ratings for each in reports)
+    return own | most | {"n_ratings": n_ratings, "task": MULTILABEL, "n_labels": len(reports)}
+
+
+def _mean(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the mean over the labels that have a value."""
+    values = [each.value for each in estimates if each.value is not None]
+    first = estimates[0]
+    extra = {"n_labels": len(values), "interval_reason": "mean_of_labels"}
+    if not values:
+        return Estimate(None, first.reason, first.detail, extra=extra, name=first.name, n=0)
+    n = max(each.n or 0 for each in estimates)
+    return Estimate(sum(values) / len(values), extra=extra, name=first.name, n=n)
