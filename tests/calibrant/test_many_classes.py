@@ -27,3 +27,17 @@ def test_the_rest_is_one_class() -> None:
     rest = 1 - top.sum(axis=1)
     own = np.where(hit.any(axis=1), P[np.arange(N), LABELS], rest)
     assert found.value == pytest.approx(-np.log(own).mean(), abs=1e-9)
+
+
+def test_stated_confidences_have_a_bin_each() -> None:
+    """A model states .8, .9, .95 or 1: each value is its own bin, and names give an interval."""
+    rng = np.random.default_rng(1)
+    stated = rng.choice([0.8, 0.9, 0.95, 1.0], 400)
+    right = (rng.random(400) < stated - 0.2).astype(int)
+    edges = [0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1]
+    found = cal.evaluate(stated, right, "ece,nll,nll(floor=0.01)", bins=edges, ids=np.arange(400))
+    values, counts = np.unique(stated, return_counts=True)
+    gaps = [abs(right[stated == value].mean() - value) for value in values]
+    assert found["ece"].value == pytest.approx(counts @ gaps / 400, abs=1e-12)
+    assert found["ece"].interval is not None
+    assert found["nll"].value is None and found["nll(floor=0.01)"].value is not None
