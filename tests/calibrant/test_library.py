@@ -505,3 +505,22 @@ def test_logits_given_as_probabilities_are_advised_once() -> None:
 def test_one_rating_of_probability_0_is_singular() -> None:
     found = cal.evaluate([[1.0, 0.0], [0.5, 0.5]], [1, 0], "nll")["nll"].detail
     assert found == "1 rating is of a class to which the model gave probability 0"
+
+
+@pytest.mark.parametrize("n", [500, 60_000])
+def test_the_curve_of_a_temperature_does_not_follow_later_changes_of_the_arrays(n):
+    rng = np.random.default_rng(0)
+    probabilities, labels = rng.dirichlet(np.ones(5), n), rng.integers(0, 5, n)
+    expected = cal.fit_temperature(probabilities.copy(), labels.copy()).curve
+    fitted = cal.fit_temperature(probabilities, labels)
+    copied = pickle.loads(pickle.dumps(fitted))
+    probabilities[:], labels[:] = 0.2, 0
+    assert fitted.curve == copied.curve == expected
+    assert fitted.to_dict()["curve"] == expected
+
+
+def test_probabilities_that_are_divided_by_their_sum_stay_as_the_caller_has_them():
+    probabilities = np.array([[0.5, 0.4995], [0.25, 0.75]])
+    sent = probabilities.copy()
+    cal.evaluate(probabilities, [0, 1], ["brier"])
+    assert (probabilities == sent).all()

@@ -26,6 +26,7 @@ from calibrant.calibrators.temperature.hermite import (
 from calibrant.core.batch import Batch
 from calibrant.core.logits import relative_logits
 from calibrant.kernel.tempered import (
+    MANY_SCORES,
     SUMS,
     WITH_BRIER,
     WITH_BRIER_DERIVATIVES,
@@ -289,9 +290,12 @@ def counts_of(batch: Batch) -> dict[str, int]:
 
 
 def _tempered(batch: Batch, policy: int) -> TemperedRows:
-    ratings = batch.ratings
+    ratings, scores = batch.ratings, batch.scores
+    if scores.size < MANY_SCORES:
+        # They are read again when the curve is: a caller may have changed them by then. Of more, the kernel stores logits.
+        scores = np.array(scores)
     return TemperedRows(
-        batch.scores,
+        scores,
         ratings.row,
         ratings.class_index,
         None if _is_plain(batch) else _shares(batch, policy),
