@@ -45,7 +45,7 @@ SWITCHES = {
     "small-batches": Switch(
         "small JSON bodies read, checked and packed in C",
         "small_posts",
-        {"service.ingest.prediction_batch:small_batch": _constant(None)},
+        {"service.ingest.batches:small_batch": _constant(None)},
     ),
     "direct-routes": Switch(
         "batches handled before the router",

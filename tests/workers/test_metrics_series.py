@@ -17,7 +17,7 @@ from calibrant_server.workers.queries.kinds.metrics_series import (
     compare,
     compute,
 )
-from calibrant_server.workers.queries.window_state import LruCache
+from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.windows import DatedPane, Window
 from tests.workers.driving import MODEL
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from calibrant.core.routing import ROWS_TOGETHER
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.stored_panes import read_rows
-from calibrant_server.workers.queries.window_state import LoadedPane, LruCache
+from calibrant_server.workers.queries.window_state import LoadedPane
+from calibrant_server.workers.store.lru_cache import LruCache
 
 
 class CachedRows(NamedTuple):

@@ -18,11 +18,11 @@ from calibrant_server.workers.queries.pane_reader import Loaded, PaneReader
 from calibrant_server.workers.queries.window_state import (
     DAYS,
     LoadedPane,
-    LruCache,
     WindowPart,
     WindowPlace,
     WindowSnapshot,
 )
+from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.watermarks import DAY_S
 
 # Parts whose last state is known, to tell which of them change.

@@ -25,7 +25,6 @@ from calibrant_server.workers.queries.versions import name_state
 from calibrant_server.workers.queries.window_merges import Assembly, WindowMerges
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
 from calibrant_server.workers.queries.window_state import (
-    LruCache,
     PanesDamaged,
     Wanted,
     WindowChanging,
@@ -39,6 +38,7 @@ from calibrant_server.workers.queries.window_state import (
     single_panes,
 )
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, Window
 

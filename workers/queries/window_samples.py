@@ -7,7 +7,7 @@ same, so is the sample.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +21,9 @@ from calibrant_server.workers.ingest.sample_reading import (
     merged_sample,
 )
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
-
-if TYPE_CHECKING:
-    from calibrant_server.workers.queries.window_state import LruCache
 
 Versions = Mapping[int, bytes]
 

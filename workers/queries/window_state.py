@@ -7,14 +7,11 @@ a window of any length has a handful of parts.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Generic, NamedTuple, TypeVar
-
-from cachetools import LRUCache
+from typing import Any, NamedTuple
 
 from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
 from calibrant.results.reads import SAMPLE, SAMPLE_OF_FEW
@@ -27,30 +24,6 @@ from calibrant_server.workers.store.windows import DatedPane, Window
 _PANE_OVERHEAD_BYTES = 2000
 # Rows in memory take up to this many times the least bytes that they take packed.
 _ROW_FACTOR = 16
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class LruCache(Generic[K, V]):
-    """The values used last, up to a total size. Without `size_of`, each has size 1."""
-
-    def __init__(self, limit: int, size_of: Callable[[V], int] | None = None):
-        self._lock = threading.Lock()
-        self._cache: LRUCache[K, V] = LRUCache(limit, size_of)
-
-    def get(self, key: K) -> V | None:
-        """Return the value of a key, if it is cached."""
-        with self._lock:
-            return self._cache.get(key)
-
-    def put(self, key: K, value: V) -> V:
-        """Cache a value unless it alone exceeds the limit; return it."""
-        with self._lock:
-            if self._cache.getsizeof(value) <= self._cache.maxsize:
-                self._cache[key] = value
-        return value
-
 
 Wanted = tuple[str, ...] | None
 Panes = tuple[tuple[int, bytes], ...]

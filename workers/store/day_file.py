@@ -7,7 +7,6 @@ through a bounded cache; files never change. A read is checked: the head by the 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -15,12 +14,11 @@ from importlib.util import find_spec
 from struct import iter_unpack, pack
 from typing import Any, NamedTuple
 
-from cachetools import LRUCache
-
 from calibrant.core.extras import pip_install
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.file_store import FileStore
+from calibrant_server.workers.store.lru_cache import LruCache
 
 PANE, EVENT, SEALED = "pane", "event", "sealed"
 
@@ -100,16 +98,16 @@ class DayFiles:
 
     def __init__(self, place: FileStore, cache_bytes: int):
         self.place = place
-        self._lock = threading.Lock()
-        self._cache: LRUCache[Any, tuple[Any, int]] = LRUCache(cache_bytes, lambda each: each[1])
+        self._cache: LruCache[Any, tuple[Any, int]] = LruCache(cache_bytes, lambda each: each[1])
 
     def items(self, file: DayFile) -> dict[DayItem, Place]:
         """Return what a file has, and where."""
-        found: dict[DayItem, Place] | None = self._cached(file.name)
-        if found is None:
+        cached = self._cache.get(file.name)
+        if cached is None:
             data = self._read(file.name, 0, file.head_bytes, file.digest)
-            found = {DayItem(*each[:3]): tuple(each[3:]) for each in json.loads(data)}
-            self._put(file.name, found, 1000 + 6 * len(data))
+            items = {DayItem(*each[:3]): tuple(each[3:]) for each in json.loads(data)}
+            cached = self._cache.put(file.name, (items, 1000 + 6 * len(data)))
+        found: dict[DayItem, Place] = cached[0]
         return found
 
     def read(self, files: Sequence[DayFile], item: DayItem) -> Fields | PackingError | None:
@@ -130,12 +128,14 @@ class DayFiles:
         return None
 
     def _fields(self, file: DayFile, item: DayItem, place: Place) -> Fields:
-        found: Fields | None = self._cached((file.name, item))
-        if found is None:
+        cached = self._cache.get((file.name, item))
+        if cached is None:
             start, end, digest = place
             data = self._read(file.name, file.head_bytes + start, file.head_bytes + end, digest)
-            found = unpacked_fields(data)
-            self._put((file.name, item), found, 500 + len(data) + 150 * len(found))
+            fields = unpacked_fields(data)
+            size = 500 + len(data) + 150 * len(fields)
+            cached = self._cache.put((file.name, item), (fields, size))
+        found: Fields = cached[0]
         return found
 
     def _read(self, name: str, start: int, end: int, digest: str) -> bytes:
@@ -146,15 +146,6 @@ class DayFiles:
         if _digest(found) != digest:
             raise DayFileDamaged(f"the file {name} is damaged at byte {start}")
         return found
-
-    def _cached(self, key: Any) -> Any:
-        with self._lock:
-            return self._cache.get(key, (None, 0))[0]
-
-    def _put(self, key: Any, value: Any, size: int) -> None:
-        with self._lock:
-            if size <= self._cache.maxsize:
-                self._cache[key] = value, size
 
 
 _opened: dict[tuple[str, int], DayFiles] = {}

@@ -72,7 +72,7 @@ def test_the_cache_is_bounded(bench, loop):
     move(loop)
     bench.settings = bench.settings.replace(cold_cache_bytes=20_000)
     content(bench)
-    cache = Store(bench.settings).keys.files._cache
+    cache = Store(bench.settings).keys.files._cache._cache
     assert 0 < cache.currsize <= 20_000
 
 

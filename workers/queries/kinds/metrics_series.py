@@ -20,7 +20,7 @@ from calibrant.results.metrics import metrics
 from calibrant_server.workers.queries.declared import declared_query
 from calibrant_server.workers.queries.kind import Against, Inputs, ResultKind, kind_of
 from calibrant_server.workers.queries.query import Needs, SeriesQuery
-from calibrant_server.workers.queries.window_state import LruCache
+from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import events_between
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
