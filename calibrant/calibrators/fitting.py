@@ -69,6 +69,7 @@ def fit(method: str, view: View, options: Options | None = None, evaluate: bool 
 
     Examples
     --------
+    >>> from calibrant.core.batch import Batch
     >>> from calibrant.core.pane import Pane
     >>> from calibrant.core.query import PaneQuery
     >>> from calibrant.core.spec import PaneSpec
