@@ -55,6 +55,8 @@ class Value:
     logits : whether scores are logits
     dtype : of the scores, at entrances whose values have one
     states : what the result states in addition
+    column : argument that `labels` is; `label_shares` for soft labels
+    rows : further arguments with one value per row
     """
 
     scores: list[Any]
@@ -64,6 +66,13 @@ class Value:
     logits: bool = False
     dtype: str = "float64"
     states: dict[str, Any] = field(default_factory=dict)
+    column: str = "labels"
+    rows: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def query(self) -> dict[str, Any]:
+        """Options that are parameters of the query, never fields of a body."""
+        return {name: each for name, each in self.options.items() if name == "task"}
 
 
 def ece_of(confidence: list[float], correct: list[list[int]]) -> float:
@@ -75,6 +84,11 @@ def ece_of(confidence: list[float], correct: list[list[int]]) -> float:
     return sum(gaps) / sum(map(len, bins.values()))
 
 
+# Shares of the top classes are .5, 1, .75 and 0; two rows are in the bin of .8.
+SHARES = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]
+SHARED = (0.7 - 0.5 + (1 + 0.75 - 1.6) + 0.4) / 4
+EVENTS = [[0.9, 0.8], [0.2, 0.7], [0.6, 0.3]]
+MULTILABEL = {"task": "multilabel"}
 # The highest class of each row, and whether each rating is it.
 TOP = [0.7, 0.8, 0.8, 0.4]
 VALUES: dict[str, Value] = {
@@ -125,6 +139,17 @@ VALUES: dict[str, Value] = {
         [0.4, 0.4, 0.45, 0.45], [1, 0, 0, 0], (4, 4, (abs(1 - 0.8) + 0.9) / 4), dtype="float32"),
     "float16": Value([0.75, 0.25, 0.5, 0.125], [1, 0, 1, 0], (4, 4, (0.25 + 0.25 + 0.5 + 0.125) / 4), dtype="float16"),
     "float32": Value([0.75, 0.25, 0.5, 0.125], [1, 0, 1, 0], (4, 4, (0.25 + 0.25 + 0.5 + 0.125) / 4), dtype="float32"),
+    # Weights, soft labels and independent events.
+    "weights of rows": Value(P1, [1, 0, 0, 1], (4, 4, (2 * 0.1 + 0.2 + 0.6 + 0.7) / 5), rows={"weights": [2.0, 1.0, 1.0, 1.0]}),
+    "a negative weight": Value(P1, [1, 0, 0, 1], "weight", rows={"weights": [2.0, -1.0, 1.0, 1.0]}),
+    "shares of classes": Value(P3, SHARES, (4, 4, SHARED), column="label_shares"),
+    "shares of four ratings": Value(P3, SHARES, (4, 16, SHARED), column="label_shares", rows={"n_ratings": [4, 4, 4, 4]}),
+    "shares of three ratings": Value(P3, SHARES, "shares", column="label_shares", rows={"n_ratings": [3, 3, 3, 3]}),
+    "shares that do not sum to 1": Value(P3, [[0.5, 0.2, 0.1], *SHARES[1:]], "row_sum", column="label_shares"),
+    "events": Value(EVENTS, [[1, 1], [0, None], [1, 0]], (3, 5, ((0.1 + 0.2 + 0.4) / 3 + (0.2 + 0.3) / 2) / 2), MULTILABEL),
+    "events of a class 2": Value(EVENTS, [[1, 1], [0, 2], [1, 0]], "class_range", MULTILABEL),
+    "normalised events": Value(EVENTS, [[1, 1], [0, 1], [1, 0]], "not_taken", MULTILABEL | {"normalize": True}),
+    "shares of events": Value(EVENTS, [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]], "not_taken", MULTILABEL, column="label_shares"),
 }  # fmt: skip
 
 Entrance = Callable[[Value, "Bench"], Any]
@@ -154,7 +179,8 @@ def scored(value: Value, scores: Any, labels: Any) -> dict[str, Any] | str:
     """Return the numbers of the library, or the rule by which it refuses."""
     given = {"logits" if value.logits else "probabilities": scores}
     try:
-        report = cal.evaluate(labels=labels, metrics="ece", **given, **value.options)
+        given |= {value.column: labels} | value.rows
+        report = cal.evaluate(metrics="ece", **given, **value.options)
     except cal.CalibrationInputError as error:
         return error.violations[0].rule
     return report.about | {"ece": report["ece"].value}
@@ -267,6 +293,7 @@ def table_of(value: Value) -> dict[str, list[Any]]:
         columns = {f"{name}{i}": [row[i] for row in scores] for i in range(len(scores[0]))}
         if value.options.get("classes"):
             columns = dict(zip(map(str, value.options["classes"]), columns.values(), strict=True))
+    columns |= value.rows
     if not is_wide(labels):
         return columns | {"label": labels}
     return columns | {f"reader_{i}": [row[i] for row in labels] for i in range(len(labels[0]))}
@@ -276,8 +303,16 @@ def of_command(value: Value, bench: Bench, path: Path, *more: Any) -> dict[str, 
     """Return the numbers of `calibrant score`, or its message."""
     out = bench.folder / "out.json"
     options: list[Any] = ["--logits"] if value.logits else []
-    if is_wide(value.labels) and not more:
-        options += ["--raters", ",".join(f"reader_{i}" for i in range(len(value.labels[0])))]
+    columns = ",".join(f"reader_{i}" for i in range(len(value.labels[0]))) if is_wide(value.labels) else None  # fmt: skip
+    if value.column == "label_shares":
+        options += ["--label-shares", "y" if more else columns]
+    elif value.query and not more:
+        options += ["--label", columns]
+    elif columns is not None and not more:
+        options += ["--raters", columns]
+    options += [f"--task={value.options['task']}"] if value.query else []
+    for name, option in {"weights": "--weight", "n_ratings": "--n-ratings"}.items():
+        options += [option, name] if name in value.rows else []
     if "ignore_label" in value.options:
         options.append(f"--ignore-label={value.options['ignore_label']}")
     if value.options.get("normalize"):
@@ -336,7 +371,8 @@ def of_npy(value: Value, bench: Bench) -> Any:
     paths = bench.folder / ("logits.npy" if value.logits else "scores.npy"), bench.folder / "y.npy"
     np.save(paths[0], np.array(value.scores, value.dtype))
     np.save(paths[1], array_of(value.labels))
-    more = ["--raters", "all"] if is_wide(value.labels) else []
+    is_plain = value.column == "labels" and not value.query
+    more = ["--raters", "all"] if is_wide(value.labels) and is_plain else []
     if value.options.get("classes"):
         more += ["--classes", ",".join(map(str, value.options["classes"]))]
     return of_command(value, bench, paths[0], paths[1], *more)
@@ -346,7 +382,8 @@ def of_npy(value: Value, bench: Bench) -> Any:
 
 
 async def posted(value: Value, bench: Bench, data: bytes, media_type: str) -> dict[str, Any] | str:
-    params = {"metrics": "ece"} | {key: str(each).lower() for key, each in value.options.items()}
+    options = value.options | value.query
+    params = {"metrics": "ece"} | {key: str(each).lower() for key, each in options.items()}
     response = await bench.client.post(
         "/v1/score", params=params, content=data, headers={"Content-Type": media_type}
     )
@@ -360,17 +397,19 @@ async def posted(value: Value, bench: Bench, data: bytes, media_type: str) -> di
 def columns_of(value: Value) -> dict[str, Any]:
     name = "logits" if value.logits else "probabilities"
     labels = [None if missing(each) else each for each in value.labels]
-    return {name: value.scores, "labels": labels}
+    return {name: value.scores, value.column: labels} | value.rows
 
 
 async def of_json(value: Value, bench: Bench) -> Any:
-    data = json.dumps(columns_of(value) | value.options).encode()
-    plain = replace(value, options={})
+    stated = {name: each for name, each in value.options.items() if name not in value.query}
+    data = json.dumps(columns_of(value) | stated).encode()
+    plain = replace(value, options=value.query)
     return await posted(plain, bench, data, "application/json")
 
 
 async def of_ndjson(value: Value, bench: Bench) -> Any:
-    lines = records_of(columns_of(value))
+    columns = {"weight" if name == "weights" else name: each for name, each in columns_of(value).items()}  # fmt: skip
+    lines = records_of(columns)
     data = "".join(json.dumps(each) + "\n" for each in lines).encode()
     return await posted(value, bench, data, "application/x-ndjson")
 
@@ -385,7 +424,10 @@ async def of_arrow_body(value: Value, bench: Bench) -> Any:
 async def of_client(value: Value, bench: Bench) -> Any:
     """Post the body that `Model.send` and `Model.log` make of numpy arrays."""
     name = "logits" if value.logits else "probabilities"
-    given = {name: np.array(value.scores, value.dtype), "labels": array_of(value.labels)}
+    given = {
+        name: np.array(value.scores, value.dtype),
+        "labels": array_of(value.labels),
+    } | value.rows
     data = json.loads(body_of(pieces(given), "b")) | value.options
     return await posted(
         replace(value, options={}), bench, json.dumps(data).encode(), "application/json"
@@ -417,6 +459,21 @@ def excepted(entrances: dict[str, Entrance], pattern: str, reason: str) -> None:
 
 
 excepted(SERVICE, "names of classes|.*numbers as names", NOT_DECLARED)
+excepted(
+    {"client": of_client},
+    ".*events.*",
+    "Model.multilabel sends events as rows of a binary model: tests/end_to_end/test_multilabel.py",
+)
+excepted(
+    {"client": of_client},
+    "shares.*",
+    "the client sends to models, which store ratings: label_counts",
+)
+excepted(
+    {".npy": of_npy},
+    "weights.*|.*weight|shares of (four|three) ratings",
+    "an array has no further columns; .npz has",
+)
 excepted({"torch": of_tensors}, "names of classes", "tensors hold no texts")
 
 

@@ -104,7 +104,7 @@ def _arrow(body: Body, settings: Settings, columns: str | None) -> ParsedBatch:
     found, batch_id = read_arrow(body.data, decoded_limit(len(body.data), settings))
     if columns is None and not _OF_LISTS.isdisjoint(found):
         raters = found.pop("raters", None)
-        batch = arrow_batch(found, batch_id, (*COLUMNS, "raters"))
+        batch = arrow_batch(found, batch_id, (*COLUMNS, "raters", "label_shares", "n_ratings"))
         if raters is None:
             return batch
         named = {"raters": indexed(raters), "labels": indexed(batch.columns.get("labels"))}

@@ -18,7 +18,10 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import (
+    check_estimator,
+    check_sample_weight_equivalence_on_dense_data,
+)
 
 from calibrant.contrib.sklearn import CalibratedClassifier, PromotedMapClassifier
 from tests.adapters.examples import run_example
@@ -36,6 +39,13 @@ def data(n_classes: int = 3, n: int = 2000):
 @pytest.mark.filterwarnings("ignore")
 def test_it_is_an_estimator():
     check_estimator(CalibratedClassifier(LogisticRegression()))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_equal_repeated_rows_of_a_support_vector_machine():
+    """With the solver's default tolerance, scikit-learn's own check fails for LinearSVC alone, by 3e-5."""
+    inside = LinearSVC(tol=1e-12, max_iter=1_000_000, dual=False)
+    check_sample_weight_equivalence_on_dense_data("wrapped", CalibratedClassifier(inside))
 
 
 @pytest.mark.parametrize(
