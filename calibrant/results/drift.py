@@ -158,6 +158,9 @@ class Drift(Result):
     detector: dict[str, Any] | None = may_say()
     detector_reason: str | None = may_say()
     slices: list[dict[str, Any]] | None = may_say("The other detectors, flagged ones first.")
+    settings: list[dict[str, Any]] | None = may_say(
+        "Changes of tolerance and label horizon, each with its time, author and reason."
+    )
 
     def __repr__(self) -> str:
         words = ", ".join(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -17,9 +18,10 @@ from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.reads.alarms import hidden, newly_made, stored_alarm
 from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
 from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.url_guard import Network
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.model_events import checked_events
+from calibrant_server.workers.store.model_events import checked_events, with_settings
 from calibrant_server.workers.store.windows import rfc3339
 
 GENERATION = re.compile(r"[0-9a-f]{12}")
@@ -47,17 +49,34 @@ def change_of(
     model: str,
     current: ModelConfig | None,
     networks: Sequence[Network],
+    reason: str | None = None,
 ) -> SettingsChange:
-    """Return a model's configuration for the registry; `networks` are where receivers of alarms may be."""
+    """Return a model's configuration for the registry; `networks` are where receivers of alarms may be.
+
+    Changes of the tolerance and of the label horizon become dated events, with the `reason` of a patch.
+    """
     config = config_of(settings, caller, model)
     try:
         alarm = stored_alarm(settings.alarm, config, current, networks)
     except CalibrationInputError as error:
         raise invalid_input(error.violations) from error
-    events = [] if current is None else current.events
-    return SettingsChange(
-        replace(config, alarm=alarm, events=events), newly_made(settings.alarm, current)
-    )
+    found = replace(config, alarm=alarm, events=[] if current is None else current.events)
+    if current is not None:
+        by = f"by {caller.name or caller.key_id or 'an unnamed key'}"
+        about = by if reason is None else f"{by}, {reason}"
+        found = with_settings(found, _verdict_changes(current, found), about, datetime.now(UTC))
+    return SettingsChange(found, newly_made(settings.alarm, current))
+
+
+def _verdict_changes(current: ModelConfig, wanted: ModelConfig) -> list[str]:
+    """Return the changes of what a verdict depends on, in words; not its first declaration."""
+    before, after = AlarmSettings.of(current).tolerance, AlarmSettings.of(wanted).tolerance
+    found = [f"tolerance {before:g} → {after:g}"] if before != after else []
+    horizons = current.label_horizon_s, wanted.label_horizon_s
+    if horizons[0] is not None and horizons[0] != horizons[1]:
+        texts = ("none" if each is None else duration_of(each) for each in horizons)
+        found.append(f"label_horizon {' → '.join(texts)}")
+    return found
 
 
 def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfig:

@@ -218,6 +218,20 @@ class ModelSettings(BaseModel):
         return self.classes if isinstance(self.classes, int) else len(self.classes)
 
 
+class ReasonOfChange(BaseModel):
+    """Why settings change."""
+
+    reason: str | None = Field(
+        None,
+        max_length=50,
+        description="Why the tolerance or the label horizon changes; stored with the date of the change.",
+    )
+
+
+class ModelPatch(ModelSettings, ReasonOfChange):
+    """Changed settings of a model."""
+
+
 def settings_of(document: dict[str, Any]) -> ModelSettings:
     """Return the settings in a document, or raise every violated rule."""
     reject_unknown(document, ModelSettings.model_fields)

@@ -20,6 +20,7 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
+from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.archived_reports import DeletionQuery, reports_kept
@@ -41,7 +42,12 @@ from calibrant_server.service.reads.model_list import (
     ModelsResponse,
     has_tag,
 )
-from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
+from calibrant_server.service.reads.model_settings import (
+    ModelPatch,
+    ModelSettings,
+    ReasonOfChange,
+    settings_of,
+)
 from calibrant_server.service.reads.operations import Access, Admin, Page, Reader, operation
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.keys import Caller
@@ -143,16 +149,17 @@ async def put_model(access: Access) -> Response:
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     headers=("if_match",),
-    takes_=takes("Changes; null resets", json=ModelSettings, merge_patch=ModelSettings),
+    takes_=takes("Changes; null resets", json=ModelPatch, merge_patch=ModelPatch),
 )
 async def patch_model(access: Access) -> Response:
     """Change some settings of a model (RFC 7396)."""
     document = await _document(access, (JSON, MERGE_PATCH))
-    reject_unknown(document, ModelSettings.model_fields)
+    reject_unknown(document, ModelPatch.model_fields)
+    reason = validated(ReasonOfChange, {"reason": document.pop("reason", None)}).reason
     current = await access.config()
     _check_preconditions(access.request, current)
     settings = settings_of(patched(declared(current), document))
-    change = change_of(settings, access.caller, access.model, current, _networks(access))
+    change = change_of(settings, access.caller, access.model, current, _networks(access), reason)
     return await _put(access, current, change)
 
 

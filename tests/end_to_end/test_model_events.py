@@ -117,3 +117,26 @@ def test_an_event_is_named_within_a_cohort_of_the_range_of_dates(hours, is_named
     change = OpenChange(start + 3 * day, start, start, start + day, 0, 1, 1e-9)
     found = _events_about(change, config, day)
     assert [name for name, _ in found] == (["version 2.1"] if is_named else [])
+
+
+def test_changes_of_tolerance_and_horizon_are_dated_events(embedded):
+    """Each with the reason of its patch; neither a first declaration nor another setting is one."""
+    url = "/v1/models/judged"
+    embedded.client.put(url, json={"task": "binary"}).raise_for_status()
+
+    def patched(body):
+        return embedded.client.patch(url, json=body, headers={"If-Match": "*"})
+
+    patched({"label_horizon": "P7D", "tags": {"team": "a"}}).raise_for_status()
+    assert embedded.get(f"{url}/events")["events"] == []
+    reason = "agreed with site B"
+    patched({"alarm": {"tolerance": 0.05}, "reason": reason}).raise_for_status()
+    patched({"label_horizon": "P14D"}).raise_for_status()
+    events = embedded.get(f"{url}/events")["events"]
+    assert [each["kind"] for each in events] == ["setting", "setting"]
+    names = sorted(each["name"] for each in events)
+    assert names[0].startswith("label_horizon P7D → P14D by ")
+    assert names[1].startswith("tolerance 0.02 → 0.05 by ") and names[1].endswith(f", {reason}")
+    listed = embedded.get(f"{url}/drift", include="evidence")["settings"]
+    assert sorted(each["name"] for each in listed) == names
+    assert patched({"reason": "x" * 51}).status_code == 422

@@ -1,4 +1,4 @@
-"""Dated events of a model: a new version, pipeline or scanner. They are stored with its configuration, which exports contain.
+"""Dated events of a model: a new version, pipeline or scanner, or setting. They are stored with its configuration, which exports contain.
 
 Each may explain a change, so it is drawn on curves over time and named with the date of a change.
 """
@@ -14,9 +14,10 @@ from typing import Literal, TypedDict, get_args
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
-Kind = Literal["version", "pipeline", "scanner", "other"]
+Kind = Literal["version", "pipeline", "scanner", "setting", "other"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 VERSION: Kind = "version"
+SETTING: Kind = "setting"
 MAX_EVENTS, MAX_NAME = 100, 100
 
 
@@ -54,6 +55,17 @@ def with_version(config: ModelConfig, name: str, at: datetime) -> ModelConfig:
     if is_known or len(others) >= MAX_EVENTS:
         return config
     return with_events(config, [*others, event_of(VERSION, name, at)])
+
+
+def with_settings(
+    config: ModelConfig, changes: Iterable[str], about: str, at: datetime
+) -> ModelConfig:
+    """Return a model with an event for each change of a setting, with its author and reason; the oldest such events make room."""
+    made = [event_of(SETTING, f"{each} {about}"[:MAX_NAME], at) for each in changes]
+    known = [*config.events, *made]
+    surplus = max(0, len(known) - MAX_EVENTS)
+    lost = [each for each in known if each["kind"] == SETTING][:surplus]
+    return with_events(config, [each for each in known if each not in lost])
 
 
 def events_between(config: ModelConfig, from_s: float, to_s: float) -> list[ModelEvent]:

@@ -44,6 +44,7 @@ from calibrant_server.workers.queries import change_advice
 from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_events import SETTING
 from calibrant_server.workers.store.windows import DatedPane
 
 DriftQuery = declared_query(drift)
@@ -82,6 +83,7 @@ def compute(query: Declared, inputs: Inputs) -> Result:
         "rater_or_model": None if who is None else asdict(who),
         "detector": _detector(detector, inputs, settings),
         "detector_reason": why_not,
+        "settings": [each for each in config.events if each["kind"] == SETTING],
     }
 
 
