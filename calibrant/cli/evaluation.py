@@ -12,6 +12,7 @@ import numpy as np
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.cli.input_files.scored_data import ScoredData
 from calibrant.core.batch import Batch, Ratings
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
@@ -28,6 +29,7 @@ from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested
 from calibrant.peers.comparison import METRICS, compared
 from calibrant.raters.agreement import agreements
 from calibrant.raters.label_statistics import disagreement
+from calibrant.raters.odd_rater import odd_rater
 from calibrant.results import DecisionCurve, ReliabilityTable, Report, Temperature
 from calibrant.results.decision_curve import decision_curve_of, thresholds_of
 
@@ -79,6 +81,7 @@ class FileEvaluation:
     detectable : by period
     subgroups : report by value of the slice
     readers : by reader, as `ReportContents` has them; empty unless several readers are named
+    odd_reader : the one who differs from the others, as `odd_rater` returns it
     compared : metrics with their difference from the other predictions, None without
     decision_curve : of all rows, where decision thresholds were given
     compat : by library, as `calibrant.compat` returns it; None if not requested
@@ -92,6 +95,7 @@ class FileEvaluation:
     detectable: dict[str, Result]
     subgroups: dict[str, Report] = field(default_factory=dict)
     readers: list[Result] = field(default_factory=list)
+    odd_reader: Result | None = None
     compared: dict[str, Result] | None = None
     decision_curve: DecisionCurve | None = None
     compat: Result | None = None
@@ -148,6 +152,9 @@ def evaluated(
             measured = report_of(of_part, ["ece"])
             about = {**measured.about, "test": calibration_test(of_part)}
             found.subgroups[name] = Report(measured, about)
+    found.odd_reader = odd_rater(
+        data.by_reader, data.batch.n_classes, BatchSums(data.batch).unit_index
+    )
     agreed = agreements(data.by_reader, data.batch.label_counts)
     for place, name in enumerate(data.readers):
         step(f"reader {name}")

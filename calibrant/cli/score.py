@@ -335,6 +335,7 @@ def numbers(contents: ReportContents) -> dict[str, object]:
         "tolerance": contents.tolerance,
         "cases": list(contents.cases),
         "readers": list(contents.readers),
+        "odd_reader": contents.odd_reader,
         "rater_disagreement": contents.rater_disagreement,
         "detectable": dict(contents.detectable),
         "reliability": contents.reliability,

@@ -44,6 +44,7 @@ def contents_of(
         if found.compared is None or other is None
         else {"name": other.files[0][0].name, "metrics": found.compared},
         readers=found.readers,
+        odd_reader=found.odd_reader,
         rater_disagreement=found.rater_disagreement,
         compat=found.compat,
         extra_tables=[] if found.compat is None else [peers_table(found.compat)],

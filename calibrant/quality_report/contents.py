@@ -64,6 +64,7 @@ class ReportContents:
     comparison : `metrics` of `GET metrics?against=`, with the name of the other side as `name`
     cases : results of each case, worst first, as `-o numbers.json` has them
     readers : per reader: `name`, `n_ratings`, `agreement` (share of pairs with a rating of another reader that are equal), `metrics`
+    odd_reader : the one who differs from the others, as `raters.odd_rater` returns it; None without evidence
     rater_disagreement : share of pairs of ratings of one prediction that differ
     compat : values of other libraries, as `calibrant.compat` returns them
     extra_tables : further results: caption, header and rows of texts
@@ -90,6 +91,7 @@ class ReportContents:
     comparison: Mapping[str, Any] | None = None
     cases: Sequence[Mapping[str, Any]] = ()
     readers: Sequence[Mapping[str, Any]] = ()
+    odd_reader: Mapping[str, Any] | None = None
     rater_disagreement: float | None = None
     compat: Mapping[str, Any] | None = None
     extra_tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = ()

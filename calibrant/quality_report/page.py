@@ -91,6 +91,7 @@ def page(contents: ReportContents) -> str:
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
         flagged=flagged_sentences(contents),
         readers=_readers(contents.readers),
+        odd_reader=_odd_reader(contents),
         comparison=_comparison(contents.comparison),
         figures=drawn,
         extra_tables=[
@@ -272,6 +273,19 @@ def _readers(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
             row["interval"] = interval_or_reason(error)
         rows.append(row if dice is None else row | {"dice": plain_number(dice["value"])})
     return rows
+
+
+def _odd_reader(contents: ReportContents) -> str:
+    """Return whether one of three readers or more differs from the others, as a sentence; empty for fewer."""
+    odd = contents.odd_reader
+    if odd is None:
+        few = len(contents.readers) < 3
+        return "" if few else "These data do not show that one reader differs from the others."
+    p_value = "< 0.0001" if odd["p_value"] < 1e-4 else f"= {plain_number(odd['p_value'])}"
+    return (
+        f"{odd['name']} differs from the other readers: they agree with each other on {percent(odd['agreement_of_others'])} of their pairs of "
+        f"ratings, and with {odd['name']} on {percent(odd['agreement'])} (p {p_value}, t test over units)."
+    )
 
 
 def _kappas(

@@ -165,6 +165,7 @@ def contents_of(
             if name.startswith(SUBGROUP)
         ],
         readers=_readers(results["raters"]),
+        odd_reader=results["raters"].get("odd"),
         rater_disagreement=results["raters"].get("disagreement"),
         extra_tables=_cases(results.get("cases")),
         drift=results["drift"],

@@ -32,7 +32,7 @@ def compute(query: Declared, inputs: Inputs) -> Result:
     `n_labelled` counts the window; `n_records` counts those with an id, which all other values describe.
     """
     rows = inputs.records.read()
-    return _result(query.plain(), inputs, rows, _rated(rows, inputs.config.task))
+    return result_of(query.plain(), inputs, rows, rated(rows, inputs.config.task))
 
 
 def compare(query: Declared, inputs: Inputs, other: Inputs, against: Against) -> Result:
@@ -48,9 +48,9 @@ def compare(query: Declared, inputs: Inputs, other: Inputs, against: Against) ->
         raise CalibrationInputError.at("/against", "not_comparable", detail)
     reject_other_classes(inputs.config, other.config)
     rows, others = inputs.records.read(share=3), other.records.read(share=3)
-    mine, theirs = _rated(rows, inputs.config.task), _rated(others, other.config.task)
+    mine, theirs = rated(rows, inputs.config.task), rated(others, other.config.task)
     plain: RatersQuery = query.plain()
-    found = _result(plain, inputs, rows, mine)
+    found = result_of(plain, inputs, rows, mine)
     if mine is not None:
         compared = rater_differences(mine, theirs, plain.slug, plain.requested(), inputs.seed)
         found["by_rater"] = {n: each | compared[n] for n, each in found["by_rater"].items()}
@@ -62,7 +62,7 @@ def compare(query: Declared, inputs: Inputs, other: Inputs, against: Against) ->
     return found | {"against": about}
 
 
-def _result(
+def result_of(
     query: RatersQuery, inputs: Inputs, rows: IdentifiedRows, rated: LabelsByRater | None
 ) -> Result:
     n_labelled, n_raters = inputs.pane.counts["n_labelled"], len(rows.raters)
@@ -98,7 +98,7 @@ def _names(rows: IdentifiedRows) -> list[str]:
     return sorted(everyone, key=lambda name: (-everyone[name], name))[:MAX_RATERS]
 
 
-def _rated(rows: IdentifiedRows, task: str) -> LabelsByRater | None:
+def rated(rows: IdentifiedRows, task: str) -> LabelsByRater | None:
     """Return the rows with the raters that have most ratings; None without a row."""
     batch = rows.batch(task)
     if batch is None:

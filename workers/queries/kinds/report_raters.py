@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from calibrant.core.documents import Result
+from calibrant.core.batch_sums import BatchSums
+from calibrant.core.documents import Result, Row
 from calibrant.core.errors import CalibrationInputError
+from calibrant.raters.odd_rater import odd_rater
 from calibrant.results.raters import raters
+from calibrant.stability.rater_differences import LabelsByRater
 from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.kinds.raters import KIND as RATERS
+from calibrant_server.workers.queries.kinds.raters import rated, result_of
 
 
 class ReportRatersQuery(declared_query(raters)):  # type: ignore[misc]
@@ -19,12 +23,23 @@ class ReportRatersQuery(declared_query(raters)):  # type: ignore[misc]
 
 
 def compute(query: Declared, inputs: Inputs) -> Result:
-    """Return the raters, or none with the reason."""
+    """Return the raters with the `odd` one; none with the reason, and without reading records if no prediction has two ratings."""
+    counts = inputs.pane.counts
+    if counts["n_ratings"] == counts["n_labelled"]:
+        return {"by_rater": {}, "reason": "one_rating"}
     try:
-        return RATERS.compute(query, inputs)
+        rows = inputs.records.read()
     except CalibrationInputError as error:
         first = error.violations[0]
         return {"by_rater": {}, "reason": first.rule, "detail": first.detail}
+    found = rated(rows, inputs.config.task)
+    return result_of(query.plain(), inputs, rows, found) | {"odd": _odd(found)}
+
+
+def _odd(found: LabelsByRater | None) -> Row | None:
+    if found is None:
+        return None
+    return odd_rater(found.raters, found.batch.n_classes, BatchSums(found.batch).unit_index)
 
 
 KIND = ResultKind(ReportRatersQuery, compute, RATERS.accumulators, is_slow=RATERS.is_slow)

@@ -1,0 +1,46 @@
+"""One reader is named as differing only with evidence: rarely by chance, reliably when they do, and never of two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.raters.odd_rater import odd_rater
+
+NAMES = ["a", "b", "c"]
+N_UNITS, ROWS_OF_A_UNIT = 40, 4
+
+
+def given(rng: np.random.Generator, errors: list[float]) -> np.ndarray:
+    """Return classes by readers; rows of a unit share how hard they are, and each reader errs independently."""
+    truth = rng.integers(0, 2, N_UNITS * ROWS_OF_A_UNIT)
+    hard = np.repeat(rng.gamma(1.0, 1.0, N_UNITS), ROWS_OF_A_UNIT)
+    wrong = rng.random((len(truth), len(errors))) < np.minimum(np.outer(hard, errors), 0.5)
+    return truth[:, None] ^ wrong
+
+
+def found(rng: np.random.Generator, errors: list[float]) -> str | None:
+    classes = given(rng, errors)
+    unit = np.arange(len(classes)) // ROWS_OF_A_UNIT
+    odd = odd_rater(dict(zip(NAMES, classes.T, strict=False)), 2, unit)
+    return None if odd is None else odd["name"]
+
+
+def test_readers_of_one_quality_are_rarely_told_apart() -> None:
+    """At 1 % of all readers together, 8 or more of 300 have a chance of 1.2 %."""
+    rng = np.random.default_rng(4)
+    assert sum(found(rng, [0.1, 0.1, 0.1]) is not None for _ in range(300)) < 8
+
+
+def test_a_reader_who_differs_is_named() -> None:
+    rng = np.random.default_rng(5)
+    assert [found(rng, [0.05, 0.05, 0.35]) for _ in range(20)].count("c") >= 19
+
+
+def test_of_two_readers_none_is_named() -> None:
+    assert found(np.random.default_rng(6), [0.0, 0.5]) is None
+
+
+def test_few_units_are_no_evidence() -> None:
+    classes = given(np.random.default_rng(7), [0.0, 0.0, 0.5])
+    unit = np.arange(len(classes)) % 19
+    assert odd_rater(dict(zip(NAMES, classes.T, strict=True)), 2, unit) is None
