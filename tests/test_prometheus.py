@@ -14,7 +14,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from calibrant_server.service.reads.model_series import DriftMetrics
+from calibrant_server.service.reads.model_series import Series, drift_series
 from tests.ports import reserved_port
 from tests.waiting import eventually
 
@@ -58,7 +58,7 @@ def exposed(at_s: int) -> Iterator[tuple[str, str]]:
         if day >= -scraped
     }  # fmt: skip
     registry = CollectorRegistry()
-    registry.register(DriftMetrics(found))
+    registry.register(Series(lambda: drift_series(found)))
     for line in generate_latest(registry).decode().splitlines():
         if not line.startswith("#"):
             name, value = line.rsplit(" ", 1)

@@ -4,14 +4,13 @@ They are the same on every instance of the service, so a scrape asks one instanc
 instance for its own series (`/metrics`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from calibrant.core.documents import Result
 from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
@@ -19,8 +18,9 @@ from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.store.model_config import ModelConfig
 
 OF_A_MODEL = ("tenant", "model")
-Gauge = Literal["n_alarms", "n_detectors", "first_cohort", "cohort"]
-GAUGES: dict[str, tuple[str, Gauge]] = {
+Sample = tuple[Sequence[str], float | int | None]
+# By name of the series: what it says, and the field of the summary of alarms.
+ALARMS = {
     "calibrant_drift_alarms": ("Detectors in alarm, slices included.", "n_alarms"),
     "calibrant_drift_detectors": ("Detectors, slices included.", "n_detectors"),
     "calibrant_drift_first_cohort_timestamp_seconds": (
@@ -29,185 +29,151 @@ GAUGES: dict[str, tuple[str, Gauge]] = {
     ),
     "calibrant_drift_last_cohort_timestamp_seconds": ("Start of the last cohort.", "cohort"),
 }
-STATUS: dict[str, tuple[Literal["label_coverage", "temperature", "map_version"], str]] = {
-    "calibrant_model_label_coverage": (
-        "label_coverage",
-        "Labelled share of the predictions of the last 7 days.",
-    ),
-    "calibrant_model_temperature": (
-        "temperature",
-        "Temperature that fits the labels of the last 7 days.",
-    ),
-    "calibrant_model_map_version": ("map_version", "Version of the current calibration map."),
-}
-WORDS: dict[str, tuple[Literal["calibration", "change", "scores"], tuple[str, ...], str]] = {
-    "calibrant_model_calibration": (
-        "calibration",
-        ("good", "off", "unknown"),
-        "Calibration compared with the tolerance: 1 for the word that applies.",
-    ),
-    "calibrant_model_change": (
-        "change",
-        ("none_seen", "changed", "not_armed", "no_recent_predictions", "no_recent_labels"),
-        "The model compared with its own past: 1 for the word that applies.",
-    ),
-    "calibrant_model_scores": (
-        "scores",
-        ("none_seen", "shifted", "unknown"),
-        "Distribution of the scores, labelled or not: 1 for the word that applies.",
-    ),
-}
-ERROR = {
-    "calibrant_model_calibration_error": (
-        "value",
-        "Expected calibration error of the last 7 days.",
-    ),
-    "calibrant_model_calibration_error_null_mean": (
-        "null_mean",
-        "Mean error of a calibrated model with the same data.",
-    ),
-    "calibrant_model_calibration_error_null_q95": (
-        "null_q95",
-        "Error that a calibrated model with the same data exceeds in one of 20 cases.",
-    ),
-}
-SUMS = {
+BINS = {
     "calibrant_drift_bin_units": "Labelled units of sealed cohorts by bin of the score.",
     "calibrant_drift_bin_confidence": "Sum of their scores.",
     "calibrant_drift_bin_correct": "Sum of their labels.",
 }
-
-
+# Words of the status, and what each may be.
+WORDS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "calibrant_model_calibration": (
+        "Calibration compared with the tolerance: 1 for the word that applies.",
+        ("good", "off", "unknown"),
+        "calibration",
+    ),
+    "calibrant_model_change": (
+        "The model compared with its own past: 1 for the word that applies.",
+        ("none_seen", "changed", "not_armed", "no_recent_predictions", "no_recent_labels"),
+        "change",
+    ),
+    "calibrant_model_scores": (
+        "Distribution of the scores, labelled or not: 1 for the word that applies.",
+        ("none_seen", "shifted", "unknown"),
+        "scores",
+    ),
+}
+ERROR = "calibrant_model_calibration_error"
+# Numbers of the status: what each says, the field, and its member.
+NUMBERS: dict[str, tuple[str, str, str | None]] = {
+    "calibrant_model_label_coverage": (
+        "Labelled share of the predictions of the last 7 days.",
+        "label_coverage",
+        None,
+    ),
+    "calibrant_model_temperature": (
+        "Temperature that fits the labels of the last 7 days.",
+        "temperature",
+        None,
+    ),
+    "calibrant_model_map_version": ("Version of the current calibration map.", "map_version", None),
+    "calibrant_model_score_shift": ("Population stability index.", "scores", "value"),
+    ERROR: ("Expected calibration error of the last 7 days.", "error", "value"),
+    f"{ERROR}_null_mean": (
+        "Mean error of a calibrated model with the same data.",
+        "error",
+        "null_mean",
+    ),
+    f"{ERROR}_null_q95": (
+        "Error that a calibrated model with the same data exceeds in one of 20 cases.",
+        "error",
+        "null_q95",
+    ),
+}
 STATES = ("pending", "waiting", "joined", "deleted")
-EVENTS = {
-    "calibrant_records_conflicts": (
-        "Rows rejected because their id had arrived before with other content.",
-        "conflicts",
-    ),
-    "calibrant_records_duplicates": ("Rows whose id and content had arrived before.", "duplicates"),
-    "calibrant_records_expired": ("Records dropped at retention.", "expired"),
-    "calibrant_records_expired_unlabelled": (
-        "Expired records that never received a label.",
-        "expired_unlabelled",
-    ),
+RECORDS = {
+    "conflicts": "Rows rejected because their id had arrived before with other content.",
+    "duplicates": "Rows whose id and content had arrived before.",
+    "expired": "Records dropped at retention.",
+    "expired_unlabelled": "Expired records that never received a label.",
 }
 
 
-class RecordMetrics(Collector):
-    """Retained records of each model, by what they wait for, and the outcomes of all others."""
+class Series(Collector):
+    """Families that a function yields."""
 
-    def __init__(self, tallies: Mapping[str, Mapping[str, int]]) -> None:
-        self.tallies = dict(sorted(tallies.items()))
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every family."""
-        text = "Records by id: predictions pending a label, labels waiting for a prediction, joined, deleted."
-        records = GaugeMetricFamily("calibrant_records", text, labels=(*OF_A_MODEL, "state"))
-        record_bytes = GaugeMetricFamily(
-            "calibrant_records_bytes", "Bytes of these records in the store.", labels=OF_A_MODEL
-        )
-        for model, tallies in self.tallies.items():
-            for state in STATES:
-                records.add_metric([*model.split("/", 1), state], tallies[state])
-            record_bytes.add_metric(model.split("/", 1), tallies["bytes"])
-        yield from (records, record_bytes)
-        for name, (text, key) in EVENTS.items():
-            counter = CounterMetricFamily(name, text, labels=OF_A_MODEL)
-            for model, tallies in self.tallies.items():
-                counter.add_metric(model.split("/", 1), tallies[key])
-            yield counter
-
-
-class DriftMetrics(Collector):
-    """Each model's detectors, and sums per bin that only grow: PromQL computes any window by subtraction."""
-
-    def __init__(self, summaries: Mapping[str, AlarmSummary]) -> None:
-        self.summaries = dict(sorted(summaries.items()))
+    def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
-        for name, (text, key) in GAUGES.items():
-            gauge = GaugeMetricFamily(name, text, labels=OF_A_MODEL)
-            for model, each in self.summaries.items():
-                value = each.get(key)
-                if value is not None:
-                    gauge.add_metric(model.split("/", 1), value)
-            yield gauge
-        for row, (name, text) in enumerate(SUMS.items()):
-            counter = CounterMetricFamily(name, text, labels=(*OF_A_MODEL, "scope", "bin"))
-            for model, each in self.summaries.items():
-                column = each["bins"][row] if each["bins"] else []
-                for place, total in enumerate(column):
-                    upper = f"{(place + 1) / len(column):.4g}"
-                    counter.add_metric([*model.split("/", 1), each["scope"], upper], total)
-            yield counter
+        return self._families()
 
 
-class StatusMetrics(Collector):
-    """Status of each model: calibration error with its null reference, temperature, map, labels, sealing."""
+def _family(
+    kind: type[Any], name: str, text: str, samples: Iterable[Sample], *labels: str
+) -> Metric:
+    """Return one family of series by model; a value that is not known has no sample."""
+    family: Metric = kind(name, text, labels=(*OF_A_MODEL, *labels))
+    for (model, *more), value in samples:
+        if value is not None:
+            family.add_metric([*model.split("/", 1), *more], value)  # type: ignore[attr-defined]
+    return family
 
-    def __init__(
-        self,
-        configs: Sequence[ModelConfig],
-        statuses: Mapping[str, DatedStatus],
-        summaries: Mapping[str, AlarmSummary],
-        n_left_out: int,
-    ) -> None:
-        self.configs, self.statuses, self.summaries = configs, statuses, summaries
-        self.n_left_out = n_left_out
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield every family; a value that is not known has no sample."""
-        found = {key: each.fields for key, each in self.statuses.items()}
-        for name, (field, text) in STATUS.items():
-            yield _gauge(name, text, ((model, each[field]) for model, each in found.items()))
-        for name, (word, all_words, text) in WORDS.items():
-            yield _words(name, text, all_words, ((m, each[word]) for m, each in found.items()))
-        scores = ((model, (each["scores"] or {}).get("value")) for model, each in found.items())
-        yield _gauge("calibrant_model_score_shift", "Population stability index.", scores)
-        for name, (key, text) in ERROR.items():
-            values = ((model, (each["error"] or {}).get(key)) for model, each in found.items())
-            yield _gauge(name, text, values)
-        yield _gauge(
-            "calibrant_model_status_timestamp_seconds",
+def record_series(tallies: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+    """Yield retained records of each model, by what they wait for, and the outcomes of all others."""
+    text = "Records by id: predictions pending a label, labels waiting for a prediction, joined, deleted."
+    by_state = [((m, state), each[state]) for m, each in tallies.items() for state in STATES]
+    yield _family(GaugeMetricFamily, "calibrant_records", text, by_state, "state")
+    bytes_of = [((m,), each["bytes"]) for m, each in tallies.items()]
+    text = "Bytes of these records in the store."
+    yield _family(GaugeMetricFamily, "calibrant_records_bytes", text, bytes_of)
+    for key, text in RECORDS.items():
+        found = [((m,), each[key]) for m, each in tallies.items()]
+        yield _family(CounterMetricFamily, f"calibrant_records_{key}", text, found)
+
+
+def drift_series(summaries: Mapping[str, AlarmSummary]) -> Iterator[Metric]:
+    """Yield each model's detectors, and sums per bin that only grow: PromQL computes any window by subtraction."""
+    every: dict[str, Any] = dict(sorted(summaries.items()))
+    for name, (text, key) in ALARMS.items():
+        found = [((m,), each.get(key)) for m, each in every.items()]
+        yield _family(GaugeMetricFamily, name, text, found)
+    for row, (name, text) in enumerate(BINS.items()):
+        totals = [
+            ((m, each["scope"], f"{(place + 1) / len(each['bins'][row]):.4g}"), total)
+            for m, each in every.items()
+            for place, total in enumerate(each["bins"][row] if each["bins"] else [])
+        ]
+        yield _family(CounterMetricFamily, name, text, totals, "scope", "bin")
+
+
+def status_series(
+    configs: Sequence[ModelConfig],
+    statuses: Mapping[str, DatedStatus],
+    summaries: Mapping[str, AlarmSummary],
+) -> Iterator[Metric]:
+    """Yield the status of each model: calibration error with its null reference, temperature, map, labels, words, sealing."""
+    fields: dict[str, Any] = {model: each.fields for model, each in statuses.items()}
+    for name, (text, field, member) in NUMBERS.items():
+        values = [
+            ((m,), each[field] if member is None else (each[field] or {}).get(member))
+            for m, each in fields.items()
+        ]
+        yield _family(GaugeMetricFamily, name, text, values)
+    for name, (text, words, field) in WORDS.items():
+        found = [
+            ((m, word), float(each[field]["word"] == word))
+            for m, each in fields.items()
+            for word in (words if each[field] is not None else ())
+        ]
+        yield _family(GaugeMetricFamily, name, text, found, "word")
+    times: dict[str, tuple[str, list[Sample]]] = {
+        "status_timestamp": (
             "Time when the status was computed, or was found to be current.",
-            ((model, each.at_s) for model, each in self.statuses.items()),
-        )
-        yield _gauge(
-            "calibrant_model_label_horizon_seconds",
+            [((m,), each.at_s) for m, each in statuses.items()],
+        ),
+        "label_horizon": (
             "Age at which a cohort is sealed.",
-            ((each.key, each.label_horizon_s) for each in self.configs),
-        )
-        yield _gauge(
-            "calibrant_model_last_sealed_cohort_end_timestamp_seconds",
+            [((each.key,), each.label_horizon_s) for each in configs],
+        ),
+        "last_sealed_cohort_end_timestamp": (
             "End of the last cohort that was sealed and evaluated.",
-            ((each.key, _sealed_until(each, self.summaries)) for each in self.configs),
-        )
-        yield GaugeMetricFamily(
-            "calibrant_models_left_out", "Models beyond the bound.", value=self.n_left_out
-        )
-
-
-def _gauge(
-    name: str, text: str, values: Iterable[tuple[str, float | int | None]]
-) -> GaugeMetricFamily:
-    gauge = GaugeMetricFamily(name, text, labels=OF_A_MODEL)
-    for model, value in values:
-        if value is not None:
-            gauge.add_metric(model.split("/", 1), value)
-    return gauge
-
-
-def _words(
-    name: str, text: str, words: tuple[str, ...], found: Iterable[tuple[str, Result | None]]
-) -> GaugeMetricFamily:
-    """Return a gauge of each word, 1 for the one that applies; a model without one has no sample."""
-    gauge = GaugeMetricFamily(name, text, labels=(*OF_A_MODEL, "word"))
-    for model, value in found:
-        if value is not None:
-            for word in words:
-                gauge.add_metric([*model.split("/", 1), word], float(value["word"] == word))
-    return gauge
+            [((each.key,), _sealed_until(each, summaries)) for each in configs],
+        ),
+    }
+    for name, (text, samples) in times.items():
+        yield _family(GaugeMetricFamily, f"calibrant_model_{name}_seconds", text, samples)
 
 
 def _sealed_until(config: ModelConfig, summaries: Mapping[str, AlarmSummary]) -> int | None:
@@ -238,8 +204,18 @@ class ModelSeries:
         summaries = await inbox.alarms.summaries()
         summaries = {each.key: summaries[each.key] for each in chosen if each.key in summaries}
         statuses = await self._statuses.refreshed(chosen)
+        tallies = dict(sorted((await inbox.tallies_of(chosen)).items()))
+
+        def families() -> Iterator[Metric]:
+            yield from status_series(chosen, statuses, summaries)
+            yield GaugeMetricFamily(
+                "calibrant_models_left_out",
+                "Models beyond the bound.",
+                value=len(configs) - len(chosen),
+            )
+            yield from drift_series(summaries)
+            yield from record_series(tallies)
+
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(StatusMetrics(chosen, statuses, summaries, len(configs) - len(chosen)))
-        registry.register(DriftMetrics(summaries))
-        registry.register(RecordMetrics(await inbox.tallies_of(chosen)))
+        registry.register(Series(families))
         return registry
