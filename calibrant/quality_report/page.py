@@ -22,6 +22,7 @@ from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.quality_report.assumptions import POLICIES, assumptions
 from calibrant.quality_report.contents import SUBGROUPS, ReportContents
 from calibrant.quality_report.decisions import flagged_sentences
+from calibrant.quality_report.readers import kappa_tables, odd_reader_sentence, reader_rows
 from calibrant.quality_report.verdicts import (
     WORDS,
     assessment,
@@ -90,13 +91,13 @@ def page(contents: ReportContents) -> str:
         subgroups_left_out=any(each.what == SUBGROUPS for each in contents.left_out),
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
         flagged=flagged_sentences(contents),
-        readers=_readers(contents.readers),
-        odd_reader=_odd_reader(contents),
+        readers=reader_rows(contents.readers),
+        odd_reader=odd_reader_sentence(contents),
         comparison=_comparison(contents.comparison),
         figures=drawn,
         extra_tables=[
             _aligned(*_without_empty(*table))
-            for table in (*_kappas(contents.readers), *contents.extra_tables)
+            for table in (*kappa_tables(contents.readers), *contents.extra_tables)
         ],
         assumptions=assumptions(contents),
         is_of_a_service=contents.drift is not None or contents.active_map is not None,
@@ -251,53 +252,6 @@ def _aligned(
         list(zip(header, are_numbers, strict=True)),
         [list(zip(row, are_numbers, strict=True)) for row in rows],
     )
-
-
-KAPPAS = "Reader by reader: Cohen's kappa (1: they always agree; 0: as often as by chance; – : fewer than 20 common predictions)"
-MAX_KAPPAS = 12
-
-
-def _readers(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the readers in texts; `dice` only of segmentations."""
-    rows = []
-    for each in readers:
-        agreement, error = each["agreement"], each["metrics"]["ece"]
-        dice = each["metrics"].get("dice")
-        row = {
-            "name": each["name"],
-            "n": f"{each['n_ratings']:,}",
-            "agreement": MISSING if agreement is None else percent(agreement),
-            "error": plain_number(error["value"]),
-        }
-        if "interval" in error:
-            row["interval"] = interval_or_reason(error)
-        rows.append(row if dice is None else row | {"dice": plain_number(dice["value"])})
-    return rows
-
-
-def _odd_reader(contents: ReportContents) -> str:
-    """Return whether one of three readers or more differs from the others, as a sentence; empty for fewer."""
-    odd = contents.odd_reader
-    if odd is None:
-        few = len(contents.readers) < 3
-        return "" if few else "These data do not show that one reader differs from the others."
-    p_value = "< 0.0001" if odd["p_value"] < 1e-4 else f"= {plain_number(odd['p_value'])}"
-    return (
-        f"{odd['name']} differs from the other readers: they agree with each other on {percent(odd['agreement_of_others'])} of their pairs of "
-        f"ratings, and with {odd['name']} on {percent(odd['agreement'])} (p {p_value}, t test over units)."
-    )
-
-
-def _kappas(
-    readers: Sequence[Mapping[str, Any]],
-) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Return Cohen's kappa reader by reader as a table; none without several readers."""
-    by_name = {each["name"]: each.get("kappa") or {} for each in readers}
-    names = [name for name, found in by_name.items() if found][:MAX_KAPPAS]
-    if len(names) < 2:
-        return []
-    rows = [[name, *(plain_number(by_name[name].get(each)) for each in names)] for name in names]
-    return [(KAPPAS, ["Reader", *names], rows)]
 
 
 def _comparison(found: Mapping[str, Any] | None) -> list[dict[str, str]]:

@@ -1,0 +1,56 @@
+"""The readers of the report: their rows, whether one differs from the others, and their agreement pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from calibrant.figures.numbers import MISSING, percent, plain_number
+from calibrant.quality_report.contents import ReportContents
+from calibrant.quality_report.verdicts import interval_or_reason
+
+KAPPAS = "Reader by reader: Cohen's kappa (1: they always agree; 0: as often as by chance; – : fewer than 20 common predictions)"
+MAX_KAPPAS = 12
+
+
+def reader_rows(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the readers in texts; `dice` only of segmentations."""
+    rows = []
+    for each in readers:
+        agreement, error = each["agreement"], each["metrics"]["ece"]
+        dice = each["metrics"].get("dice")
+        row = {
+            "name": each["name"],
+            "n": f"{each['n_ratings']:,}",
+            "agreement": MISSING if agreement is None else percent(agreement),
+            "error": plain_number(error["value"]),
+        }
+        if "interval" in error:
+            row["interval"] = interval_or_reason(error)
+        rows.append(row if dice is None else row | {"dice": plain_number(dice["value"])})
+    return rows
+
+
+def odd_reader_sentence(contents: ReportContents) -> str:
+    """Return whether one of three readers or more differs from the others, as a sentence; empty for fewer."""
+    odd = contents.odd_reader
+    if odd is None:
+        few = len(contents.readers) < 3
+        return "" if few else "These data do not show that one reader differs from the others."
+    p_value = "< 0.0001" if odd["p_value"] < 1e-4 else f"= {plain_number(odd['p_value'])}"
+    return (
+        f"{odd['name']} differs from the other readers: they agree with each other on {percent(odd['agreement_of_others'])} of their pairs of "
+        f"ratings, and with {odd['name']} on {percent(odd['agreement'])} (p {p_value}, t test over units)."
+    )
+
+
+def kappa_tables(
+    readers: Sequence[Mapping[str, Any]],
+) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return Cohen's kappa reader by reader as a table; none without several readers."""
+    by_name = {each["name"]: each.get("kappa") or {} for each in readers}
+    names = [name for name, found in by_name.items() if found][:MAX_KAPPAS]
+    if len(names) < 2:
+        return []
+    rows = [[name, *(plain_number(by_name[name].get(each)) for each in names)] for name in names]
+    return [(KAPPAS, ["Reader", *names], rows)]
