@@ -231,6 +231,10 @@ class ReasonOfChange(BaseModel):
 class ModelPatch(ModelSettings, ReasonOfChange):
     """Changed settings of a model."""
 
+    @model_validator(mode="after")
+    def _agree(self) -> "ModelPatch":
+        return self
+
 
 def settings_of(document: dict[str, Any]) -> ModelSettings:
     """Return the settings in a document, or raise every violated rule."""

@@ -196,7 +196,9 @@ def _ratings(metrics: Mapping[str, Any]) -> dict[str, int]:
 
 def _readers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the raters of a window, if several are named."""
-    by_rater = found["by_rater"] if len(found["by_rater"]) > 1 else {}
+    by_rater = found.get("by_rater") or {}
+    if len(by_rater) < 2:
+        return []
     return [
         {
             "name": name,

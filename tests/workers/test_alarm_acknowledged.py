@@ -86,7 +86,7 @@ def test_a_model_without_sealed_cohorts_is_judged_by_its_panes(bench):
     good = [DatedPane(day * DAY_S, DAY_S, pane_of(rng, 4000)) for day in range(20)]
     off = [DatedPane(day * DAY_S, DAY_S, pane_of(rng, slope=0.4)) for day in range(20)]
 
-    def words(config, panes):
+    def words(config, panes, merged=None):
         view = read_snapshot(
             (sealing := Sealing(bench, config)).node,
             sealing.keys,
@@ -94,6 +94,7 @@ def test_a_model_without_sealed_cohorts_is_judged_by_its_panes(bench):
             ALL_ROWS,
             Window(0, DAY_S),
         )
+        view = replace(view, unwatched=None if merged is None else lambda: merged)
         inputs = Inputs(config, Window(0, 21 * DAY_S), panes=panes, of_alarm=view)
         found = compute(DriftQuery(), inputs)
         assert "comparison" not in found
@@ -106,5 +107,7 @@ def test_a_model_without_sealed_cohorts_is_judged_by_its_panes(bench):
 
     plain = replace(CONFIG, model="plain", label_horizon_s=None, alarm={})
     assert words(plain, good) == ("insufficient_data", "good", "not_armed", "collect_more")
-    assert words(plain, off) == ("watch", "off", "not_armed", "temperature")
+    assert words(plain, off)[:3] == ("watch", "off", "not_armed")
+    # The recommendation is that of the temperature of the merged panes, where they are read.
+    assert words(plain, off, sum(each.pane for each in off))[3] == "temperature"
     assert words(replace(CONFIG, alarm={}), off)[:3] == ("watch", "off", "not_armed")

@@ -336,6 +336,8 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
                 run = range(at, at + 5)
                 bench.deliver(*(with_ids(f"p{i}", f"i{i}", f"j{i}") for i in run))
                 bench.deliver(*(labels(f"l{i}", f"i{i}", f"j{i}") for i in run))
+                # Otherwise a slow machine may fill all of them in one commit.
+                bench.merged(f"l{run[-1]}")
             statuses = {
                 bench.merged(f"{kind}{i}").status for kind in "pl" for i in range(n_batches)
             }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -175,7 +176,7 @@ class AlarmSnapshot:
     active_map : the active calibration map
     episode : the requested detector's open alarm, or None
     changed : the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
-    unwatched : the merged panes of the window, if there is no detector
+    unwatched : reads the merged panes of the window, if there is no detector; most models need no advice
     reference : of the model
     """
 
@@ -187,7 +188,7 @@ class AlarmSnapshot:
     active_map: ActiveMap = field(default_factory=ActiveMap)
     episode: Episode | None = None
     changed: tuple[Pane, Pane] | None = None
-    unwatched: Pane | None = None
+    unwatched: Callable[[], Pane] | None = None
     reference: Reference = field(default_factory=Reference)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 # `calibrant` loads scipy's subpackages on first use. A server loads them at start: the first query must not wait for them.
@@ -197,8 +198,8 @@ class Compute:
         if not wanted:
             return view
         if view.detector is None:
-            state = self._panes.merged(config, side.slice, view.window, wanted)
-            return replace(view, unwatched=state.merged)
+            read = partial(self._panes.merged, config, side.slice, view.window, wanted)
+            return replace(view, unwatched=lambda: read().merged)
         windows = view.corrected(config)
         if windows is None:
             return view

@@ -142,7 +142,7 @@ def _advice(
     """Return what to do: correct what changed or is off, else wait, or nothing."""
     found = None if watched is None else change_advice.change_advice(inputs)
     if inputs.alarm.unwatched is not None and words.calibration.word == "off":
-        found = change_advice.of_temperature(inputs, inputs.alarm.unwatched)
+        found = change_advice.of_temperature(inputs, inputs.alarm.unwatched())
     if found is None:
         is_fine = (words.calibration.word, words.change.word) == ("good", NONE_SEEN)
         found = no_action() if is_fine else collect_more(words.calibration.judgement.n_more)
