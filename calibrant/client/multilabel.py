@@ -137,7 +137,9 @@ class MultilabelModel:
         return found
 
     def _ids(self, ids: Any, names: Sequence[str]) -> list[str]:
-        return [f"{each}/{name}" for each in ids for name in names]
+        # The event ends at the last slash: one in its name would let two rows share an id.
+        ends = [name.replace("%", "%25").replace("/", "%2F") for name in names]
+        return [f"{each}/{end}" for each in ids for end in ends]
 
     def _long(
         self, ids: Any, places: Sequence[int], rows: Mapping[str, Any], slices: Mapping[str, Any]

@@ -86,7 +86,9 @@ class InputColumns:
         long = self.columns.get("labels")
         self._annotations = long if isinstance(long, Annotations) else None
         if self._annotations is not None:
-            self.columns["labels"] = self._by_row(self._annotations)
+            self._ids = self._names_of_rows()
+            by_row, _ = self._annotations.by_row(self._ids)
+            self.columns["labels"] = [each or None for each in by_row]
         for name, column in self.columns.items():
             if name not in KNOWN:
                 detail = f"Received field {str(name)[:60]!r}; expected one of {', '.join(KNOWN)}."
@@ -111,14 +113,11 @@ class InputColumns:
             return column.numbers()
         return flat(names_or_times(name, column))
 
-    def _by_row(self, long: Annotations) -> list[Any]:
-        """Return the labels of each row, None where no rater gave one."""
+    def _names_of_rows(self) -> list[str]:
+        """Return the ids by which annotations are joined."""
         if "ids" not in self.columns:
             detail = "Received annotations without ids of the predictions; expected ids, by which ratings are joined."
             raise CalibrationInputError.at("/ids", "missing", detail)
-        return [each or None for each in long.by_row(self._ids())[0]]
-
-    def _ids(self) -> list[str]:
         return list(NameColumns(self.columns, self.violations).texts("ids"))
 
     def read(self, task: str | None, n_classes: int | None, reading: Reading) -> ParsedColumns:
@@ -132,7 +131,7 @@ class InputColumns:
         labels = ClassLabels(k, _checked_names(reading.class_names, k), reading.ignored)
         has_names = reading.has_named_raters
         if self._annotations is not None:
-            self._annotations.check(labels, self._ids())
+            self._annotations.check(labels, self._ids)
             has_names = has_names or self._annotations.is_named
         ratings = RatingColumns(self.columns, self.violations, has_names)
         taken = ParsedColumns(

@@ -4,7 +4,13 @@
 (Jinja2, matplotlib), which `cli` and `server` include.
 """
 
-from calibrant.quality_report.contents import SUBGROUPS, LeftOut, ReportContents, Subgroup
+from calibrant.quality_report.contents import (
+    SUBGROUPS,
+    LeftOut,
+    ReportContents,
+    Subgroup,
+    worst_first,
+)
 from calibrant.quality_report.page import page
 
-__all__ = ["SUBGROUPS", "LeftOut", "ReportContents", "Subgroup", "page"]
+__all__ = ["SUBGROUPS", "LeftOut", "ReportContents", "Subgroup", "page", "worst_first"]

@@ -32,10 +32,21 @@ def agreement_with_others(given: Ints, label_counts: Ints) -> float | None:
     >>> agreement_with_others(np.array([0, 1, -1]), np.array([[3, 0], [1, 1], [2, 0]]))
     0.6666666666666666
     """
-    rows = np.flatnonzero(given >= 0)
-    equal = label_counts[rows, given[rows]] - 1
-    pairs = label_counts[rows].sum() - len(rows)
-    return float(equal.sum() / pairs) if pairs else None
+    equal, pairs = pairs_of(given, label_counts)
+    n_pairs = pairs.sum()
+    return float(equal.sum() / n_pairs) if n_pairs else None
+
+
+def pairs_of(given: Ints, label_counts: Ints) -> tuple[Ints, Ints]:
+    """Return by row how many other ratings equal the rater's, and how many others there are; 0 without the rater's.
+
+    Parameters
+    ----------
+    given, label_counts : as in `agreement_with_others`
+    """
+    rates = given >= 0
+    own = label_counts[np.arange(len(given)), np.maximum(given, 0)]
+    return np.where(rates, own - 1, 0), np.where(rates, label_counts.sum(axis=1) - 1, 0)
 
 
 def cohen_kappa(one: Ints, two: Ints) -> float | None:

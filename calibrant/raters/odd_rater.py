@@ -9,6 +9,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.documents import Row
+from calibrant.raters.agreement import pairs_of
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -45,7 +46,7 @@ def odd_rater(raters: Mapping[str, Ints], n_classes: int, unit: Ints) -> Row | N
 
 
 def _contradicted(given: Ints, label_counts: Ints, unit: Ints) -> Row | None:
-    equal, pairs = _pairs_of(given, label_counts)
+    equal, pairs = pairs_of(given, label_counts)
     rest = label_counts.copy()
     rates = np.flatnonzero(given >= 0)
     rest[rates, given[rates]] -= 1
@@ -80,10 +81,3 @@ def _ratings_by_class(raters: Mapping[str, Ints], n_classes: int) -> Ints:
     row, rater = np.nonzero(given >= 0)
     np.add.at(counts, (row, given[row, rater]), 1)
     return counts
-
-
-def _pairs_of(given: Ints, label_counts: Ints) -> tuple[Ints, Ints]:
-    """Return by row how many other ratings equal the rater's, and how many others there are; 0 without the rater's."""
-    rates = given >= 0
-    own = label_counts[np.arange(len(given)), np.maximum(given, 0)]
-    return np.where(rates, own - 1, 0), np.where(rates, label_counts.sum(axis=1) - 1, 0)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from calibrant.figures.numbers import plain_number, to_the_minute
 from calibrant.metrics import DEFAULT_METRICS
-from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
+from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup, worst_first
 from calibrant.results.cases import cases
 from calibrant.results.drift import EVIDENCE, drift
 from calibrant.results.metric_work import metric_work
@@ -213,10 +213,9 @@ def _readers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _cases(found: Mapping[str, Any] | None) -> list[ExtraTable]:
     """Return the stored cases as a table, those with the lowest Dice first; none without cases."""
-    every = (found or {}).get("cases") or []
-    rows = sorted(
-        ((each["dice"]["mean"], each["ece"]["mean"], each) for each in every),
-        key=lambda row: (row[0] is None, row[0] or 0.0, -(row[1] or 0.0)),
+    rows = worst_first(
+        each | {"dice": each["dice"]["mean"], "ece": each["ece"]["mean"]}
+        for each in (found or {}).get("cases") or ()
     )
     if not rows:
         return []
@@ -224,8 +223,8 @@ def _cases(found: Mapping[str, Any] | None) -> list[ExtraTable]:
     if len(rows) > MAX_CASES:
         caption += f": {MAX_CASES} of {len(rows):,}; GET cases has all, also as CSV"
     texts = [
-        [each["case"], plain_number(dice), plain_number(error), f"{each['weight']:,.0f}"]
-        for dice, error, each in rows[:MAX_CASES]
+        [each["case"], *map(plain_number, (each["dice"], each["ece"])), f"{each['weight']:,.0f}"]
+        for each in rows[:MAX_CASES]
     ]
     return [(caption, ["Case", "Dice", "ECE, mean over classes", "Ratings"], texts)]
 

@@ -21,7 +21,7 @@ from calibrant.core.view import View
 from calibrant.figures.numbers import MISSING, percent, plain_number
 from calibrant.inference.detectable import detectable
 from calibrant.metrics import title_of
-from calibrant.quality_report import LeftOut, ReportContents, Subgroup
+from calibrant.quality_report import LeftOut, ReportContents, Subgroup, worst_first
 from calibrant.quality_report.verdicts import interval_or_reason
 
 
@@ -171,19 +171,6 @@ def _compared(region: Result, complete: Result) -> Table:
 
 def _cells(each: Row) -> tuple[str, str]:
     return plain_number(each["value"]), interval_or_reason(each)
-
-
-def worst_first(results: Sequence[Row]) -> list[Row]:
-    """Return the results of cases by Dice, lowest first, then by ECE, highest first; cases without a Dice are last.
-
-    >>> rows = [{"dice": 0.9, "ece": 0.1}, {"dice": None, "ece": 0.2}, {"dice": 0.5, "ece": 0.1}, {"dice": 0.9, "ece": 0.3}]
-    >>> [(each["dice"], each["ece"]) for each in worst_first(rows)]
-    [(0.5, 0.1), (0.9, 0.3), (0.9, 0.1), (None, 0.2)]
-    """
-    return sorted(
-        results,
-        key=lambda each: (each["dice"] is None, each["dice"] or 0.0, -(each["ece"] or 0.0)),
-    )
 
 
 def _cases(results: Sequence[Row]) -> Table:
