@@ -13,7 +13,7 @@ from calibrant.cli.long_running import log_events, stop_event
 from calibrant.cli.terminal import fail, output
 from calibrant.client import Client, ClientError
 from calibrant.client.federation.contract import Contract
-from calibrant.client.federation.forwarder import Forwarder, Round
+from calibrant.client.federation.forwarder import Forwarder
 from calibrant.client.federation.ledger import Ledger, LedgerError
 from calibrant.core.errors import CalibrationInputError
 
@@ -37,7 +37,7 @@ def federate(
         bool, typer.Option("--once", help="one round; exit code 1 if it fails")
     ] = False,
 ) -> None:
-    """Send new days, and corrections of earlier ones, to a centre. No row leaves the site."""
+    """Send each complete day once to a centre. No row leaves the site."""
     log_events()
     stopped = stop_event()
     try:
@@ -63,10 +63,10 @@ def federate(
         ValueError,
     ) as error:
         fail(str(error))
-    output().print(str(found), markup=False, highlight=False)
+    output().print(f"totals sent: {found}", markup=False, highlight=False)
 
 
-def _round(forwarder: Forwarder, once: bool) -> Round:
+def _round(forwarder: Forwarder, once: bool) -> int:
     """Run a round; the next one continues after a service that was away."""
     try:
         found = forwarder.round()
@@ -74,8 +74,8 @@ def _round(forwarder: Forwarder, once: bool) -> Round:
         if once:
             raise
         log.warning("round_failed error=%s", error)
-        return Round()
-    log.info("round_ended %s", found)
+        return 0
+    log.info("round_ended sent=%s", found)
     return found
 
 

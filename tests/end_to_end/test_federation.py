@@ -82,7 +82,9 @@ def sites(embedded, tmp_path):
     for site in SITES:
         contract = {
             "site": site,
-            "models": [{"model": f"fed-{site}", "to": "fed-centre", "minimum": 20}],
+            "models": [
+                {"model": f"fed-{site}", "to": "fed-centre", "minimum": 20, "after": "PT6H"}
+            ],
         }
         (tmp_path / f"{site}.json").write_text(json.dumps(contract))
     return tmp_path
@@ -126,16 +128,13 @@ def test_the_centre_equals_all_rows_and_no_name_crosses_the_wire(embedded, sites
     with RecordingProxy(f"http://127.0.0.1:{embedded.port}") as wire:
         federate(wire.url)
         compare()
-        # Delayed labels are corrections; a round without changes sends nothing.
+        # Each day is sent once: a round without new days sends nothing.
+        assert len(wire.posts) == 4
         for (site, _), each in sent.items():
             post_labels(embedded, f"fed-{site}", each)
-            post_labels(embedded, "fed-direct", each)
-        n_posts = len(wire.posts)
         federate(wire.url)
-        assert len(wire.posts) == n_posts + 4
+        assert len(wire.posts) == 4
         compare()
-        federate(wire.url)
-        assert len(wire.posts) == n_posts + 4
     hashes, raw = b"", bytes(wire.sent)
     for body in wire.posts:
         (update,) = json.loads(body)["histograms"]
@@ -151,31 +150,6 @@ def test_the_centre_equals_all_rows_and_no_name_crosses_the_wire(embedded, sites
     assert south["n_predictions"] == 120
 
 
-def test_a_histogram_of_few_bins_gives_the_same_calibration_error(embedded, sites, capsys):
-    coarse = MODEL | {"grid": 60}
-    assert embedded.client.put("/v1/models/fed-coarse", json=coarse).status_code in (200, 201)
-    terms = {"model": "fed-north", "to": "fed-coarse", "share": "histogram", "bins": 60}
-    contract = {"site": "north", "site_slice": None, "models": [terms]}
-    (sites / "north.json").write_text(json.dumps(contract))
-    found = rows("north", 3)
-    post_hours(embedded, "fed-north", found)
-    run = runner(capsys)
-    for label in (1, 2):
-        url = f"http://127.0.0.1:{embedded.port}"
-        sent = run(*arguments(embedded, sites, "north", url))
-        assert sent.code == 0 and "rejected=0" in sent.out, sent.error + sent.out
-        embedded.post("/v1/models/fed-coarse/labels", {"ids": ["nobody"], "labels": [0]})
-        site, centre = (
-            embedded.get(f"/v1/models/fed-{name}/reliability", bins=15)
-            for name in ("north", "coarse")
-        )
-        assert centre["weight"] == site["weight"] == (40 if label == 1 else 60)
-        for column in ("sum_confidence", "sum_correct"):
-            values = [[each[column] for each in side["table"]] for side in (centre, site)]
-            np.testing.assert_allclose(*values, atol=1e-12)
-        post_labels(embedded, "fed-north", found)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_forwarder_that_is_killed_around_a_request_counts_once(embedded, sites, when):
@@ -189,18 +163,14 @@ def test_a_forwarder_that_is_killed_around_a_request_counts_once(embedded, sites
             "from calibrant.cli import main; main()",
             *arguments(embedded, sites, "north", wire.url),
         ]
-        for n_labelled in (0, 1):
-            if n_labelled:
-                for each in sent:
-                    post_labels(embedded, "fed-north", each)
-            running = subprocess.Popen(
-                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-            )
-            wire.kills = (running.pid, when)
-            out, _ = running.communicate()
-            assert running.returncode == -signal.SIGKILL, out.decode()
-            again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-            assert again.returncode == 0, again.stderr
+        running = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        wire.kills = (running.pid, when)
+        out, _ = running.communicate()
+        assert running.returncode == -signal.SIGKILL, out.decode()
+        again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert again.returncode == 0, again.stderr
         same = json.loads(wire.posts[0])
         assert any(json.loads(each) == same for each in wire.posts[1:])
     embedded.post("/v1/models/fed-centre/labels", {"ids": ["nobody"], "labels": [0]})

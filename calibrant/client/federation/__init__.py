@@ -1,5 +1,4 @@
-"""Federation: a site's service shares the totals of its panes with a centre, as a contract allows. No row leaves the site.
+"""Federation: a site's service shares the totals of its days with a centre, as a contract allows. No row leaves the site.
 
-`contract` says what is shared. `shared_panes` removes rows and names from a total. `change_size` counts the units by which two totals
-differ, at least. `ledger` stores what was sent. `exported_panes` reads the site, and `forwarder` decides and sends.
+`contract` says what is shared. `shared_panes` removes rows and names from a total. `ledger` stores what was sent. `forwarder` sends.
 """

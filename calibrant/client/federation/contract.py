@@ -1,4 +1,4 @@
-"""What a site shares with a centre: models, slices, form and minimum counts."""
+"""What a site shares with a centre: models, slices and minimum counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.panes_by_key import duration_seconds
 from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE, name_of
 
-PANE, HISTOGRAM = "pane", "histogram"
 MIN_MINIMUM, DEFAULT_MINIMUM = 2, 20
 MAX_MODELS = 1000
 
@@ -25,9 +24,7 @@ class ModelTerms:
     ----------
     model, to : its id at the site and at the centre. Default of `to`: the same
     slices : `key:value`, all of one key; their rows are shared, each slice as such. Empty: all rows, without slices.
-    share : `pane`: every sum, without rows and names. `histogram`: the reliability histogram of the score, and counts.
-    bins : of the histogram: a multiple of the grid of the centre's model
-    minimum : labelled units that a total must have, and units by which two totals must differ
+    minimum : labelled units that a total must have
     after : time after the end of a day before it is shared, as ISO 8601 duration; days of a model with a label horizon wait until they
         are sealed
     """
@@ -35,61 +32,31 @@ class ModelTerms:
     model: str
     to: str
     slices: tuple[str, ...] = ()
-    share: str = PANE
-    bins: int | None = None
     minimum: int = DEFAULT_MINIMUM
-    after: str = "PT6H"
-
-    @property
-    def after_s(self) -> int:
-        """`after` in seconds."""
-        return duration_seconds(self.after)
+    after: str = "P7D"
 
     @property
     def form(self) -> str:
-        """Terms that must stay the same while the centre has totals: their model, their rows and their form."""
-        rows = ",".join(self.slices) or "all rows"
-        return f"{self.share} {self.bins or ''} of {rows} to {self.to}".replace("  ", " ")
+        """Terms that must stay the same while the centre has totals: their rows and their model."""
+        return f"{','.join(self.slices) or 'all rows'} to {self.to}"
 
     @classmethod
     def read(cls, given: Any, pointer: str) -> Self:
         """Read the terms of a model."""
-        _check(isinstance(given, Mapping), pointer, "object", "an object")
-        _reject_unknown(given, {each.name for each in fields(cls)}, pointer)
-        terms = cls(**{"to": given.get("model"), **given, "slices": tuple(given.get("slices", ()))})
+        _reject_unknown(given, cls, pointer)
+        slices = given.get("slices", ())
+        terms = cls(**{"model": None, "to": given.get("model"), **given, "slices": tuple(slices)})
         for name in ("model", "to"):
             _check_name(getattr(terms, name), f"{pointer}/{name}")
-        terms._check_slices(pointer)
-        _check(
-            terms.share in (PANE, HISTOGRAM), f"{pointer}/share", "value", f"{PANE} or {HISTOGRAM}"
-        )
-        is_number = type(terms.bins) is int and terms.bins > 0
-        _check(
-            is_number if terms.share == HISTOGRAM else terms.bins is None, f"{pointer}/bins", "bins",
-            f"a multiple of the grid of the centre's model with share {HISTOGRAM}, else none",
-        )  # fmt: skip
-        _check(
-            type(terms.minimum) is int and terms.minimum >= MIN_MINIMUM, f"{pointer}/minimum", "minimum",
-            f"an integer of {MIN_MINIMUM} or more",
-        )  # fmt: skip
-        _check(isinstance(terms.after, str), f"{pointer}/after", "duration", "an ISO 8601 duration")
-        duration_seconds(terms.after)
+        keys = {_slice_key(each, f"{pointer}/slices/{i}") for i, each in enumerate(slices)}
+        # Slices that overlap, or a slice and all rows, would show the small rest between them.
+        if len(keys) > 1 or len(set(slices)) < len(slices):
+            _reject(slices, "different values of one key", f"{pointer}/slices", "one_key")
+        if type(terms.minimum) is not int or terms.minimum < MIN_MINIMUM:
+            expected = f"an integer of {MIN_MINIMUM} or more"
+            _reject(terms.minimum, expected, f"{pointer}/minimum", "minimum")
+        duration_seconds(str(terms.after))
         return terms
-
-    def _check_slices(self, pointer: str) -> None:
-        """Slices that overlap, or a slice and all rows, would show the small rest between them."""
-        keys = set()
-        for i, each in enumerate(self.slices):
-            key, colon, value = str(each).partition(":")
-            valid = (
-                isinstance(each, str) and colon and name_of(key) == key and name_of(value) == value
-            )
-            _check(bool(valid), f"{pointer}/slices/{i}", "slice", "key:value")
-            keys.add(key)
-        _check(
-            len(keys) <= 1 and len(set(self.slices)) == len(self.slices), f"{pointer}/slices", "one_key",
-            "different values of one key. Differences of overlapping slices would show small groups",
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,8 +66,8 @@ class Contract:
     Attributes
     ----------
     site : name of the site: the source of its totals
-    site_slice : slice key under which the centre finds the site's totals; None for none
     models : terms of each shared model
+    site_slice : slice key under which the centre finds the site's totals; None for none
     """
 
     site: str
@@ -116,49 +83,52 @@ class Contract:
         CalibrationInputError
             A field is unknown, missing or not valid; with its pointer and rule.
         """
-        _check(isinstance(given, Mapping), "", "object", "an object")
-        _reject_unknown(given, {each.name for each in fields(cls)}, "")
+        _reject_unknown(given, cls, "")
         _check_name(given.get("site"), "/site")
         listed = given.get("models")
-        _check(
-            isinstance(listed, list) and 0 < len(listed) <= MAX_MODELS, "/models", "list",
-            f"a list of 1 to {MAX_MODELS} models",
-        )  # fmt: skip
+        if not isinstance(listed, list) or not 0 < len(listed) <= MAX_MODELS:
+            _reject(listed, f"a list of 1 to {MAX_MODELS} models", "/models", "list")
         models = tuple(ModelTerms.read(each, f"/models/{i}") for i, each in enumerate(listed))
         for name in ("model", "to"):
-            n_names = len({getattr(each, name) for each in models})
-            _check(n_names == len(models), "/models", "unique", f"another {name} in each entry")
+            if len({getattr(each, name) for each in models}) < len(models):
+                _reject("one twice", f"another {name} in each entry", "/models", "unique")
         site_slice = given.get("site_slice", "site")
         if site_slice is not None:
             _check_name(site_slice, "/site_slice")
-            keys = {each.slices[0].partition(":")[0] for each in models if each.slices}
-            _check(site_slice not in keys, "/site_slice", "unique", "a key that no slice has")
+        if any(each.startswith(f"{site_slice}:") for terms in models for each in terms.slices):
+            _reject(site_slice, "a key that no slice has", "/site_slice", "unique")
         return cls(given["site"], models, site_slice)
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
         """Read a contract from a JSON file."""
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            return cls.read(json.loads(path.read_text(encoding="utf-8")))
+        except json.JSONDecodeError as error:
             raise CalibrationInputError.at("", "json", f"{path} is not JSON: {error}") from error
-        return cls.read(found)
 
 
-def _check(is_valid: bool, pointer: str, rule: str, expected: str) -> None:
-    if not is_valid:
-        detail = f"Received another value; expected {expected}."
-        raise CalibrationInputError.at(pointer, rule, detail)
+def _slice_key(given: Any, pointer: str) -> str:
+    key, colon, value = str(given).partition(":")
+    if not (isinstance(given, str) and colon and name_of(key) == key and name_of(value) == value):
+        _reject(given, "key:value", pointer, "slice")
+    return key
 
 
 def _check_name(name: Any, pointer: str) -> None:
     if not isinstance(name, str) or not IDENTIFIER.fullmatch(name):
-        detail = f"Received {str(name)[:40]!r}; expected {IDENTIFIER_RULE}"
-        raise CalibrationInputError.at(pointer, "id", detail)
+        _reject(name, IDENTIFIER_RULE.rstrip("."), pointer, "id")
 
 
-def _reject_unknown(given: Mapping[str, Any], known: set[str], pointer: str) -> None:
-    for name in given.keys() - known:
-        listed = ", ".join(sorted(known))
-        detail = f"Received {str(name)[:60]!r}; expected one of {listed}."
-        raise CalibrationInputError.at(f"{pointer}/{str(name)[:60]}", "unknown_field", detail)
+def _reject_unknown(given: Any, form: type[Any], pointer: str) -> None:
+    if not isinstance(given, Mapping):
+        _reject(given, "an object", pointer, "object")
+    known = [each.name for each in fields(form)]
+    for name in given.keys() - set(known):
+        expected = f"one of {', '.join(known)}"
+        _reject(name, expected, f"{pointer}/{name[:60]}", "unknown_field")
+
+
+def _reject(given: Any, expected: str, pointer: str, rule: str) -> None:
+    detail = f"Received {str(given)[:60]!r}; expected {expected}."
+    raise CalibrationInputError.at(pointer, rule, detail)

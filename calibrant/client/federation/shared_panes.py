@@ -9,7 +9,7 @@ in several totals stays in one replicate. The key never leaves the site.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 import numpy as np
@@ -34,13 +34,21 @@ REPLICATED = {
 }
 
 
-def total_of(spec: PaneSpec, panes: Iterable[Pane]) -> Pane:
-    """Return the sum of panes, without rows and cases."""
+def total_of(spec: PaneSpec, panes: Iterable[Mapping[str, bytes]]) -> Pane:
+    """Return the sum of panes as packed accumulators, without rows and cases."""
     total = Pane(spec, sample_bytes=0)
-    for pane in panes:
-        kept = {name: part for name, part in pane.parts().items() if name not in REMOVED}
-        total.merge(Pane.from_parts(spec, kept))
+    for parts in panes:
+        shared = {name: part for name, part in parts.items() if name not in REMOVED}
+        total.merge(Pane.from_parts(spec, shared))
     return total
+
+
+def size_of(total: Pane) -> int:
+    """Return the number of labelled units of a total; a unit that was named counts once, however many batches it is in."""
+    units = _units(total)
+    if units.is_empty:
+        return total.counts["n_units"]
+    return min(len(units.hashes) << units.halvings, total.counts["n_units"])
 
 
 def packed_to_share(total: Pane, secret: bytes, subject: str) -> bytes:
@@ -53,8 +61,7 @@ def packed_to_share(total: Pane, secret: bytes, subject: str) -> bytes:
     subject : what the total is of. The hashes of units of two subjects cannot be compared.
     """
     shared = total.copy()
-    units = shared["unit_sample"]
-    assert isinstance(units, UnitSample)
+    units = _units(shared)
     if not units.is_empty:
         hashes = blinded(units.hashes, secret, subject)
         order = np.argsort(hashes, kind="stable")
@@ -106,3 +113,9 @@ def blinded(hashes: U64, secret: bytes, subject: str) -> U64:
         top = 1 << max(each.bit_length() - 1, 0)
         found.append(top | (int.from_bytes(digest.digest(), "little") & (top - 1)))
     return np.array(found, np.uint64)
+
+
+def _units(total: Pane) -> UnitSample:
+    found = total["unit_sample"]
+    assert isinstance(found, UnitSample)
+    return found

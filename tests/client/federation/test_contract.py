@@ -10,21 +10,10 @@ from calibrant.core.errors import CalibrationInputError
 from tests.client.federated import DEFINITION, Centre, Rows, Site, forwarder, terms
 
 
-@pytest.mark.parametrize(("bins", "error"), [(7, CalibrationInputError), (120, LedgerError)])
-def test_bins_that_a_grid_does_not_give_are_rejected_before_anything_is_sent(ledger, bins, error):
-    site, centre = Site(), Centre({**DEFINITION, "grid": 50})
-    site.put(-2, Rows(30, 1))
-    with pytest.raises(error):
-        forwarder(site, centre, ledger, terms(share="histogram", bins=bins)).round()
-    assert ledger.outstanding("triage") is None
-
-
 @pytest.mark.parametrize(("change", "pointer", "rule"), [
     ({"site": "a b"}, "/site", "id"), ({"sites": 1}, "/sites", "unknown_field"), ({"models": []}, "/models", "list"),
     ({"models": [terms(colour=1)]}, "/models/0/colour", "unknown_field"),
     ({"models": [terms(minimum=1)]}, "/models/0/minimum", "minimum"), ({"models": [terms(minimum=20.0)]}, "/models/0/minimum", "minimum"),
-    ({"models": [terms(share="rows")]}, "/models/0/share", "value"), ({"models": [terms(bins=60)]}, "/models/0/bins", "bins"),
-    ({"models": [terms(share="histogram")]}, "/models/0/bins", "bins"),
     ({"models": [terms(slices=["ward"])]}, "/models/0/slices/0", "slice"),
     ({"models": [terms(slices=["ward:A", "sex:f"])]}, "/models/0/slices", "one_key"),
     ({"models": [terms(slices=["ward:A", "ward:A"])]}, "/models/0/slices", "one_key"),

@@ -15,13 +15,13 @@ from calibrant.client.federation.shared_panes import (
 from calibrant.core.hashing import hash_names
 from calibrant.core.pane import Pane
 from tests.client.federated import (
-    DEFINITION,
+    DAY_S,
+    NOW,
     SPEC,
     Centre,
     Rows,
     Site,
     forwarder,
-    terms,
     unit_hashes,
 )
 
@@ -32,7 +32,7 @@ def test_nothing_that_leaves_the_site_names_or_lists_its_rows(ledger):
     site.put(-2, rows)
     forwarder(site, centre, ledger).round()
     (body,) = centre.bodies
-    (sent,) = centre.seen
+    ((_, sent),) = centre.seen
     assert set(sent.parts()) == set(site.total().parts()) - {"sample", "digest", "cases"}
     assert sent.sample.is_empty and sent.digest() is None
     raw = unit_hashes(sent).tobytes()
@@ -42,9 +42,10 @@ def test_nothing_that_leaves_the_site_names_or_lists_its_rows(ledger):
     # Units are known to be named, and how often each was split.
     assert sent.unit_source == "named" and len(unit_hashes(sent)) == 40
     # The same units in another total have other hashes.
-    site.put(-3, rows)
-    forwarder(site, centre, ledger).round()
-    assert not set(unit_hashes(centre.seen[-1])) & set(unit_hashes(sent))
+    site.put(-1, rows)
+    forwarder(site, centre, ledger, now=NOW + DAY_S).round()
+    assert len(centre.seen) == 2
+    assert not set(unit_hashes(centre.seen[-1][1])) & set(unit_hashes(sent))
 
 
 def test_keyed_hashes_stay_below_the_thresholds_of_samples():
@@ -62,7 +63,7 @@ def test_only_the_known_blocks_depend_on_the_names_of_units():
     rows = Rows(300, 3)
     rows.labels = [[int(each), int(each % 2)] for each in rows.labels]
     one, two = (
-        total_of(SPEC, [cal.Pane.fill(rows.probabilities, rows.labels, units=[f"{name}{i}" for i in range(300)], spec=SPEC)])
+        total_of(SPEC, [cal.Pane.fill(rows.probabilities, rows.labels, units=[f"{name}{i}" for i in range(300)], spec=SPEC).parts()])
         for name in "ab"
     )  # fmt: skip
     differ = {
@@ -80,7 +81,7 @@ def test_only_the_known_blocks_depend_on_the_names_of_units():
 
 def test_replicates_are_in_an_order_of_the_site_and_a_unit_stays_in_one():
     rows = Rows(300, 3)
-    total = total_of(SPEC, [rows.pane()])
+    total = total_of(SPEC, [rows.pane().parts()])
     one, two, other = (
         Pane.from_bytes(packed_to_share(total, key, subject))
         for key, subject in ((b"a" * 32, "m||1"), (b"a" * 32, "m||2"), (b"b" * 32, "m||1"))
@@ -103,22 +104,3 @@ def by_replicate(block):
     every = np.zeros((len(counts), block.size), np.int64)
     every[:, places] = counts
     return every.reshape(len(counts), 64, -1)
-
-
-def test_a_histogram_shares_the_scores_and_nothing_else(ledger):
-    site, centre = Site(), Centre({**DEFINITION, "grid": 60})
-    rows = Rows(50, 4)
-    site.put(-2, rows)
-    sent = []
-    centre._take = lambda body: sent.append(body)
-    forwarder(site, centre, ledger, terms(share="histogram", bins=60)).round()
-    (update,) = sent[0]["histograms"]
-    assert update.keys() == {
-        "kind", "raters", "bins", "edges", "count", "sum_confidence", "sum_correct", "n_predictions", "n_units",
-        "mode", "source", "epoch", "sequence", "event_time", "slice",
-    }  # fmt: skip
-    assert sum(update["count"]) == 50 and update["kind"] == "top_label"
-    table = cal.reliability(rows.probabilities, rows.labels, bins=60).table
-    np.testing.assert_allclose(
-        update["sum_confidence"], [each["sum_confidence"] for each in table], atol=1e-12
-    )
