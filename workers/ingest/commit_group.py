@@ -18,7 +18,6 @@ from calibrant_server.workers.ingest.cached_pane import (
 from calibrant_server.workers.ingest.entries import (
     EntryError,
     IngestEntry,
-    InvalidValueError,
     backlog_share,
     fields_bytes,
     reserved_records,
@@ -91,20 +90,12 @@ class Item:
         self.errors = [{"pointer": pointer, "rule": rule, "detail": detail}]
 
     def judge(self, error: Exception) -> None:
-        """Set the outcome of an error in filling: violations reject the batch, other errors dead-letter the entry.
-
-        The error of the batch names the field and the row of an invalid value.
-        """
+        """Set the outcome of an error in filling: violations reject the batch, other errors dead-letter the entry."""
         found = [asdict(each) for each in getattr(error, "violations", [])]
         if found:
             self.status, self.errors = records.REJECTED, found
         else:
             self.dead_letter(f"{type(error).__name__}: {error}"[:500])
-            if isinstance(error, InvalidValueError):
-                detail = f"{error.rule}: {error.detail}"
-                self.errors = [
-                    {"pointer": error.pointer, "rule": records.DEAD_LETTERED, "detail": detail}
-                ]
 
     @property
     def is_known(self) -> bool:

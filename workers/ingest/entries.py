@@ -50,22 +50,6 @@ class EntryError(ValueError):
     """The bytes are not an entry, or not one of a format that is known."""
 
 
-class InvalidValueError(EntryError):
-    """A value of an entry is out of range.
-
-    Attributes
-    ----------
-    pointer : field and row of the value, as the client sent it
-    rule : that the value breaks
-    """
-
-    def __init__(self, pointer: str, rule: str, detail: str):
-        super().__init__(f"{pointer}: {rule}: {detail}")
-        self.pointer = pointer
-        self.rule = rule
-        self.detail = detail
-
-
 @dataclass(frozen=True)
 class Places:
     """Numbers of rows as they were sent: of lines or records, or in columns with other rows as well.

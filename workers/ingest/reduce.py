@@ -263,7 +263,7 @@ def _timed(batch: Batch, received_ms: int) -> Batch:
 
 def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
     sent = unpack_labels(entry.payload)
-    check_labels(sent, config.n_classes, entry.places)
+    check_labels(sent, config.n_classes)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
     into.reads.join.labels(entry.id, config, sent, entry.received_ms, order)
