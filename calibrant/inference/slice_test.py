@@ -106,18 +106,18 @@ def sentence_of(found: Mapping[str, Any], n_slices: int) -> str:
     """Return what the test says.
 
     >>> sentence_of(slice_test({"a": {"p_value": 0.4}, "b": {"p_value": 0.9}}), 3)
-    '2 of 3 subgroups were tested together: none is worse than chance explains (5 % for all). The most evidence is against a (p = 0.8, adjusted).'
+    '2 of 3 subgroups were tested together. None of them is shown to be miscalibrated. The strongest sign is for a (p = 0.8, \
+adjusted for the number of tests). If all were calibrated, the chance to name any would be at most 5 %.'
     """
     worst, flagged = found["worst"], found["flagged"]
-    start = f"{found['n_tested']} of {n_slices} subgroups were tested together"
+    start = f"{found['n_tested']} of {n_slices} subgroups were tested together."
     if worst is None:
-        return f"{start}."
-    level = f"({100 * found['level']:g} % for all)"
+        return start
+    level = f"If all were calibrated, the chance to name any would be at most {100 * found['level']:g} %."
     if not flagged:
         return (
-            f"{start}: none is worse than chance explains {level}. The most evidence is against {worst['slice']} "
-            f"(p = {worst['p_adjusted']:.2g}, adjusted)."
+            f"{start} None of them is shown to be miscalibrated. The strongest sign is for {worst['slice']} "
+            f"(p = {worst['p_adjusted']:.2g}, adjusted for the number of tests). {level}"
         )
     named = ", ".join(flagged[:10]) + (", …" if len(flagged) > 10 else "")
-    more = "is" if len(flagged) == 1 else "are"
-    return f"{start}: {len(flagged)} {more} worse than chance explains {level}: {named}."
+    return f"{start} Chance does not explain the errors of {len(flagged)} of them: {named}. {level}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calibrant.figures.numbers import percent
@@ -23,19 +23,25 @@ def flagged_sentence(each: Mapping[str, Any]) -> str:
     """Return what became of the predictions at or above a decision threshold.
 
     >>> flagged_sentence({"threshold": 0.2, "scope": "positive", "acted_on": 0.3, "observed": 0.14, "predicted": 0.2})
-    'Threshold 0.2: 30 % of the predictions were flagged. Of 100 flagged, 14 had the outcome; 20 were predicted.'
+    'Threshold 0.2: 30 % of the predictions were flagged. Of 100 flagged, 14 had the outcome; the model predicted 20.'
     """
     start = f"Threshold {each['threshold']:g}"
     if each["observed"] is None:
         return f"{start}: no prediction was flagged."
     outcome = "were correct" if each["scope"] == "top_label" else "had the outcome"
-    observed, predicted = (_of_100(each[name]) for name in ("observed", "predicted"))
+    shares = [each["observed"], each["predicted"]]
+    n = _group(shares)
+    observed, predicted = (f"{n * share:.0f}" for share in shares)
     return (
-        f"{start}: {percent(each['acted_on'])} of the predictions were flagged. Of 100 flagged, {observed} {outcome}; "
-        f"{predicted} were predicted."
+        f"{start}: {percent(each['acted_on'])} of the predictions were flagged. Of {n:,} flagged, {observed} {outcome}; "
+        f"the model predicted {predicted}."
     )
 
 
-def _of_100(share: float) -> str:
-    """Return a share as a number of 100, with a decimal below 10 and above 90."""
-    return f"{100.0 * share:.0f}" if 0.1 <= share <= 0.9 else f"{100.0 * share:.1f}"
+def _group(shares: Sequence[float]) -> int:
+    """Return 100, or 1,000 for shares that would be rounded to none or all.
+
+    >>> _group([0.892, 0.963]), _group([0.004, 0.2]), _group([0.0, 0.2])
+    (100, 1000, 100)
+    """
+    return 1000 if any(0 < share < 0.02 or 0.98 < share < 1 for share in shares) else 100

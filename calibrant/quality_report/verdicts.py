@@ -36,7 +36,7 @@ REASONS = {
     "no_cases": "no cases are named",
     "not_in_histogram": "plain histograms do not carry it",
     "too_many_classes": "too many classes",
-    "units_not_replicated": "units are in too few of the 64 replicates",
+    "units_not_replicated": "too few independent units",
     "bins_too_coarse": "bins too coarse for scores this near 0 or 1",
 }
 ABOVE = {True: "above", False: "not above", None: "too close to decide"}
@@ -101,7 +101,7 @@ def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> st
         return text
     text = f"{title_of(key)} is {value}, with a {percent(contents.ci)} interval from {interval_text(bounds)}."
     if each["value"] > bounds[1]:
-        text += " The interval is of the true error. Chance adds to the measured one, which is therefore above it."
+        text += " The interval is for the true error. Chance makes the measured error larger, so it can be above its interval."
     return text
 
 
@@ -123,15 +123,18 @@ def _against_null(each: Mapping[str, Any]) -> list[str]:
         reason = each.get("null_reason")
         return [f"{text}: {REASONS[reason]}." if reason in REASONS else f"{text}."]
     mean, q95 = plain_numbers([each["null_mean"], each["null_q95"]])
-    usual = f"A perfectly calibrated model with the same predictions would show {mean} on average, and at most {q95} in 95 % of samples."
+    usual = (
+        "By chance alone, a perfectly calibrated model with the same predictions would show "
+        f"{mean} on average, and at most {q95} in 95 % of samples."
+    )
     above = each.get("above_null")
     if above is None:
-        return [usual, "The value is too close to that limit to decide."]
+        return [usual, "The measured error is too close to that limit to decide."]
     return [
         usual,
-        "The value is above that: the model is miscalibrated beyond chance."
+        "The measured error is larger: chance alone does not explain it."
         if above
-        else "The value is not above that: these data do not show miscalibration. This does not prove calibration.",
+        else "The measured error is no larger: chance alone may explain it. This does not prove that the model is calibrated.",
     ]
 
 
@@ -141,9 +144,10 @@ def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportCont
         return f"The complete interval is below the tolerance of {limit}."
     if state == "outside":
         return f"The complete interval is above the tolerance of {limit}."
-    if each.get("interval") is None:
-        return f"Without an interval, the data show neither that the error is below the tolerance of {limit} nor that it is above."
-    return f"The interval contains the tolerance of {limit}: the data show neither that the error is below it nor that it is above."
+    why = "There is no interval" if each.get("interval") is None else "The interval contains it"
+    return (
+        f"Whether the true error is below the tolerance of {limit} or above it is not known. {why}."
+    )
 
 
 def _advice(state: str, each: Mapping[str, Any]) -> str:
@@ -160,10 +164,7 @@ def _advice(state: str, each: Mapping[str, Any]) -> str:
     more = "more units"
     if each.get("interval") is None and each.get("interval_reason") == "too_few_units":
         more = f"at least {MIN_UNITS} units"
-    return (
-        f"What to do: evaluate {more}, with the same tolerance. Until then, state neither that the model is calibrated nor that "
-        "it is not."
-    )
+    return f"What to do: evaluate {more}, with the same tolerance. Until then, report the model neither as within tolerance nor as outside it."
 
 
 def assessment(fitted: Mapping[str, Any]) -> str:
@@ -208,46 +209,45 @@ def unknown_detectable(found: Mapping[str, Any]) -> str | None:
 
 
 def detectable_errors(found: Mapping[str, Any]) -> list[str]:
-    """Return the smallest errors that data of this size would have shown, with probabilities.
+    """Return the smallest errors that data of this size would have shown, as true rates for a stated probability.
 
     Examples
     --------
     >>> detectable_errors({"n_effective": 600.0, "intercept": 0.3, "slope": 0.48})
-    ['a shift of a probability of 0.5 to 0.574', 'a change of the slope from 1 by 0.480']
+    ['a true rate of 57.4 % or more, or 42.6 % or less, where the model says 50 %', 'a true rate of 75.8 % or less where the model says 90 %']
     """
-    shown = []
-    if found.get("intercept") is not None:
-        moved = 1.0 / (1.0 + math.exp(-float(found["intercept"])))
-        shown.append(f"a shift of a probability of 0.5 to {plain_number(moved)}")
-    if found.get("slope") is not None:
-        shown.append(f"a change of the slope from 1 by {plain_number(found['slope'])}")
+    shown, intercept, slope = [], found.get("intercept"), found.get("slope")
+    if intercept is not None:
+        higher, lower = _rate(float(intercept)), _rate(-float(intercept))
+        shown.append(
+            f"a true rate of {higher} or more, or {lower} or less, where the model says 50 %"
+        )
+    if slope is not None:
+        odds = (1.0 - float(slope)) * math.log(9.0)
+        shown.append(f"a true rate of {_rate(odds)} or less where the model says 90 %")
     if found.get("local_error") is not None:
-        shown.append(f"an error of {plain_number(found['local_error'])} at typical scores")
+        points = 100.0 * found["local_error"]
+        shown.append(f"a true rate {points:.1f} points off, at the most frequent scores")
     return shown
 
 
+def _rate(log_odds: float) -> str:
+    return f"{50.0 * (1.0 + math.tanh(log_odds / 2.0)):.1f} %"
+
+
 def detectable_text(found: Mapping[str, Any]) -> str:
-    """Return what data of this size would have shown, as a sentence with probabilities.
+    """Return what data of this size would have shown, as one text.
 
     Examples
     --------
-    >>> detectable_text({"n_effective": 600.0, "intercept": 0.3, "slope": 0.48, "local_error": 0.21})
-    'A shift of a probability of 0.5 to 0.574, a change of the slope from 1 by 0.480, or an error of 0.210 at typical scores, \
-would have been found in 80 % of samples.'
+    >>> detectable_text({"n_effective": 600.0, "slope": 0.48, "local_error": 0.21})
+    'A true rate of 75.8 % or less where the model says 90 %; a true rate 21.0 points off, at the most frequent scores.'
     """
     why = unknown_detectable(found)
     if why is not None:
         return f"Not known: {why}."
     shown = detectable_errors(found)
-    if not shown:
-        return "No error of any size would have been found reliably."
-    listed = (
-        shown[0]
-        if len(shown) == 1
-        else f"{', '.join(shown[:-1])}{',' if len(shown) > 2 else ''} or {shown[-1]}"
-    )
-    end = "," if found.get("local_error") is not None else ""
-    return f"{_capital(listed)}{end} would have been found in 80 % of samples."
+    return f"{_capital('; '.join(shown))}." if shown else "No error of any size."
 
 
 def reason_text(each: Mapping[str, Any]) -> str:

@@ -236,8 +236,8 @@ def test_classes_in_another_order_are_suspected_before_the_verdict(
     rest = ("--metrics", "ece", "--classes")
     wrong, right = (run("score", *files, *rest, names).out for names in ("b,c,a", "a,b,c"))
     warning = "The labels look inversely related to the probabilities."
-    assert wrong.index(warning) < wrong.index("The value is above that")
-    assert warning not in right and "The value is above that" in right
+    assert wrong.index(warning) < wrong.index("The measured error is larger")
+    assert warning not in right and "The measured error is larger" in right
 
 
 def test_the_way_to_a_tolerance_is_named(tmp_path: Path, run: Run) -> None:
@@ -245,7 +245,7 @@ def test_the_way_to_a_tolerance_is_named(tmp_path: Path, run: Run) -> None:
     assert "--tolerance 0.05" in run("score", *files, "--metrics", "ece").out
     found = run("score", *files, "--metrics", "ece", "--tolerance", "0.05").out
     assert "--tolerance" not in found
-    assert "Smallest errors that these data reveal in 80 % of samples:\n  a shift of" in found
+    assert "Smallest errors that these data reveal in 80 % of samples:\n  a true rate of" in found
 
 
 def test_each_reader_is_compared_with_the_others_and_with_the_model(
@@ -292,6 +292,6 @@ def test_flagged_predictions_at_each_threshold(tmp_path: Path, run: Run) -> None
     assert first["observed"] == pytest.approx(y[acted].mean())
     assert first["predicted"] == pytest.approx(p[acted].mean())
     assert none["observed"] is None
-    sentence = f"Of 100 flagged, {100 * y[acted].mean():.0f} had the outcome; {100 * p[acted].mean():.0f} were predicted"
+    sentence = f"Of 100 flagged, {100 * y[acted].mean():.0f} had the outcome; the model predicted {100 * p[acted].mean():.0f}"
     assert sentence in page.read_text() and sentence in " ".join(found.out.split())
     assert "no prediction was flagged" in page.read_text()

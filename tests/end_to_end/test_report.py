@@ -84,7 +84,7 @@ def test_a_decision_threshold_is_a_sentence(model: Deployment) -> None:
     assert 0.1 < found["observed"] < found["predicted"] < 0.9
     assert (
         f"Threshold 0.6: {100 * found['acted_on']:.0f} % of the predictions were flagged. Of 100 flagged, "
-        f"{100 * found['observed']:.0f} were correct; {100 * found['predicted']:.0f} were predicted."
+        f"{100 * found['observed']:.0f} were correct; the model predicted {100 * found['predicted']:.0f}."
     ) in text
 
 
