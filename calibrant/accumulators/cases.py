@@ -20,6 +20,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.accumulators.sparse import SparseBlock
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import hash_names
@@ -36,7 +37,6 @@ MAX_BINS = 1 << 20
 OTHER = ""
 _CASE_BYTES, _NOTES_BYTES, _NOTE_BYTES = 280, 250, 150
 Source = tuple[str, str]
-Floats = NDArray[np.float64]
 
 
 class Cases(Accumulator):
@@ -292,7 +292,7 @@ def _sources_of(found: Any) -> dict[Source, int]:
 def _table_of(histogram: Histogram, layout: Layout) -> SparseBlock:
     """Return a plain histogram as a case's table. Cells are present where any of their numbers is not zero."""
     n, confidence, correct = histogram.count, histogram.sum_confidence, histogram.sum_correct
-    mean = np.divide(confidence, n, out=np.zeros(len(n)), where=n > 0)
+    mean = ratio(confidence, n)
     predictions = n if histogram.n_predictions is None else histogram.n_predictions
     cell = np.arange(len(n)) * layout.cells // len(n)
     assert histogram.class_index is not None

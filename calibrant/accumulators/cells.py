@@ -7,7 +7,6 @@ name the columns. The suffix `_pooled` is for weight = ratings; the others are f
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
@@ -23,6 +22,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums, CorrectRatings
 
 COUNTS = ("predictions", "ratings")
@@ -54,8 +54,6 @@ RANGES = {
     "null_variance": variance_of("weight"),
 }
 _AT = {name: i for i, name in enumerate(SUMS)}
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def empty_cells(size: int) -> Block:

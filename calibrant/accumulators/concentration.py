@@ -9,7 +9,6 @@ and the factor x is the same for every alpha0 up to its logarithm. A single rati
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
@@ -37,8 +36,6 @@ RANGES = {
     "nll_d2": Range(-MAX_MASS, MAX_MASS),
     "nll_d1_squared": SQUARED_MASS,
 }
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class ConcentrationProfile(Accumulator):

@@ -7,9 +7,6 @@ are for debiased calibration losses. Sums `..._by_ratings` weigh each prediction
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
@@ -62,7 +59,6 @@ def _ranges(suffix: str) -> dict[str, Range]:
 
 
 RANGES = _ranges("") | _ranges("_by_ratings")
-Floats = NDArray[np.float64]
 
 
 class Disagreement(Accumulator):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MASS, Ranges, bin_edges, in_cell, within
+from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.histogram import Histogram, is_key
@@ -21,7 +22,6 @@ from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack
 from calibrant.core.spec import PaneSpec
 
-Floats = NDArray[np.float64]
 COUNTS = ("updates", "n_predictions", "without_n_predictions", "n_units")
 SUMS = ("count", "sum_confidence", "sum_correct")
 RANGES = {"count": MASS, "sum_confidence": in_cell("count"), "sum_correct": within("count")}

@@ -7,9 +7,6 @@ out.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
@@ -50,8 +47,6 @@ RANGES = {
     "one_weight_squared": square_of("one_weight"),
     "one_correct_weight_squared": within("one_weight_squared"),
 }
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class LabelBins(Accumulator):

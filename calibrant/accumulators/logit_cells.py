@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.block import Counts, Sums
 from calibrant.accumulators.ranges import MASS, Range, Ranges, within
 from calibrant.accumulators.sparse import SparseBlock
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.distinct import distinct
 from calibrant.core.label_policies import POLICIES
@@ -38,8 +39,6 @@ SUMS = (
     *(f"{name}_{policy}" for policy in POLICIES for name in RIGHT),
 )
 COUNTS = ("predictions",)
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class LogitCells(SparseBlock):

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
+from calibrant.core.arrays import Floats
 from calibrant.core.grid import Grid
 from calibrant.core.label_policies import POLICIES
 from calibrant.input.columns import MAX_WEIGHT
 from calibrant.input.score_columns import MAX_LOGIT
 
-Floats = NDArray[np.float64]
 Edges = tuple[Floats, Floats]
 # Sums may miss their bounds by rounding, most where many equal scores are on an edge of their cell: by this share of the column
 # that bounds them, and by a thousandth of the share around zero.

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
@@ -25,6 +22,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
+from calibrant.core.arrays import Ints
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.label_policies import N_POLICIES
 from calibrant.core.spec import PaneSpec
@@ -61,8 +59,6 @@ NULL_SUMS = ("brier_null", "accuracy_null")
 PRODUCT_COUNTS = ("units", "predictions")
 PRODUCT_SUMS = ("product_pooled", "product")
 PRODUCT_RANGES = dict.fromkeys(PRODUCT_SUMS, SQUARED_MASS)
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def keeps_class_tables(spec: PaneSpec) -> bool:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import LOGIT_SPAN, Ranges, variance_of, weight_of, within
@@ -33,7 +30,6 @@ RANGES = {
     "accuracy_null": within("weight"),
     "accuracy_null_variance": variance_of("weight"),
 }
-Floats = NDArray[np.float64]
 
 
 class ScoreSums(Accumulator):

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.beta_grid import BETAS, N_BETAS, OCTAVES, STEPS_PER_OCTAVE
 from calibrant.accumulators.block import Block
@@ -58,8 +55,6 @@ CURVATURE_RANGES = {
     "brier_d2": Range(-16 * LOGIT_SPAN**2 * MAX_MASS, 16 * LOGIT_SPAN**2 * MAX_MASS),
     "brier_d1_squared": Range(0.0, 16 * LOGIT_SPAN**2 * MAX_MASS**2),
 }
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class TemperatureProfile(Accumulator):

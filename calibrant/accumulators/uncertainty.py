@@ -20,6 +20,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import Grid, grid_of
 from calibrant.core.histogram_fields import UNCERTAINTY_CELLS
@@ -51,8 +52,6 @@ RANGES = {
     "null_variance": variance_of("weight"),
 }
 CELLS = UNCERTAINTY_CELLS
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def uncertainty_grid() -> Grid:

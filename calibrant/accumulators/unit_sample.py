@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
+from calibrant.core.arrays import Ints
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import U64
@@ -24,7 +25,6 @@ from calibrant.core.spec import PaneSpec
 
 MAX_HASHES = 1024
 MAX_HALVINGS = 63
-Ints = NDArray[np.int64]
 
 
 class UnitSample(Accumulator):

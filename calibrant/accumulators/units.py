@@ -7,9 +7,6 @@ counts as new, and `unit_sample` estimates how many did.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import HITS, Ranges, bin_edges, in_cell, within
@@ -43,8 +40,6 @@ RANGES = {
     },
 }
 DEPENDS_ON = (0,) + (1,) * (len(SUMS) - 1)
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class UnitSums(Accumulator):

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibrators.rows import LabelledRows
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 from calibrant.core.documents import Extra, Parameters
 from calibrant.core.view import View
 
-Floats = NDArray[np.float64]
 # Scopes of a map of one score; `full` is that of each class against the rest.
 ONE_SCORE = ("positive", "class", "top_label", "full")
 REASONS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import Floats
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 
 CLIP = 1e-12

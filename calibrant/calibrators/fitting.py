@@ -12,14 +12,7 @@ import numpy as np
 from calibrant.accumulators.replicates import keeps_class_tables
 from calibrant.calibrators import binned_maps
 from calibrant.calibrators.applying import method_of
-from calibrant.calibrators.base import (
-    REASONS,
-    FitResult,
-    Floats,
-    MapMethod,
-    Options,
-    digest,
-)
+from calibrant.calibrators.base import REASONS, FitResult, MapMethod, Options, digest
 from calibrant.calibrators.cell_fits import filled
 from calibrant.calibrators.from_rows import (
     SUMMED,
@@ -38,6 +31,7 @@ from calibrant.calibrators.one_against_rest import (
 from calibrant.calibrators.recommendation import CandidateComparison
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NoResultError, View

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from calibrant.calibrators.base import Floats
 from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.rows import (
     LabelledRows,
@@ -17,6 +16,7 @@ from calibrant.calibrators.rows import (
 )
 from calibrant.calibrators.softmax import ROWS_A_PARAMETER, LinearForm
 from calibrant.calibrators.solver import Minimum
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Parameters, Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View

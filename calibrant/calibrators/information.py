@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import Floats
 from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.rows import LabelledRows
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 
 # Level of the interval: a wrong "inverse" would keep a user from a map that they need.

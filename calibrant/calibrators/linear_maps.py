@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import CLIP, probabilities_of
 from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.shrinkage import solve_shrunk
-from calibrant.calibrators.softmax import Ints, LinearForm
+from calibrant.calibrators.softmax import LinearForm
 from calibrant.calibrators.solver import Mask
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.documents import Parameters
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.calibrators.base import Floats
 from calibrant.calibrators.cell_fits import logistic as sigmoid
 from calibrant.calibrators.solver import Minimum, minimise
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 
 

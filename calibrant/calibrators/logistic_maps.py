@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import ONE_SCORE, FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import CLIP, log_odds, logistic, why_no_fit
 from calibrant.calibrators.logistic import LogisticFit, LogisticLoss, fit_logistic, separated
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.cells import Cells
 from calibrant.core.documents import Result
 
@@ -137,7 +138,7 @@ def _spread_out(cells: Cells, chance: Floats) -> tuple[Floats, Floats, Floats]:
     Correct ratings are assigned to the two points in proportion to `chance` (2, n_cells), their probabilities of being correct.
     """
     width = cells.upper - cells.lower
-    upper = np.divide(cells.mean - cells.lower, width, out=np.zeros(len(cells)), where=width > 0)
+    upper = ratio(cells.mean - cells.lower, width)
     share = np.stack([1.0 - np.clip(upper, 0.0, 1.0), np.clip(upper, 0.0, 1.0)])
     correct_ratings, incorrect_ratings = share * chance, share * (1.0 - chance)
     correct_ratings /= np.maximum(correct_ratings.sum(axis=0), 1e-300)

@@ -19,12 +19,11 @@ import numpy as np
 
 from calibrant.calibrators.applying import apply
 from calibrant.calibrators.base import REASONS as FIT_REASONS
-from calibrant.calibrators.base import Floats, Options
+from calibrant.calibrators.base import Options
 from calibrant.calibrators.fitting import fit
 from calibrant.calibrators.held_out import FOLDS
 from calibrant.calibrators.rows import (
     MIN_UNITS,
-    Ints,
     LabelledRows,
     about_sample,
     event_losses,
@@ -33,6 +32,7 @@ from calibrant.calibrators.rows import (
     row_losses,
 )
 from calibrant.calibrators.temperature.held_out_gain import gain_between
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.documents import FittedMap, Result, Row
 from calibrant.core.pane import Pane

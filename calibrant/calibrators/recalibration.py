@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrant.calibrators.base import Floats
 from calibrant.calibrators.cell_fits import log_odds, logistic
 from calibrant.calibrators.logistic import LogisticLoss, separated
 from calibrant.calibrators.solver import minimise
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError
 

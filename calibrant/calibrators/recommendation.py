@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from calibrant.calibrators import temperature_scaling
-from calibrant.calibrators.base import REASONS, Floats
+from calibrant.calibrators.base import REASONS
 from calibrant.calibrators.candidates import HalfFits, TemperatureOfRows, candidates_of
 from calibrant.calibrators.from_rows import (
     ONE_CLASS,
@@ -39,6 +39,7 @@ from calibrant.calibrators.rows import MIN_UNITS, mean_by_unit
 from calibrant.calibrators.shrinkage import MIN_CLASS_UNITS, UNITS_A_PARAMETER, units_of_classes
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
 from calibrant.core.actions import recommendation
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Extra, Result, Row
 from calibrant.core.view import NoResultError, View
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import Floats
-from calibrant.calibrators.rows import Ints, LabelledRows
+from calibrant.calibrators.rows import LabelledRows
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.documents import Result
 
 BINS = 10

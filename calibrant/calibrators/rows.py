@@ -15,6 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.sample import Sample
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Result
@@ -22,8 +23,6 @@ from calibrant.core.hashing import U64, hash_rows, mix
 from calibrant.core.logits import relative_logits
 from calibrant.core.pane import Pane
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MIN_UNITS = 20
 
 

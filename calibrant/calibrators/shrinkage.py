@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import FitResult, Floats, Options
+from calibrant.calibrators.base import FitResult, Options
 from calibrant.calibrators.from_rows import clipped, parameter_details, why_none
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.softmax import (
@@ -33,6 +33,7 @@ from calibrant.calibrators.softmax import (
     objective_of,
 )
 from calibrant.calibrators.solver import Mask, Minimum
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Parameters, Result
 
 UNITS_A_PARAMETER = 20

@@ -12,13 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.solver import EVERYWHERE, Mask, Minimum, minimise
+from calibrant.core.arrays import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MAX_CURVED = 600
 ROWS_A_PARAMETER = 2
 

@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from calibrant.core.arrays import Floats
+
 Mask = NDArray[np.bool_]
 Bounds = tuple[float | Floats, float | Floats]
 GRADIENT_TOLERANCE = 1e-14  # largest slope at which Newton steps end

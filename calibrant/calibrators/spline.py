@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import ONE_SCORE, FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import polygon_at, why_no_fit
 from calibrant.calibrators.map_losses import own_scores
 from calibrant.calibrators.shrinkage import MIN_CLASS_UNITS, UNITS_A_PARAMETER
-from calibrant.core.cells import Cells, Ints
+from calibrant.core.arrays import Floats, Ints
+from calibrant.core.cells import Cells
 from calibrant.core.view import View
 
 # Points of the polygon: more would make a response larger, not a map better.

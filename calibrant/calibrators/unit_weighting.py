@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
 
-Floats = NDArray[np.float64]
 BY_UNIT = "unit"
 
 

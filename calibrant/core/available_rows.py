@@ -11,17 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.sample import Sample
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import mix, occurrences
 from calibrant.core.view import NoResultError, View
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 MAX_PAIRED = 1000
 # Label policies under which a row's label is the share of all its ratings.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Ints
 from calibrant.core.documents import Columns, Header
 from calibrant.core.packing import PackingError, pack, unpack
 
 if TYPE_CHECKING:
     from calibrant.core.batch import Batch
 
-Ints = NDArray[np.int64]
 TEXTS = ("ids", "units", "cases")
 # Of zstandard: packed batches are read and dropped within moments, and scores hardly compress.
 FAST_LEVEL = -5

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.hashing import hash_rows, mix
 from calibrant.core.logits import relative_logits
@@ -17,8 +18,6 @@ from calibrant.core.summing import over_classes
 from calibrant.raters.label_distribution import entropy_of_columns
 
 N_REPLICATES = 64
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 T = TypeVar("T")
 
 

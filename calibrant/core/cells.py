@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import cells as stored_cells
+from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.batch_sums import BatchSums, CorrectRatings
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Cells:
     def gap(self) -> Floats:
         """Accuracy minus mean confidence of each cell, 0 if it has no weight."""
         difference = self.correct - self.confidence
-        return np.divide(difference, self.weight, out=np.zeros(len(self)), where=self.weight > 0)
+        return ratio(difference, self.weight)
 
     def grouped(self, group: Ints, n_groups: int) -> Cells:
         """Return cells summed by `group`, int64 (n_cells,); groups without a cell are zero.
@@ -268,7 +266,7 @@ def _scores_and_correct(batch_sums: BatchSums, scope: str) -> tuple[Floats, Corr
 def with_histogram(cells: Cells, table: Floats, bins: int) -> Cells:
     """Return bins with a plain histogram's numbers added; its samples count as independent with weight one."""
     count, confidence, correct = table.reshape(3, bins, -1).sum(axis=2)
-    mean = np.divide(confidence, count, out=np.zeros(bins), where=count > 0)
+    mean = ratio(confidence, count)
     return Cells(
         cells.lower,
         cells.upper,

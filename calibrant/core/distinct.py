@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from calibrant.core.arrays import Ints
 
 _MAX_DENSE = 1 << 22
-Ints = NDArray[np.int64]
 
 
 def distinct(keys: Ints, size: int) -> tuple[Ints, Ints]:

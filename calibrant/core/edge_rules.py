@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
+
 # x is on the edge e if x = e; or also if x = float32(e), for any number; or also if x = e rounded to the type that x had.
 EXACT, FLOAT32, FLOAT16, BFLOAT16 = range(4)
 N_RULES = 4
@@ -20,7 +22,6 @@ _RULES = {"float16": FLOAT16, "bfloat16": BFLOAT16}
 # A float32 differs from the number that it rounds by at most this share; the factor two covers the product's own rounding.
 FLOAT32_ROUNDING = 2.0**-23
 
-Floats = NDArray[np.float64]
 Rules = NDArray[np.uint8]
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Columns
-from calibrant.core.histogram_fields import KINDS, Floats, HistogramFields
+from calibrant.core.histogram_fields import KINDS, HistogramFields
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.spec import PaneSpec

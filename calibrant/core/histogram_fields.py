@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.spec import PaneSpec
@@ -24,7 +25,6 @@ FIELDS = frozenset(
 SUM_TOLERANCE = 1e-6
 UNCERTAINTY_CELLS = 240
 MAX_PREDICTIONS = 10**12  # so that no number of updates approaches the end of int64
-Floats = NDArray[np.float64]
 
 
 def grid_cells(kind: str, spec: PaneSpec) -> int:

@@ -7,9 +7,8 @@ one such rating would hide all others in a sum of losses, and subtracting it wou
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from calibrant.core.arrays import Floats
 
 # In nats below the largest logit of the row. Losses up to here leave nine decimal places of a sum in float64.
 MASKED = 1e6

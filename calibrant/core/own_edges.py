@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.edge_rules import Rules, on_given_edges
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges, Grid
@@ -23,8 +23,6 @@ MAX_EDGES = 1001
 _LARGEST_DENOMINATOR = 100_000
 _ROUNDING = 4.0
 _EXPECTED = f"expected 2 to {MAX_EDGES} increasing numbers from 0 to 1"
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def are_edges(bins: Any) -> bool:

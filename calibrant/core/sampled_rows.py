@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Columns
 from calibrant.core.float32 import Narrowed, narrow_scores
@@ -22,8 +23,6 @@ ROW_BYTES, RATING_BYTES = 32, 4
 MAX_HALVINGS = 64
 ROW_SUM = 1e-6
 COLUMNS = ("ids", "units", "logits", "weights", "scores", "counts")
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

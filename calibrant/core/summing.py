@@ -6,10 +6,7 @@ batch of one and in a batch of thousands, so such sums add classes one after ano
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
+from calibrant.core.arrays import Floats
 
 
 def over_classes(columns: Floats) -> Floats:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import scores as score_sums
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.cells import (
@@ -42,8 +43,6 @@ from calibrant.core.raw_rows import RawRows
 from calibrant.core.view_histograms import HistogramView
 from calibrant.input.notes import NO_NOTES, InputNotes
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 T = TypeVar("T")
 
 

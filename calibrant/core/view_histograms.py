@@ -6,15 +6,11 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from calibrant.core.arrays import Floats
 from calibrant.core.errors import NoResultError
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
-
-Floats = NDArray[np.float64]
 
 
 class HistogramView:

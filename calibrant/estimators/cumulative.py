@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from calibrant.core.arrays import Floats, ratio
 
 
 def curve_of(weight: Floats, gap: Floats) -> Floats:
     """Return the running sum of weight times gap, divided by the total weight, from C_0 = 0 on; (..., n) to (..., n + 1)."""
     total = weight.sum(axis=-1, keepdims=True)
-    steps = np.divide(
-        weight * gap, total, out=np.zeros(np.broadcast(weight, gap).shape), where=total > 0
-    )
+    steps = ratio(weight * gap, total)
     start = np.zeros((*steps.shape[:-1], 1))
     return np.concatenate([start, np.cumsum(steps, axis=-1)], axis=-1)
 

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 
 N_DRAWS = 64
-Floats = NDArray[np.float64]
 
 
 def cut_error(

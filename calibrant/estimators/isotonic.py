@@ -12,7 +12,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from calibrant.core.arrays import Floats
+
 SCORES = ("brier", "log")
 
 

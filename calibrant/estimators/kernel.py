@@ -13,9 +13,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.cells import Cells
 
-Floats = NDArray[np.float64]
 CLIP = 1e-6
 LEAVES = ("label", "instance")
 BANDWIDTHS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
@@ -171,9 +171,7 @@ def resampled_errors(points: KernelPoints, times: Floats, bandwidth: float) -> F
         distance = _distance(points, at, outcomes, own, among, np.where(near, rest, 1.0))
         total += np.where(near, times.T[at] * distance, 0.0).sum(axis=0)
         used_weight += np.where(near, taken_weight[at], 0.0).sum(axis=0)
-    return np.asarray(
-        np.divide(total, used_weight, out=np.full(len(times), np.nan), where=used_weight > 0)
-    )
+    return ratio(total, used_weight, np.nan)
 
 
 def _distance(

@@ -14,10 +14,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.cells import Cells
 from calibrant.estimators.kernel import CLIP, KernelPoints, kernel_rows
 
-Floats = NDArray[np.float64]
 # Allowance for single precision and rounding.
 _SAFETY = 1.001
 _MAX_MOVED = 60.0
@@ -103,12 +103,12 @@ class _Row:
 
     @cached_property
     def accuracy(self) -> Floats:
-        return _ratio((self.kernel @ self.rate).astype(np.float64), self.total)
+        return ratio((self.kernel @ self.rate).astype(np.float64), self.total)
 
     @cached_property
     def alone(self) -> Floats:
         """Return how far the accuracies of a hit and of a miss, each left out, are from their mean."""
-        return _ratio(self.own, self.total)
+        return ratio(self.own, self.total)
 
     @cached_property
     def change(self) -> Floats:
@@ -120,7 +120,7 @@ class _Row:
         away = hit * (1.0 - self.accuracy) + np.maximum(every - hit, 0.0) * self.accuracy
         away += self.alone * every + self.own * self.own_grown
         away += self.own if self.own_unknown else 0.0
-        return np.where(self.least > 0, np.minimum(_ratio(away, self.least), 1.0), 1.0)
+        return np.where(self.least > 0, np.minimum(ratio(away, self.least), 1.0), 1.0)
 
 
 def _limits(cells: Cells, score: Floats) -> tuple[Floats, Floats]:
@@ -140,8 +140,4 @@ def _normaliser_slope(score: Floats, bandwidth: float) -> Floats:
 
 def _scatter(lower: Floats, upper: Floats, score: Floats) -> Floats:
     """Return half of the largest mean distance of a cell's scores from their mean."""
-    return _ratio((upper - score) * (score - lower), upper - lower)
-
-
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.zeros(len(top)), where=bottom > 0)
+    return ratio((upper - score) * (score - lower), upper - lower)

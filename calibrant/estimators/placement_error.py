@@ -15,11 +15,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.cells import Cells
 from calibrant.kernel.divisions import divided
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 N_DRAWS = 4
 MANY = 10_000
 _SEED = 1
@@ -84,9 +83,7 @@ class _Halves:
         self._upper = self._halved + np.arange(1, len(self._halved) + 1)
         self._share = np.where(is_halved, 0.5, 1.0)
         chance = whole.mean * (1.0 - whole.mean)
-        self._per_chance = np.divide(
-            whole.null_variance, chance, out=np.zeros(len(whole)), where=chance > 0
-        )
+        self._per_chance = ratio(whole.null_variance, chance)
         self.cells = self._halves()
 
     def _halves(self) -> Cells:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
 
 POINTS = 200
 MAX_POINTS = 10_000
-Floats = NDArray[np.float64]
 
 
 def area(right: Floats, wrong: Floats) -> Floats:
@@ -59,7 +59,7 @@ def unordered_deviation(cells: Cells, divisible: NDArray[np.bool_]) -> float:
     """
     right, wrong = correct_and_incorrect(cells)
     single = cells.weight_squared * cells.rate * (1.0 - cells.rate)
-    effect = np.divide(cells.label_variance, single, out=np.ones(len(cells)), where=single > 0)
+    effect = ratio(cells.label_variance, single, 1.0)
     pairs = right * wrong * (right + wrong + 1.0) * np.maximum(effect, 1.0)
     pairs = np.where(divisible, pairs, 0.0).sum() / 12.0
     return float(np.sqrt(pairs) / right.sum() / wrong.sum())

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from calibrant.core.arrays import Floats
+
 N_COEFFICIENTS = (512, 2048, 8192)
 # Coefficients beyond this many standard deviations of the spectrum are below 1e-8.
 _REACH = 6.0

@@ -14,12 +14,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.inference.intervals import ResampledGaps, along_rays
 from calibrant.inference.replication import ReplicateTables, resamples
 
-Floats = NDArray[np.float64]
 _PSEUDO_UNITS = 1.0
 _MIN_REPLICATES = 2.0
 _MIN_MISSING = 0.15
@@ -118,15 +117,15 @@ def noisy_gaps(
     """
     drawn = draws.replicates
     weight = np.tensordot(drawn, tables.weight, axes=1)
-    centre = _ratio(tables.difference.sum(axis=0), tables.weight.sum(axis=0))
-    noise = _ratio(np.tensordot(drawn, tables.difference, axes=1), weight) - centre
+    centre = ratio(tables.difference.sum(axis=0), tables.weight.sum(axis=0))
+    noise = ratio(np.tensordot(drawn, tables.difference, axes=1), weight) - centre
     noise[weight <= 0] = 0.0
     noise *= np.sqrt(_correction(kish(tables.weight)))
     needed = effect.within * _label_variance(bins)
     missing = np.maximum(needed - noise.var(axis=0), 0.0)
     missing[missing < _MIN_MISSING * needed] = 0.0
     noise += draws.normal * np.sqrt(missing)
-    calibrated = effect.within * _ratio(bins.score * (1.0 - bins.score), bins.units)
+    calibrated = effect.within * ratio(bins.score * (1.0 - bins.score), bins.units)
     return along_rays(bins.weight, bins.gap, weight, noise, calibrated)
 
 
@@ -142,27 +141,23 @@ def _label_variance(bins: BinMoments) -> Floats:
     pull = _PSEUDO_UNITS * bins.score
     rate = (bins.units * (bins.score + bins.gap) + pull) / (bins.units + _PSEUDO_UNITS)
     rate = np.clip(rate, _MIN_RATE, 1.0 - _MIN_RATE)
-    return _ratio(rate * (1.0 - rate), bins.units)
+    return ratio(rate * (1.0 - rate), bins.units)
 
 
 def kish(weight: Floats) -> Floats:
     """Return Kish's effective number of weights along the first axis; (n, ...) to (...), 0 without weight."""
-    return _ratio(weight.sum(axis=0) ** 2, (weight**2).sum(axis=0))
+    return ratio(weight.sum(axis=0) ** 2, (weight**2).sum(axis=0))
 
 
 def _kish_of(bins: BinMoments) -> Floats:
     """Return Kish's effective number of samples of each table."""
-    squared = _ratio(bins.weight**2, bins.units).sum(axis=1)
-    return _ratio(bins.weight.sum(axis=1) ** 2, squared)
+    squared = ratio(bins.weight**2, bins.units).sum(axis=1)
+    return ratio(bins.weight.sum(axis=1) ** 2, squared)
 
 
 def _correction(replicates: Floats) -> Floats:
     """Return the factor that corrects a variance about the bin's own mean for its few replicates."""
     return np.asarray(1.0 / (1.0 - 1.0 / np.maximum(replicates, _MIN_REPLICATES)))
-
-
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
 
 
 def _over(top: float, bottom: float) -> float:

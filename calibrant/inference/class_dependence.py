@@ -13,11 +13,10 @@ the scope `all` in ten bins; with it in 5 to 6 %, and in 7 % where three classes
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.inference.null_reference import NullReference
 
-Floats = NDArray[np.float64]
 _LEAST = 2.0
 
 

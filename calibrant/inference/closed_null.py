@@ -18,12 +18,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.null_reference import NullReference
 
-Floats = NDArray[np.float64]
 _LEVEL = 0.95
 _N_POINTS = 512
 _REACH = 7.0

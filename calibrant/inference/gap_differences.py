@@ -11,8 +11,8 @@ as those of other rows if both errors are clearly above 0, and up to a third lon
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.view import View
 from calibrant.inference.bin_noise import Draws
@@ -23,7 +23,6 @@ from calibrant.inference.pairing import difference_interval_of_two, replicate_co
 from calibrant.inference.replication import ReplicateTables, resamples
 
 PAIRED = "both intervals combined by the correlation of 64 paired unit replicates (MOVER)"
-Floats = NDArray[np.float64]
 
 
 def gap_difference(

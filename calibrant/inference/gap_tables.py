@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.view import Table, View
 from calibrant.inference.bin_noise import BinMoments
 from calibrant.inference.closed_null import ClosedNull
@@ -23,7 +23,6 @@ from calibrant.inference.replication import (
 )
 
 _ANY = 2
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -57,14 +56,12 @@ class GapTables:
     def deviation(self) -> Floats:
         """Standard deviation of the gaps under the null, 0 where there is no weight; float64 (n_tables, n_bins)."""
         spread = np.sqrt(np.maximum(self.variance, 0.0))
-        return np.divide(spread, self.weight, out=np.zeros_like(spread), where=self.weight > 0)
+        return ratio(spread, self.weight)
 
     @cached_property
     def moments(self) -> BinMoments:
         """What the bins hold."""
-        units = np.divide(
-            self.weight**2, self.squared, out=np.zeros_like(self.weight), where=self.squared > 0
-        )
+        units = ratio(self.weight**2, self.squared)
         return BinMoments(self.weight, self.gap, self.score, units)
 
 
@@ -83,9 +80,7 @@ def gap_tables(scopes: tuple[str, ...], binning: str, bins: int, tables: list[Ta
     )
     filled = weight != 0
     score = np.divide(confidence, weight, out=np.full_like(weight, 0.5), where=filled)
-    gap = np.divide(
-        column("correct") - confidence, weight, out=np.zeros_like(weight), where=weight > 0
-    )
+    gap = ratio(column("correct") - confidence, weight)
     variance = column("null_variance")
     independent = np.maximum(squared * score * (1.0 - score), 0.0)
     return GapTables(scopes, binning, bins, weight, gap, score, squared, variance, independent)

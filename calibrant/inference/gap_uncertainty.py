@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.documents import Extra, Result
 from calibrant.core.grid import equal_width_bin
@@ -34,7 +33,6 @@ MIN_EFFECTIVE = 50.0
 MIN_BIN_UNITS = 5.0
 _MIN_UNITS_OF_RANGE = 12
 _MIN_EFFECT_OF_SHARES = 0.05
-Floats = NDArray[np.float64]
 Bounds = tuple[float, float]
 
 

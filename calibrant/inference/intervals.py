@@ -18,11 +18,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.documents import Extra
 from calibrant.inference.gap_sums import GapSum, by_bin
 from calibrant.inference.replication import ReplicateTables, resamples
 
-Floats = NDArray[np.float64]
 GapStatistic = Callable[[Any, Any], Any]
 INTERVAL_METHOD = (
     "bootstrap of 64 unit replicates, sparse bins topped up to their binomial variance, "
@@ -96,8 +96,8 @@ def resampled_gaps(tables: ReplicateTables, seed: int) -> ResampledGaps:
     weight = np.tensordot(drawn, tables.weight, axes=1)
     difference = np.tensordot(drawn, tables.difference, axes=1)
     total = tables.weight.sum(axis=0)
-    gap = _ratio(tables.difference.sum(axis=0), total)
-    noise = (_ratio(difference, weight) - gap) * np.sqrt(n / (n - 1.0))
+    gap = ratio(tables.difference.sum(axis=0), total)
+    noise = (ratio(difference, weight) - gap) * np.sqrt(n / (n - 1.0))
     noise[weight <= 0] = 0.0
     return along_rays(total, gap, weight, noise)
 
@@ -260,10 +260,6 @@ def _freedom(squares: Floats) -> float:
         return n - 1.0
     kurtosis = float((squares**2).mean() / mean**2)
     return float(np.clip(2.0 * n / max(kurtosis - 1.0, 1e-9), _MIN_FREEDOM, n - 1.0))
-
-
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
 
 
 def _reached(quantile: Floats, truth: Floats, observed: float) -> float:

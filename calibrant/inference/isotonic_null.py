@@ -22,13 +22,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 from calibrant.inference.closed_null import Gamma
 from calibrant.inference.null_reference import NullReference
 
 NORMAL = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; normal sums of neighbouring cells"
 MIN_LOCAL_TIME = 20.0
-Floats = NDArray[np.float64]
 _LEVEL = 0.95
 _N_GROUPS = 64
 _MIN_MASS = 1e-3

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.inference.null_reference import NullReference
 
-Floats = NDArray[np.float64]
 _LEVEL = 0.95
 _REACH = 7.0
 _N_POINTS = 128

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.cells import Cells, equal_mass_groups
 from calibrant.inference.intervals import GapStatistic
 
@@ -29,7 +29,6 @@ _NORMAL_FROM = 4.0
 # A count of more samples is normal to three digits.
 _MAX_COUNTED = 2000
 _Z95 = 1.6448536269514722
-Floats = NDArray[np.float64]
 
 
 class NullReference(NamedTuple):
@@ -57,9 +56,7 @@ def gap_null(
     seed : of the draws
     ci : level of `limit`
     """
-    spread = np.divide(
-        np.sqrt(np.maximum(variance, 0.0)), weight, out=np.zeros_like(weight), where=weight > 0
-    )
+    spread = ratio(np.sqrt(np.maximum(variance, 0.0)), weight)
     # A gap is in [-1, 1] whatever its variance; the conservative variance of large units can exceed that.
     found = [
         statistic(weight[None], np.clip(some * spread, -1.0, 1.0))

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.documents import Result
@@ -26,7 +26,6 @@ from calibrant.inference.intervals import jackknife_interval
 RESAMPLED = "jackknife of 64 paired unit replicates"
 BY_REPLICATES = "both intervals combined by the correlation of 64 paired unit replicates (MOVER)"
 INDEPENDENT = "both intervals combined as for independent data (MOVER)"
-Floats = NDArray[np.float64]
 Bounds = Sequence[float]
 Ratio = tuple[Floats, Floats]
 
@@ -53,7 +52,7 @@ def ratio_difference(mine: Ratio, theirs: Ratio, ci: float) -> list[float]:
 
 def _ratio(sums: Ratio, drawn: Floats) -> Floats:
     top, bottom = drawn @ sums[0], drawn @ sums[1]
-    return np.asarray(np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0))
+    return ratio(top, bottom)
 
 
 def difference_interval_of_two(
@@ -126,7 +125,7 @@ def replicate_correlation(mine: Floats, theirs: Floats) -> Floats:
     """
     spread = np.sqrt((mine**2).sum(axis=0) * (theirs**2).sum(axis=0))
     together = (mine * theirs).sum(axis=0)
-    return np.asarray(np.divide(together, spread, out=np.zeros_like(together), where=spread > 0))
+    return ratio(together, spread)
 
 
 def shared(pane: Pane, other: Pane) -> Result:

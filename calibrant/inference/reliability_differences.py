@@ -7,8 +7,8 @@ correlation of each replicate's contributions to either gap.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.documents import Result, Row
 from calibrant.core.view import NoResultError, View
@@ -23,8 +23,6 @@ from calibrant.inference.pairing import (
 from calibrant.inference.reliability_table import reliability
 from calibrant.inference.replication import ReplicateTables, tables_for
 from calibrant.inference.seeds import SEED
-
-Floats = NDArray[np.float64]
 
 
 def reliability_difference(view: View, other: View, seed: int = SEED) -> Result:
@@ -122,5 +120,5 @@ def _all_replicates(tables: ReplicateTables) -> tuple[Floats, Floats]:
 def _errors(weight: Floats, difference: Floats) -> Floats:
     """Return each replicate's contribution to the gap of each bin, of mean 0."""
     total = weight.sum(axis=0)
-    gap = np.divide(difference.sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    gap = ratio(difference.sum(axis=0), total)
     return np.asarray(difference - gap * weight)

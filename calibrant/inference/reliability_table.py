@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.cells import Cells
 from calibrant.core.documents import Result, Row
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.gap_uncertainty import design_effect_of, has_named_units
 
-Floats = NDArray[np.float64]
 INTERVAL_METHOD = "wilson, with the effective number of independent units of the bin"
 
 
@@ -77,7 +76,7 @@ def _units_of(view: View, cells: Cells) -> Floats:
     except NoResultError:
         return least
     squared = cells.weight_squared
-    kish = np.divide(cells.weight**2, squared, out=np.zeros(len(cells)), where=squared > 0)
+    kish = ratio(cells.weight**2, squared)
     most = np.maximum(least, cells.predictions)
     return np.clip(kish / max(effect, 1.0), least, most)
 
@@ -121,8 +120,8 @@ def wilson(
         scipy.special.ndtri(level) if degrees is None else scipy.special.stdtrit(degrees, level)
     )
     z2 = quantile**2
-    scale = 1.0 + np.divide(z2, n, out=np.full_like(rate, np.inf), where=n > 0)
-    share = np.divide(z2, n, out=np.zeros_like(rate), where=n > 0)
+    scale = 1.0 + ratio(z2, n, np.inf)
+    share = ratio(z2, n)
     centre = (rate + share / 2.0) / scale
     reach = np.sqrt(np.maximum(share * rate * (1.0 - rate) + share**2 / 4.0, 0.0)) / scale
     lower, upper = np.clip(centre - reach, 0.0, 1.0), np.clip(centre + reach, 0.0, 1.0)

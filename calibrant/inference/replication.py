@@ -21,6 +21,7 @@ from calibrant.accumulators.replicates import (
     TABLE_SUMS,
     keeps_class_tables,
 )
+from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.cells import Cells
 from calibrant.core.grid import equal_width_bin
@@ -32,8 +33,6 @@ MIN_FILLED = 20
 MIN_UNITS = 40
 MAX_HISTOGRAM_SHARE = 0.1
 N_RESAMPLES = 240
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 # Rounding of a share that is 0 or 1.
 _WHOLE = 1e-9
 
@@ -264,5 +263,5 @@ def bin_shares(
     shared = np.bincount(
         fine[used] * n_bins + place[used], weight[used], total.size * n_bins
     ).reshape(shape)
-    share = np.divide(shared, total, out=np.zeros(shape), where=total > 0)
+    share = ratio(shared, total)
     return BinShares(share, bool(((share < _WHOLE) | (share > 1.0 - _WHOLE)).all()))

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.reliability_table import fully_dependent_units
 from calibrant.inference.seeds import SEED
 
-Floats = NDArray[np.float64]
 LEVEL = 0.05
 METHOD = "Holm's rule over the slices' p-values, which are shares of drawn labels"
 # A p-value is at least one of these: with 50,000, one of 2,500 slices can be flagged.

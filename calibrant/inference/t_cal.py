@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from calibrant.core.arrays import Floats, ratio
+
 N_DRAWS = 500
 MIN_ROWS = 100
 ASSUMPTION = (
@@ -79,7 +80,7 @@ def t_cal(score: Floats, outcome: Floats, seed: int, n_draws: int = N_DRAWS) -> 
     )
     # Of data and draws together: they are then exchangeable, and the p-value is exact for any n.
     spread = found.std(axis=1)
-    found = np.divide(found, spread[:, None], out=np.zeros_like(found), where=spread[:, None] > 0)
+    found = ratio(found, spread[:, None])
     largest = found.max(axis=0)
     reached = int((largest[1:] >= largest[0]).sum())
     return {

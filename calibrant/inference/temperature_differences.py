@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.calibrators.rows import labelled_rows, row_losses
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.hashing import U64
 from calibrant.core.pane import Pane
@@ -21,7 +21,6 @@ from calibrant.core.query import policy_index
 from calibrant.core.sampled_rows import below
 from calibrant.inference.pairing import shared, together, unit_correlation
 
-Floats = NDArray[np.float64]
 BY_SAMPLE = "correlation of the units of both kept samples"
 INDEPENDENT = "as of independent data"
 _STEP = 1e-4

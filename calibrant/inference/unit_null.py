@@ -17,8 +17,8 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import (
     N_DRAWS,
@@ -30,7 +30,6 @@ from calibrant.inference.null_reference import (
 BY_UNITS = "a calibrated model whose units depend within themselves as the data show; multiplier bootstrap of unit replicates, Student's t"
 PROMISED_FROM = 20
 RETURNED_FROM = 12
-Floats = NDArray[np.float64]
 
 
 def unit_null(
@@ -101,7 +100,7 @@ def _gaps(sums: _Sums) -> Floats:
     if missing.any():
         noise = noise + normal_draws(weight.shape, sums.seed + 1) * np.sqrt(missing)
     noise = noise * scales[:, None, None]
-    gap = np.divide(noise, weight, out=np.zeros_like(noise), where=weight > 0)
+    gap = ratio(noise, weight)
     gap = np.clip(gap, -1.0, 1.0)
     gap.setflags(write=False)
     return gap

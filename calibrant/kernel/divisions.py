@@ -7,10 +7,9 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.kernel.library import library
 from calibrant.kernel.structures import Divisions
-
-Floats = NDArray[np.float64]
 
 
 def divided(

@@ -5,12 +5,10 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.kernel.library import library
 from calibrant.kernel.structures import Gains
-
-Floats = NDArray[np.float64]
 
 
 def brier_gains(weight: Floats, rate: Floats, score: Floats) -> Floats:

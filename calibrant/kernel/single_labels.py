@@ -11,10 +11,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators import counts, replicates, scores
 from calibrant.accumulators.block import Block
+from calibrant.core.arrays import Floats
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.grid import Grid
 from calibrant.core.label_policies import N_POLICIES
@@ -42,7 +42,6 @@ _SUMS = (
     "brier_null_variance",
     "accuracy_null",
 )
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints
 from calibrant.kernel.library import library
 
 # From so many scores on, relative logits are stored as float32 for all passes; below, every pass computes them in double.
 MANY_SCORES = 1 << 18
 _LANES = 8
 _INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Sums over rows at one inverse temperature.
 SUMS = (

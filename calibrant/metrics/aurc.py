@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.cells import Cells
 from calibrant.core.view import View
 from calibrant.inference.intervals import JACKKNIFE, jackknife_interval
@@ -34,7 +34,6 @@ from calibrant.metrics.formula_metric import (
     scored_cells,
 )
 
-Floats = NDArray[np.float64]
 SCOPE = "top_label"
 _DRAWS = 500
 
@@ -140,7 +139,7 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     total, wrong = weight.sum(axis=0), errors.sum(axis=0)
     reject_few_outcomes(view, errors, weight, SCOPE)
     left, left_wrong = total - weight, np.maximum(wrong - errors, 0.0)
-    share = np.divide(left, total, out=np.zeros_like(left), where=total > 0)
+    share = ratio(left, total)
     values = np.array([area(*each) for each in zip(left, left_wrong, share * n, strict=True)])
     low, high = jackknife_interval(reading.value, values, view.pane_query.ci)
     return Interval((max(low, 0.0), min(high, 1.0)), {"interval_method": JACKKNIFE})

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
+from calibrant.core.arrays import Floats, share
 from calibrant.core.documents import Extra
 from calibrant.core.query import TIES, Option
 from calibrant.core.view import Table, View
@@ -28,19 +26,12 @@ from calibrant.inference.seeds import SEED
 from calibrant.inference.sum_null import sum_null_of_units
 from calibrant.metrics.estimate import Estimate as Estimate
 
-Floats = NDArray[np.float64]
 BETTER = {
     "lower": "smaller is better",
     "higher": "larger is better",
     "zero": "nearer 0 is better",
     "one": "nearer 1 is better",
 }
-
-
-def share(weight: Floats) -> Floats:
-    """Return weights divided by their total over bins, 0 where there is none."""
-    total = weight.sum(axis=-1, keepdims=True)
-    return np.asarray(np.divide(weight, total, out=np.zeros_like(weight), where=total > 0))
 
 
 @dataclass(frozen=True)

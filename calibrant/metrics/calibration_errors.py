@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio, share
 from calibrant.core.cells import Cells, cuts_inside
 from calibrant.core.query import TIES, Option
 from calibrant.core.view import Table, View
@@ -26,9 +26,8 @@ from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.gap_tables import GapForm
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.largest_gap import largest_gap_null
-from calibrant.metrics.base import ClasswiseGapMetric, Estimate, GapMetric, share
+from calibrant.metrics.base import ClasswiseGapMetric, Estimate, GapMetric
 
-Floats = NDArray[np.float64]
 ORDER = Option(
     "order",
     2.0,
@@ -91,12 +90,7 @@ def accuracy_variance(table: Table) -> float:
     For shares of ratings the sample variance of the shares is used; for weighted samples n is the effective number.
     """
     cells = table.cells
-    samples = np.divide(
-        cells.weight**2,
-        cells.weight_squared,
-        out=np.zeros(len(cells)),
-        where=cells.weight_squared > 0,
-    )
+    samples = ratio(cells.weight**2, cells.weight_squared)
     enough = (cells.count >= 2) & (samples > 1.0 + 1e-9)
     weight = np.where(enough, cells.weight, 1.0)
     rate = cells.correct / weight

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.available_rows import (
     DRAWN_SHARES,
     SHARES,
@@ -24,7 +24,6 @@ from calibrant.inference.null_reference import NullReference, quantiles_of
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 from calibrant.metrics.kde_ece import BANDWIDTH
 
-Floats = NDArray[np.float64]
 CLIP = 1e-6
 _N_DRAWS = 60
 _KERNEL = "kernel of canonical_ce"
@@ -112,9 +111,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
         )
         gaps += np.where(used, np.abs(expected - probability) ** norm, 0.0)
     total = (weight * used).sum(axis=1)
-    mean = np.divide(
-        (weight * gaps).sum(axis=1), total, out=np.full(len(times), np.nan), where=total > 0
-    )
+    mean = ratio((weight * gaps).sum(axis=1), total, np.nan)
     return np.asarray(mean ** (1.0 / norm))
 
 

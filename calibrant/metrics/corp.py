@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.calibrators.recalibration import recalibrate
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells, equal_mass_groups
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
@@ -51,7 +51,6 @@ from calibrant.metrics.formula_metric import (
     scored_cells,
 )
 
-Floats = NDArray[np.float64]
 SCORE = Option("score", "brier", "The proper score to decompose; `log` in nats.", allowed=SCORES)
 _CORRECTED = (
     "jackknife of 64 unit replicates, of the value less what recalibration gains from chance"

@@ -10,19 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints, share
 from calibrant.core.cells import Cells, cuts_inside
 from calibrant.core.query import NORM, TIES
 from calibrant.core.view import NoResultError, View
 from calibrant.estimators.cut_error import cut_error, power_mean_gap
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import NullReference, gap_null
-from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, scored_cells
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MAX_BINS = 2000
 _ROUNDING = 1e-12
 

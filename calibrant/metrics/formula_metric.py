@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 from calibrant.core.documents import Extra, Result
 from calibrant.core.view import NoResultError, View
@@ -31,7 +31,6 @@ from calibrant.inference.mean_interval import MIN_ERRORS, effective_outcomes, fe
 from calibrant.inference.null_reference import NullReference
 from calibrant.metrics.base import Estimate, Metric
 
-Floats = NDArray[np.float64]
 # Measured: with scores in fewer bins, replicates' bins show too little of the variation; intervals contain the truth in .79 to .9 of runs.
 _MIN_BINS = 8.0
 _SAMPLES_PER_UNIT = 4.0

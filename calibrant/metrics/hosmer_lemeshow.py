@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.cells import Cells, cuts_inside, equal_mass_groups
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
@@ -33,8 +33,6 @@ from calibrant.metrics.formula_metric import (
     scored_cells,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 # The usual rule of chi-square tests, for the variance of outcomes of a group.
 _ENOUGH = 5.0
 _SEED = 0
@@ -74,7 +72,7 @@ def _groups(cells: Cells, bins: int) -> tuple[Ints, Cells, Floats]:
     groups = cells.grouped(group, n_groups)
     variance = groups.weight * groups.mean * (1.0 - groups.mean)
     single = np.bincount(group, cells.weight * cells.mean * (1.0 - cells.mean), n_groups)
-    effect = np.divide(groups.null_variance, single, out=np.ones(n_groups), where=single > 0)
+    effect = ratio(groups.null_variance, single, 1.0)
     return group, groups, variance * effect
 
 
@@ -169,7 +167,7 @@ def _drawn(view: View) -> Floats | None:
     cells = few(independent(cells))
     group, groups, variance = _groups(cells, view.pane_query.bins)
     first = np.flatnonzero(np.diff(group, prepend=-1))
-    scale = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
+    scale = ratio(1.0, variance)
     return piecewise(
         lambda some: (np.add.reduceat(some, first, axis=1) - groups.confidence) ** 2 @ scale,
         drawn_correct(cells, N_DRAWS, _SEED),

@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibrators.cell_fits import log_odds, logistic
 from calibrant.calibrators.logistic import LogisticLoss, separated
 from calibrant.calibrators.solver import minimise
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells, equal_mass_groups
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import (
@@ -35,7 +35,6 @@ from calibrant.metrics.formula_metric import (
 )
 from calibrant.metrics.weak_calibration import MIN_EXPECTED, expected_outcomes
 
-Floats = NDArray[np.float64]
 SMOOTHER = "logistic regression on a natural cubic spline of the log odds, 4 knots"
 _KNOTS = np.array([0.05, 0.35, 0.65, 0.95])
 # Measured: with fewer, up to .09 of calibrated models are above the reference.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints, share
 from calibrant.core.cells import Cells
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
@@ -34,7 +34,6 @@ from calibrant.inference.null_reference import (
     independent,
     quantiles_of,
 )
-from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import (
     FormulaMetric,
     MetricValue,
@@ -44,8 +43,6 @@ from calibrant.metrics.formula_metric import (
     scored_cells,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MAX_POINTS = 1500
 MAX_NULL_POINTS = 300
 N_DRAWS = 200

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 from calibrant.core.view import View
 from calibrant.estimators.cumulative import (
@@ -24,7 +24,6 @@ from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import NullReference, few, gap_null, independent, piecewise
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, scored_cells
 
-Floats = NDArray[np.float64]
 _CONTINUITY = 0.5826
 # Below, the intervals contained the true value too rarely in simulations (docs/guarantees.md).
 MIN_EFFECTIVE_KS, MIN_EFFECTIVE_KUIPER = 400.0, 200.0

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio, share
 from calibrant.core.query import TIES
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.gap_uncertainty import MIN_EFFECTIVE, has_named_units
 from calibrant.inference.null_reference import NullReference, gap_null
-from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValue
 
-Floats = NDArray[np.float64]
 # Measured: with fewer errors, the interval is too low in a tenth to all of the runs.
 MIN_OUTCOMES = 20
 METHOD = "normal, with the variance of the debiased squared error (Sun et al. 2024)"
@@ -146,10 +144,7 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the reference of a calibrated model, whose mean is 0."""
     cells = view.table().cells
     weight, variance = cells.weight[None], cells.null_variance[None]
-    bias = float(
-        np.divide(variance, weight, out=np.zeros_like(weight), where=weight > 0).sum()
-        / weight.sum()
-    )
+    bias = float(ratio(variance, weight).sum() / weight.sum())
     return gap_null(
         lambda w, gap: (share(w) * gap**2).sum(axis=(-1, -2)) - bias, weight, variance, seed
     )

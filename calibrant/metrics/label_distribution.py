@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.label_distribution import HISTOGRAM_BINS, SUMS, compare_rows
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
@@ -22,7 +22,6 @@ from calibrant.inference.mean_interval import reject_few_errors
 from calibrant.inference.replication import score_columns
 from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValue
 
-Floats = NDArray[np.float64]
 INSTANCES = Option(
     "instances",
     "no",

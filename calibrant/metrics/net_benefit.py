@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
+from calibrant.core.arrays import Bools, Floats
 from calibrant.core.cells import Cells
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
@@ -31,8 +31,6 @@ from calibrant.metrics.formula_metric import (
 )
 from calibrant.metrics.weak_calibration import too_few_outcomes
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 _DECISIVE = 0.1
 THRESHOLD = Option(
     "threshold", 0.5, "Predictions from this probability on are acted on.", low=0.001, high=0.999

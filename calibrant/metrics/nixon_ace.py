@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells, rank_groups
 from calibrant.core.query import TIES, Option
 from calibrant.core.view import NoResultError, View
@@ -22,7 +23,6 @@ from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.calibration_errors import mean_gap
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
-Floats = NDArray[np.float64]
 EPSILON = Option("epsilon", 0.01, "Probabilities above this are used.", low=0.0, high=1.0)
 
 

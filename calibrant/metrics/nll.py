@@ -14,15 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.mean_interval import MIN_ERRORS, effective_outcomes
 from calibrant.metrics.base import MEAN_NEEDS, Estimate, SumMetric
 
-Floats = NDArray[np.float64]
 _DECISIVE = 0.1
 # Where no rating is below the floor, three of n may be by chance (the upper 95 % limit of a count of 0).
 _UNSEEN = 3.0

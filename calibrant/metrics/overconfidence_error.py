@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, share
 from calibrant.core.view import View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import NullReference, gap_null
-from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, bin_scores
-
-Floats = NDArray[np.float64]
 
 
 def overconfidence(score: Floats) -> GapStatistic:

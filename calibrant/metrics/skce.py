@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.available_rows import (
     DRAWN_SHARES,
     SHARES,
@@ -31,7 +32,6 @@ from calibrant.metrics.base import Estimate
 from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValue
 from calibrant.metrics.l2_ece_squared import reject_others
 
-Floats = NDArray[np.float64]
 MIN_UNITS = 20
 N_DRAWS = 100
 _PAIRS = "pairs of skce"

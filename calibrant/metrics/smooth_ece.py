@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, share
 from calibrant.core.cells import Cells
 from calibrant.core.grid import grid_of
 from calibrant.core.view import View
@@ -24,7 +24,6 @@ from calibrant.inference.null_reference import (
     independent,
     quantiles_of,
 )
-from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import (
     FormulaMetric,
     MetricValue,
@@ -34,7 +33,6 @@ from calibrant.metrics.formula_metric import (
     scored_cells,
 )
 
-Floats = NDArray[np.float64]
 MAX_CELLS = 8000
 # Narrower bandwidths occur with more predictions, where draws differ less from each other.
 _NULL_LEVELS = ((512, 100), (2048, 25), (8192, 10))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.uncertainty import (
@@ -17,13 +16,12 @@ from calibrant.accumulators.uncertainty import (
     normalised_entropy,
     uncertainty_grid,
 )
+from calibrant.core.arrays import Floats
 from calibrant.core.grid import equal_width_bin, on_edge
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import N_DRAWS, NullReference, quantiles_of
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
-
-Floats = NDArray[np.float64]
 
 
 def inverse_binary_entropy(uncertainty: Floats) -> Floats:

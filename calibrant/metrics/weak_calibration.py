@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.calibrators.cell_fits import log_odds
 from calibrant.calibrators.recalibration import Recalibration, recalibrate, terms
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.replication import tables_for
@@ -35,7 +35,6 @@ from calibrant.metrics.formula_metric import (
     scored_cells,
 )
 
-Floats = NDArray[np.float64]
 SANDWICH = "sandwich over 64 unit replicates"
 # With fewer expected outcomes of either kind, only lucky samples would have an interval, and it would contain the truth less often.
 MIN_EXPECTED, MIN_OUTCOMES, ENOUGH_OUTCOMES = 10.0, 5.0, 60.0

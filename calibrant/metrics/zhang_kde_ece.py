@@ -8,8 +8,8 @@ predictions. `null_mean` is that error.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 from calibrant.core.query import Option
 from calibrant.core.view import View
@@ -36,7 +36,6 @@ KERNEL_SD = Option(
     low=0.0,
     high=1.0,
 )
-Floats = NDArray[np.float64]
 INTERVALS = 7200
 _NULL_CELLS, _N_DRAWS = 600, 60
 # Densities that are transformed at once: a transform of all draws takes 30 MB.

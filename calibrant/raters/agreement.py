@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Ints
 from calibrant.core.documents import Result
 
-Ints = NDArray[np.int64]
 # Of fewer common predictions, kappa says nothing.
 MIN_COMMON = 20
 MAX_PAIRED_RATERS = 16

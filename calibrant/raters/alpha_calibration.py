@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calibrant.calibrators.rows import mean_by_unit
+from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
 from calibrant.core.documents import Result, Row
 from calibrant.core.errors import CalibrationInputError
@@ -25,7 +26,6 @@ from calibrant.raters.concentration import PENALTY
 from calibrant.raters.disagreement_tables import table_of_rows
 from calibrant.raters.rated_rows import RatedRows, features_of, rated_rows
 
-Floats = NDArray[np.float64]
 CRITERIA = ("disagreement_loss", "epistemic_loss_after_one_vote")
 MIN_UNITS = 20
 ROWS_A_COEFFICIENT = 2

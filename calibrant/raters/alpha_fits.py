@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.calibrators.cell_fits import probabilities_of
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Extra
 from calibrant.raters.concentration import PENALTY
 from calibrant.raters.rated_rows import RatedRows
 
-Floats = NDArray[np.float64]
 METHODS = ("raw", "alpha", "temperature", "temperature_alpha", "joint", "head")
 LOG_ALPHA = (-8.0 * np.log(2.0), 12.0 * np.log(2.0))
 LOG_BETA = (-np.log(32.0), np.log(32.0))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.disagreement import DISAGREEMENT_GRID, MOMENTS
 from calibrant.calibrators.rows import log_probabilities
@@ -44,7 +43,6 @@ TEMPERATURE = Option(
 )
 # In nats below the largest logit: exactly 0 as a probability, at every temperature.
 _IMPOSSIBLE = -1e7
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, N_POINTS, SUMS
+from calibrant.core.arrays import Floats
 from calibrant.core.view import NoResultError
 
 PENALTY = 0.005
 NEIGHBOURS = 8
-Floats = NDArray[np.float64]
 _AT = {name: i for i, name in enumerate(SUMS)}
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 

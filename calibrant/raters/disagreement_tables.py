@@ -18,6 +18,7 @@ from calibrant.accumulators.disagreement import (
     REPLICATE_BINS,
     REPLICATE_SUMS,
 )
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.grid import Edges, equal_width_bin
 from calibrant.core.view import NoResultError, View
@@ -36,7 +37,6 @@ from calibrant.raters.label_losses_by_row import (
 
 # Measured with three raters: intervals contain the truth in .88 of runs at 50 units, in .93 at 150.
 _MIN_UNITS = 100
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class DisagreementTable:
 
     def gap(self, factor: float = 1.0) -> Floats:
         """Return observed minus predicted disagreement of each bin, the prediction multiplied by `factor`; 0 in empty bins."""
-        return _ratio(self.sums["disagreement"] - factor * self.sums["predicted"], self.weight)
+        return ratio(self.sums["disagreement"] - factor * self.sums["predicted"], self.weight)
 
     def loss(self, factor: float = 1.0) -> float:
         """Return the squared loss of the predicted disagreement, unbiased."""
@@ -83,7 +83,7 @@ class DisagreementTable:
         )
         # Around the prediction, which no rating changes, so that only the variance of the gap remains.
         moments = tuple(at[name] for name in names)
-        second = squares_about(_ratio(at["predicted"], self.weight), moments)
+        second = squares_about(ratio(at["predicted"], self.weight), moments)
         return mean_variance(self.weight, self.gap(), moments[0], second, self.count)
 
     @property
@@ -93,7 +93,7 @@ class DisagreementTable:
 
     def intervals(self, ci: float) -> tuple[Floats, Floats]:
         """Return Wilson's interval of each bin's observed disagreement, with the number of trials that gives the gap's variance."""
-        observed = np.clip(_ratio(self.sums["disagreement"], self.weight), 0.0, 1.0)
+        observed = np.clip(ratio(self.sums["disagreement"], self.weight), 0.0, 1.0)
         chance, variance = observed * (1.0 - observed), self.variance
         known = (variance > 0) & (chance > 0)
         trials = np.divide(chance, variance, out=self.count.astype(np.float64), where=known)
@@ -300,7 +300,3 @@ def replicated(view: View) -> Floats:
     """Return weight, predicted and observed disagreement by replicate and bin, float64 (3, 64, 15); all predictions with weight 1."""
     block = view.pane["disagreement"].blocks["replicates"]
     return np.asarray(block.sums.reshape(len(REPLICATE_SUMS), N_REPLICATES, REPLICATE_BINS))
-
-
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.zeros(np.shape(bottom)), where=bottom > 0)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import RELATIVE_ERROR, Delays
 from calibrant.accumulators.units import UNIT_BINS
+from calibrant.core.arrays import Ints, ratio
 from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 
-Ints = NDArray[np.int64]
 PARTS = ("units", "delays")
 BINS = 15
 QUANTILES = {"median_s": 0.5, "q90_s": 0.9, "q99_s": 0.99}
@@ -87,7 +86,7 @@ def gradient(pane: Pane, ci: float = 0.95) -> Result:
     terms = (labelled - predictions * (labelled.sum() / total)) * centred
     rounding = UNIT_BINS * np.finfo(np.float64).eps * float((labelled * np.abs(centred)).sum())
     slope = float(terms.sum() / spread) if abs(terms.sum()) > rounding else 0.0
-    share = np.divide(labelled, predictions, out=np.zeros(UNIT_BINS), where=predictions > 0)
+    share = ratio(labelled, predictions)
     # More labelled predictions than predictions: part of a difference of panes. Such a bin has no variance.
     share = np.clip(share, 0.0, 1.0)
     variance = float((predictions * share * (1.0 - share) * centred**2).sum()) / spread**2

@@ -9,13 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Bools, Floats, Ints, ratio
 from calibrant.core.summing import over_classes
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -79,9 +75,7 @@ def compare(
         same_order=same_order,
         same_strict_order=same_strict_order,
         untied=untied,
-        disagreement=np.divide(
-            pairs - agreeing, pairs, out=np.full(len(total), np.nan), where=pairs > 0
-        ),
+        disagreement=ratio(pairs - agreeing, pairs, np.nan),
     )
 
 

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from calibrant.accumulators.label_bins import LABEL_GRID
 from calibrant.accumulators.label_bins import SUMS as BIN_SUMS
 from calibrant.accumulators.replicates import CLASS_BINS
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.gap_uncertainty import class_gaps
 from calibrant.inference.intervals import INTERVAL_METHOD, gap_interval
 from calibrant.inference.replication import nearest_divisor
-from calibrant.raters.label_losses_by_row import Choice, Floats, Interval, n_one_vote, reject_empty
+from calibrant.raters.label_losses_by_row import Choice, Interval, n_one_vote, reject_empty
 
 BOOTSTRAP = "bootstrap of 64 unit replicates, inverted along the observed gaps"
 
@@ -122,7 +123,7 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
     own = _own_bins(view, bins) if is_exact else {}
     if several_only:
         at = _without_one_rating(at, own)
-    gap = _ratio(at["correct"] - at["confidence"], at["weight"])
+    gap = ratio(at["correct"] - at["confidence"], at["weight"])
     if by_ratings:
         moments: tuple[Floats, ...] = (
             own["ratings_squared"],
@@ -136,7 +137,7 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
                 own["one_correct_weight_squared"],
             )
             moments = tuple(moment - part for moment, part in zip(moments, one, strict=True))
-        second = squares_about(_ratio(at["confidence"], at["weight"]), moments)
+        second = squares_about(ratio(at["confidence"], at["weight"]), moments)
         variance = mean_variance(at["weight"], gap, moments[0], second, at["predictions"])
     else:
         variance = share_variance(at)
@@ -194,10 +195,10 @@ def share_variance(at: dict[str, Floats]) -> Floats:
 
     For weighted predictions the number is the effective one. 0 if a bin has fewer than two.
     """
-    number = _ratio(at["weight"] ** 2, at["weight_squared"])
+    number = ratio(at["weight"] ** 2, at["weight_squared"])
     enough = (at["predictions"] >= 2) & (number > 1.0 + 1e-9)
-    mean = _ratio(at["correct"], at["weight"])
-    spread = np.maximum(_ratio(at["correct_squared"], at["weight"]) - mean**2, 0.0)
+    mean = ratio(at["correct"], at["weight"])
+    spread = np.maximum(ratio(at["correct_squared"], at["weight"]) - mean**2, 0.0)
     return np.where(enough, spread / np.where(enough, number - 1.0, 1.0), 0.0)
 
 
@@ -255,9 +256,5 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
 
 
 def share(weight: Floats) -> Floats:
-    """Return weights divided by their total over bins, 0 if there is none."""
-    return _ratio(weight, np.broadcast_to(weight.sum(axis=-1, keepdims=True), weight.shape))
-
-
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.zeros(np.shape(bottom)), where=bottom > 0)
+    """Return weights divided by their total over bins as float64, 0 if there is none."""
+    return ratio(weight, weight.sum(axis=-1, keepdims=True))

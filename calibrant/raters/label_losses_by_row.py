@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.label_uncertainty import MOMENTS, ONE_RATING, SEVERAL
+from calibrant.core.arrays import Floats
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.documents import Extra
 from calibrant.core.query import Option
@@ -15,7 +15,6 @@ from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import JACKKNIFE, ratio_interval
 from calibrant.inference.replication import MIN_FILLED, MIN_UNITS
 
-Floats = NDArray[np.float64]
 Interval = tuple[tuple[float, float] | None, Extra]
 SINGLE_VOTE = Option(
     "single_vote",

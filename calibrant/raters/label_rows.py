@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.batch_sums import BatchSums
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from calibrant.core.arrays import Floats, ratio
 
 
 def u_statistic(
@@ -60,9 +60,7 @@ def u_statistic(
                 if count:
                     ways *= _choose(ratings[:, k], count)
             mean += value * ways
-    return np.asarray(
-        np.divide(mean, subsets, out=np.full(len(ratings), np.nan), where=subsets > 0)
-    )
+    return ratio(mean, subsets, np.nan)
 
 
 def disagreement(label_counts: ArrayLike) -> Floats:
@@ -85,9 +83,7 @@ def disagreement(label_counts: ArrayLike) -> Floats:
     total = ratings.sum(axis=1)
     pairs = total * (total - 1.0)
     same = (ratings * (ratings - 1.0)).sum(axis=1)
-    return np.asarray(
-        1.0 - np.divide(same, pairs, out=np.full(len(ratings), np.nan), where=pairs > 0)
-    )
+    return np.asarray(1.0 - ratio(same, pairs, np.nan))
 
 
 def not_all_agree(label_counts: ArrayLike, order: int) -> Floats:
@@ -166,9 +162,7 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 def _share(ratings: Floats, ways: Floats, order: int) -> Floats:
     """Return ways to choose over all ways to choose this number of ratings; nan if there are fewer."""
     subsets = _choose(ratings.sum(axis=1), order)
-    return np.asarray(
-        np.divide(ways, subsets, out=np.full(len(ratings), np.nan), where=subsets > 0)
-    )
+    return ratio(ways, subsets, np.nan)
 
 
 def _distinct(values: Floats, order: int) -> Floats:

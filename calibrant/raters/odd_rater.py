@@ -6,13 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.documents import Row
 from calibrant.raters.agreement import pairs_of
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 # Of the test of all raters together, and the fewest units for it.
 LEVEL, MIN_UNITS = 0.01, 20
 

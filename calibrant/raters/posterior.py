@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.errors import CalibrationInputError, Violation
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ def dirichlet_posterior(
     alpha = np.broadcast_to(_positive(concentration), f.shape[:1])
     total = ratings.sum(axis=1)
     pull = 1.0 / (1.0 + total / alpha)  # weight of the prediction, alpha0 / (alpha0 + n)
-    share = np.divide(ratings, total[:, None], out=np.zeros_like(f), where=total[:, None] > 0)
+    share = ratio(ratings, total[:, None])
     mean = np.where(total[:, None] > 0, pull[:, None] * f + (1.0 - pull[:, None]) * share, f)
     return Posterior(mean, dirichlet_disagreement(mean, alpha + total))
 

@@ -11,13 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.rows import log_probabilities
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.hashing import mix
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MAX_FEATURE = 1e100
 PARTS = ("fit", "score")
 

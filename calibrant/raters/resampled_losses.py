@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.disagreement import MOMENTS
+from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import View
@@ -24,9 +24,6 @@ from calibrant.raters.label_losses_by_bin import (
 )
 from calibrant.raters.label_losses_by_row import Choice
 from calibrant.raters.label_rows import label_rows
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def calibration_losses(view: View, times: Floats) -> Floats:
@@ -46,10 +43,10 @@ def calibration_losses(view: View, times: Floats) -> Floats:
             "correct_squared": total(weight * rate**2),
             "weight_squared": total(weight**2),
         }
-        gap = _ratio(at["correct"] - at["confidence"], at["weight"])
+        gap = ratio(at["correct"] - at["confidence"], at["weight"])
         if by_ratings:
             moments = (at["weight_squared"], total(weight**2 * rate), total((weight * rate) ** 2))
-            second = squares_about(_ratio(at["confidence"], at["weight"]), moments)
+            second = squares_about(ratio(at["confidence"], at["weight"]), moments)
             count = np.rint(at["predictions"]).astype(np.int64)
             variance = mean_variance(at["weight"], gap, moments[0], second, count)
         else:
@@ -57,9 +54,7 @@ def calibration_losses(view: View, times: Floats) -> Floats:
         variance = known_variance(variance, gap, at["predictions"])
         total_weight = at["weight"].sum(axis=1)
         loss = (at["weight"] * (gap**2 - variance)).sum(axis=1)
-        result += np.divide(
-            loss, total_weight, out=np.full(len(times), np.nan), where=total_weight > 0
-        )
+        result += ratio(loss, total_weight, np.nan)
     return result
 
 
@@ -94,7 +89,3 @@ def _binned(view: View, score: Floats, times: Floats) -> Callable[[Floats], Floa
     place: Ints = equal_width_bin(score, bins, view.pane_query.edges)
     member = (place[:, None] == np.arange(bins)).astype(np.float64)
     return lambda column: times @ (member * column[:, None])
-
-
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)

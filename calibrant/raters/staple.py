@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.errors import CalibrationInputError
 
 MIN_RATERS = 3
@@ -25,7 +26,6 @@ START = 0.99999
 STILL = 1e-7
 MAX_ITERATIONS = 10_000
 THRESHOLD = 0.5
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _posterior(patterns: NDArray[np.bool_], p: Floats, q: Floats, prior: float) 
     inside = prior * np.where(patterns, p, 1.0 - p).prod(axis=1)
     outside = (1.0 - prior) * np.where(patterns, 1.0 - q, q).prod(axis=1)
     total = inside + outside
-    found: Floats = np.divide(inside, total, out=np.zeros(len(patterns)), where=total > 0)
+    found: Floats = ratio(inside, total)
     return found
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibrators import MAPS
 from calibrant.calibrators.applying import apply
@@ -15,6 +14,7 @@ from calibrant.calibrators.fitting import fit
 from calibrant.calibrators.map_comparison import gain_over_other_map
 from calibrant.calibrators.recommendation import recommend
 from calibrant.calibrators.softmax import MAX_CURVED
+from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.calibration_map import draw_map, draw_mapped
 from calibrant.input.arrays import read_arrays
@@ -29,7 +29,6 @@ from calibrant.results.weights import Weighted, weighted
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
 _READ = (
     "counts",
     "histograms",

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.metrics.estimate import number
 from calibrant.printing import html_table, text_table
 from calibrant.results.base import Result, may_say, says
@@ -16,8 +16,6 @@ from calibrant.results.values import bounds_text, cell, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import NoResultError, View
@@ -29,8 +30,6 @@ from calibrant.metrics.estimate import Estimate
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model, scope_of
 from calibrant.results.reads import Edges, Query, Raters, State, level, other_side, read
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

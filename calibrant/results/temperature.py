@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibrant.calibrators.recommendation import CandidateComparison
 from calibrant.calibrators.temperature.fit import check_ece_bins, fit_temperature
+from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, default_bins
@@ -41,7 +39,6 @@ from calibrant.results.weights import Weighted, Weights, weighted, weights_of_ro
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
 PARTS = ("recommendation", "heldout", "curve", DETAILS)
 # What a response without details has.
 SHORT = frozenset({

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
@@ -31,7 +31,6 @@ from calibrant.results.reads import (
     read,
 )
 
-Floats = NDArray[np.float64]
 CURVE = np.arange(101) / 100.0
 
 
@@ -122,10 +121,8 @@ def _intervals(view: View) -> tuple[Floats, Floats] | None:
     if np.isnan(table["confidence"]).any():
         return None
     weight, variance = table["weight"], table["null_variance"]
-    share = np.divide(table["confidence"], weight, out=np.zeros(len(weight)), where=weight > 0)
-    error = np.divide(
-        weight - table["correct"], weight, out=np.zeros(len(weight)), where=weight > 0
-    )
+    share = ratio(table["confidence"], weight)
+    error = ratio(weight - table["correct"], weight)
     chance = weight**2 * share * (1.0 - share)
     units = np.divide(chance, variance, out=weight.copy(), where=(variance > 0) & (chance > 0))
     return wilson(np.clip(error, 0.0, 1.0), units, view.pane_query.ci)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
+from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.documents import Extra
 from calibrant.core.grid import Edges
 from calibrant.core.label_policies import POLICIES
@@ -17,8 +18,6 @@ from calibrant.segmentation.case_tables import SUMS, Layout
 
 SOFT_EMPTY = 0.01
 MEMBERSHIPS = ("hard", "soft")
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
@@ -295,7 +294,7 @@ def _soft_error(
     """
     if not coarse.any():
         return np.zeros_like(total)
-    h = np.divide(1.0, coarse, out=np.zeros(len(coarse)), where=coarse > 0)
+    h = ratio(1.0, coarse)
     lower, inner = _soft_position(position, layout, bins)
     missed = np.where(inner, bins * weight * h * (1.0 + h) / 4.0, 0.0)
     at = table * bins + lower

@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result, Row
 from calibrant.inference.seeds import SEED
 from calibrant.segmentation.case_errors import ERRORS, CaseErrors, numbers
@@ -23,7 +24,6 @@ MAX_EXACT = 12
 N_FLIPS = 9999
 # A standard deviation below the rounding error of the errors counts as 0.
 CONSTANT = 1e-12
-Floats = NDArray[np.float64]
 
 
 def compare_cases(

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.cases import OTHER, Cases
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 from calibrant.segmentation.case_bins import CaseBins, bin_cases
@@ -35,7 +36,6 @@ QUANTILES = {
     "upper_quartile": 0.75,
     "maximum": 1.0,
 }
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Error = Callable[[CaseBins], Floats]
 
@@ -333,7 +333,7 @@ def _stacked(one: CaseBins, other: CaseBins) -> CaseBins:
 
 
 def _share(bins: CaseBins, sums: Floats) -> Floats:
-    return np.divide(sums, bins.total, out=np.zeros_like(sums), where=bins.total > 0)
+    return ratio(sums, bins.total)
 
 
 def _known(bins: CaseBins, values: Floats) -> Floats:
@@ -344,4 +344,4 @@ def _mean(values: Floats, use: Flags, axis: int) -> Floats:
     """Return the mean of the values marked in `use` along an axis, nan if there are none."""
     n = use.sum(axis=axis)
     total = np.where(use, np.nan_to_num(values), 0.0).sum(axis=axis)
-    return np.asarray(np.divide(total, n, out=np.full(total.shape, np.nan), where=n > 0))
+    return ratio(total, n, np.nan)

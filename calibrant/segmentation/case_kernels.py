@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums
 from calibrant.segmentation.case_bins import SOFT_EMPTY, CaseBins, soft_place
 from calibrant.segmentation.case_tables import Layout, numbered
@@ -25,8 +25,6 @@ KERNELS = ("spline", "gaussian")
 # Neighbours to each side: a cubic spline reaches two bins; the Gaussian is 4e-18 of its peak beyond four.
 REACH = {"spline": 2, "gaussian": 4}
 GAUSSIAN_SD = 1.0 / np.sqrt(6.0)  # of a bin's width, as the triangle's
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def memberships(score: Floats, bins: int, kernel: str) -> tuple[Ints, Floats]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.documents import Result, Row
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
@@ -12,8 +12,6 @@ from calibrant.core.view import NoResultError, View
 from calibrant.segmentation.box_plot import box
 from calibrant.segmentation.case_bins import CaseBins
 from calibrant.segmentation.case_errors import ERRORS, CaseErrors, case_errors, numbers, spread
-
-Floats = NDArray[np.float64]
 
 
 def cases_of(view: View, frequency_bins: int | None = None) -> Result:
@@ -129,7 +127,7 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> Result:
     counts = np.zeros(shape, np.int64)
     np.add.at(counts, (class_index, column, row), 1)
     n = counts.sum(axis=2, keepdims=True)
-    shares = np.divide(counts, n, out=np.full(shape, np.nan), where=n > 0)
+    shares = ratio(counts, n, np.nan)
     known = np.isfinite(shares)
     mean = np.divide(
         np.nansum(shares, axis=0),
@@ -140,11 +138,9 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> Result:
     total = np.zeros(shape[:2])
     np.add.at(total, (class_index, column), rate)
     size = n[:, :, 0]
-    by_class = np.divide(total, size, out=np.full(shape[:2], np.nan), where=size > 0)
+    by_class = ratio(total, size, np.nan)
     pooled, pooled_size = total.sum(axis=0), size.sum(axis=0)
-    frequency = np.divide(
-        pooled, pooled_size, out=np.full(bins.n_bins, np.nan), where=pooled_size > 0
-    )
+    frequency = ratio(pooled, pooled_size, np.nan)
     return {
         "bins": bins.n_bins,
         "frequency_bins": frequency_bins,

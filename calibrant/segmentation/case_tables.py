@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.ranges import HITS, MASS, in_cell
 from calibrant.accumulators.sparse import SparseBlock
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums, CorrectRatings
 from calibrant.core.distinct import distinct
 from calibrant.core.grid import Grid
@@ -49,8 +50,6 @@ RANGES = {
     **HITS,
     **{name: in_cell(name.replace("product", "correct")) for name in SUMS[10:]},
 }
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _Part = tuple[Ints, Ints, Ints, Floats]
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.uncertainty import normalised_entropy
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.errors import CalibrationInputError
@@ -36,8 +37,6 @@ MAX_FINE_BINS = 1 << 20
 DUST = 1e-12
 ARRAYS = ("label", "prediction", "uncertainty", "exact")
 EXACT = ("nll", "nll_weight", "brier", "zero_probability_weight")
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.documents import Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
@@ -32,8 +32,6 @@ SETTINGS = {
     "crop": "none",
     "prior": "mean of all ratings",
 }
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> Result:

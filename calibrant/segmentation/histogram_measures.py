@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibrant.core.arrays import ratio
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.estimators.roc import area, rates, unordered_share
@@ -154,12 +155,7 @@ def uncertainty_errors(
         fine = histogram.uncertainty.sum(axis=0)
         curve = inverse_binary_entropy(histogram.centres)
         place = coarse_bins(histogram.n_bins, bins)
-        ideal = np.divide(
-            np.bincount(place, fine * curve, bins),
-            table.mass,
-            out=np.full(bins, np.nan),
-            where=table.mass > 0,
-        )
+        ideal = ratio(np.bincount(place, fine * curve, bins), table.mass, np.nan)
     to_ideal = None if ideal is None else wrong.errors(denominator, ideal)
     rows = [
         {

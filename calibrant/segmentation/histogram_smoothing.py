@@ -11,12 +11,11 @@ Kock, Thielke et al., section 2.2, name it; the channels are Granlund's (Pattern
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 
 WIDEST = 100
-Floats = NDArray[np.float64]
 
 
 def smoothed(mass: Floats, width: int) -> Floats:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
 from calibrant.core.cells import Cells
 from calibrant.core.documents import Result
@@ -21,8 +21,6 @@ from calibrant.metrics.uce import table_of
 from calibrant.segmentation.case_errors import case_errors
 from calibrant.segmentation.confidence_histogram import EXACT, ConfidenceHistogram
 from calibrant.segmentation.histogram_smoothing import smoothed
-
-Floats = NDArray[np.float64]
 
 
 def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) -> Result:

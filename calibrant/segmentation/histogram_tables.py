@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import equal_mass_groups
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
@@ -25,7 +26,6 @@ BINS = 20
 LEAST = 50
 DENOMINATORS = ("kept", "full")
 BINNINGS = ("equal_width", "equal_mass")
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.histogram import Histogram
 from calibrant.core.histogram_fields import UNCERTAINTY_CELLS
@@ -22,7 +22,6 @@ from calibrant.segmentation.confidence_histogram import (
 FIELDS = ("label", "prediction", "uncertainty")
 MASS_TOLERANCE = 1e-6
 MAX_MASS = 2.0**53
-Floats = NDArray[np.float64]
 
 
 def read_arrays(

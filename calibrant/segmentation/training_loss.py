@@ -16,13 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges, equal_width_bin
 from calibrant.segmentation.case_bins import MEMBERSHIPS, SOFT_EMPTY, soft_place
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

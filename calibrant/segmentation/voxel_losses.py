@@ -13,12 +13,11 @@ Barfoot et al., Average Calibration Losses, whose baseline is their sum; Milleta
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.segmentation.training_loss import LossValue, checked_pixels, checked_weights
 
 SMOOTHING = 1e-5
-Floats = NDArray[np.float64]
 
 
 def dice_loss(probabilities: Floats, labels: Floats, *, weights: Floats | None = None) -> LossValue:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
@@ -34,7 +35,6 @@ MAX_GRADIENT_VALUES = 1_000_000
 MAX_CASE_CLASSES, BINS_AT_ONCE = 20_000, 1_000
 VARIABLES = ("probabilities", "logits")
 TERMS = ("hl1_ace", "sl1_ace", "dice", "cross_entropy")
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.segmentation.case_bins import CaseBins
 from calibrant.segmentation.case_errors import ERRORS, CaseErrors, case_errors
 from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
 
-Floats = NDArray[np.float64]
 N_ORDERS = 16
 
 
@@ -75,7 +74,7 @@ def _pooled_curves(cases: CaseErrors, error: str, draws: Draws) -> Floats:
         if cases.options.average == "micro":
             # As the papers' code: the plain mean over cases of their own mean confidences.
             n = added(filled)
-            plain = np.divide(added(means), n, out=np.zeros_like(n), where=n > 0)
+            plain = ratio(added(means), n)
             tables["confidence"] = plain * tables["weight"]
         pooled = CaseBins(
             **tables, **totals, least=bins.least, gap_error=np.zeros_like(tables["weight"])

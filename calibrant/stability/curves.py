@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.accumulators.label_distribution import SUMS
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import View
@@ -20,7 +20,6 @@ from calibrant.stability.rater_baselines import under
 from calibrant.stability.sources import curves_of
 from calibrant.stability.subsets import FRACTIONS, SUBSETS, CurveSource, Draws, draws_of
 
-Floats = NDArray[np.float64]
 N_BOOTSTRAPS = 100
 REFERENCES = ("majority", "single")
 COVERS = "other units with their ratings, sampled as these were"

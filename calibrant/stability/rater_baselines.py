@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Ints
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
@@ -21,8 +21,6 @@ from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import METRICS, accumulators_for, compute_metrics
-
-Ints = NDArray[np.int64]
 
 
 def of_raters(batch: Batch, slug: str, pane_query: PaneQuery, raters: Mapping[str, Ints]) -> Result:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from calibrant.core.arrays import Ints
 from calibrant.core.batch import Batch
 from calibrant.core.documents import Result
 from calibrant.core.query import PaneQuery
 from calibrant.inference.metrics_differences import differences
 from calibrant.inference.seeds import SEED
-from calibrant.stability.rater_baselines import Ints, view_of_rater
+from calibrant.stability.rater_baselines import view_of_rater
 
 # An interval of a difference takes some 0.1 s of CPU.
 MAX_COMPARED = 16

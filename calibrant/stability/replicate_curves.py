@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import GapStatistic
@@ -19,7 +19,6 @@ from calibrant.metrics.base import ClasswiseGapMetric, GapMetric, Metric, mean_o
 from calibrant.metrics.formula_metric import FormulaMetric
 from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
 
-Floats = NDArray[np.float64]
 N_ORDERS = 16
 
 
@@ -88,7 +87,7 @@ def scope_of(view: View, metric: Metric) -> str:
 
 def gaps(difference: Floats, weight: Floats) -> Floats:
     """Return mean differences, 0 without weight."""
-    return np.divide(difference, weight, out=np.zeros_like(difference), where=weight > 0)
+    return ratio(difference, weight)
 
 
 def _statistic_of(view: View, metric: Metric) -> ReplicateStatistic:

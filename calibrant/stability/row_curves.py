@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.cells import Cells
 from calibrant.core.grid import equal_width_bin
@@ -23,8 +23,6 @@ from calibrant.metrics.formula_metric import FormulaMetric
 from calibrant.stability.replicate_curves import N_ORDERS, binned_statistic, gaps, scope_of
 from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 READ_FROM_ROWS = frozenset({"scope", "classes", "all_labels", "uncertainty"})
 # Above this number of rows, a matrix of their pairs costs more than single values of subsets.
 MAX_AT_ONCE = 1500

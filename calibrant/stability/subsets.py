@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.documents import Extra
 from calibrant.core.view import View
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 FRACTIONS = np.arange(4, 21) / 20.0
 SUBSETS = ("nested", "independent")
 

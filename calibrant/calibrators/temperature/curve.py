@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import (
     BETAS,
@@ -33,9 +32,9 @@ from calibrant.calibrators.temperature.hermite import (
     Root,
     window,
 )
+from calibrant.core.arrays import Floats
 from calibrant.core.label_policies import N_POLICIES, POLICIES
 
-Floats = NDArray[np.float64]
 FEWER_NODES = (4, 5)
 FLAT = 1e-12
 CROSSING_NOISE = 0.25

@@ -7,12 +7,11 @@ other, linearly in log odds, which is exactly the effect of a change of temperat
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import TABLE_BINS
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.grid import equal_width_bin
 
-Floats = NDArray[np.float64]
 PARTICLES = 256
 
 
@@ -68,7 +67,7 @@ def stored_ece(count: Floats, gap: Floats, min_count: float) -> Floats:
     kept = (count > 0.0) & (count >= min_count * (1.0 - 1e-9))
     total = np.where(kept, count, 0.0).sum(axis=-1)
     gaps = np.where(kept, np.abs(gap), 0.0).sum(axis=-1)
-    return np.asarray(np.divide(gaps, total, out=np.full(total.shape, np.nan), where=total > 0.0))
+    return ratio(gaps, total, np.nan)
 
 
 def _mass(table: Floats) -> Floats:

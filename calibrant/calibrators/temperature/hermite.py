@@ -8,11 +8,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import BETAS, N_BETAS
+from calibrant.core.arrays import Floats
 
-Floats = NDArray[np.float64]
 Places = TypeVar("Places", float, Floats)
 LOG_BETAS = np.log(BETAS)
 NODES = 6

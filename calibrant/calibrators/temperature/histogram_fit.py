@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.calibrators.logistic import fit_scale
 from calibrant.calibrators.temperature.losses import OBJECTIVES, EceOptions, HistogramLosses
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 
 PLATEAU = 1e-3
-Floats = NDArray[np.float64]
 
 
 def fit_histogram_temperature(

@@ -18,9 +18,9 @@ from calibrant.accumulators.logit_cells import MOMENTS, RIGHT, SUMS, LogitCells
 from calibrant.calibrators.cell_fits import logistic
 from calibrant.calibrators.temperature.curve import CROSSING_NOISE
 from calibrant.calibrators.temperature.losses import EceOptions, Losses, TwoClassLosses
+from calibrant.core.arrays import Floats
 from calibrant.core.label_policies import POLICIES
 
-Floats = NDArray[np.float64]
 # Largest third derivative of log(1 + exp m), and from where on |m| it falls.
 _THIRD, _FALLS = 1.0 / (6.0 * np.sqrt(3.0)), 1.317
 # The error estimate is this share of the change if cells were twice as wide. The expansions err by the third power of the width,

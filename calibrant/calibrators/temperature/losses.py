@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibrators.cell_fits import logistic
+from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.errors import CalibrationInputError
@@ -29,7 +29,6 @@ from calibrant.segmentation.histogram_tables import BINS, DENOMINATORS, LEAST
 OBJECTIVES = ("nll", "brier", "ece")
 # Replaces the logarithm of 0: divided by any temperature it still gives a probability of 0.
 IMPOSSIBLE = -1e6
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

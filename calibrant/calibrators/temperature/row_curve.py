@@ -23,6 +23,7 @@ from calibrant.calibrators.temperature.hermite import (
     root,
     window,
 )
+from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.batch import Batch
 from calibrant.core.logits import relative_logits
 from calibrant.kernel.tempered import (
@@ -35,8 +36,6 @@ from calibrant.kernel.tempered import (
     TemperedSums,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MEAN, MAJORITY = 1, 2
 MAX_NEWTON = 20
 # Last relative step of Newton's method, whose error is its square: of sums in float64, and of rows as float32.
@@ -198,7 +197,7 @@ class RowCurve(Curve):
         assert found.rows is not None
         loss = np.bincount(self._unit_index, found.rows[0])
         weight = np.bincount(self._unit_index, self._possible_weight, len(loss))
-        return float(np.divide(loss, weight, out=np.zeros_like(loss), where=weight > 0).sum())
+        return float(ratio(loss, weight).sum())
 
     @cached_property
     def _unit_index(self) -> Ints:

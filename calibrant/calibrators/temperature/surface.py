@@ -8,16 +8,15 @@ Kock, Thielke et al., section 2.3 and appendix B; figures 3 and 6 to 12.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibrators.temperature.losses import OBJECTIVES, TwoClassLosses, number_of
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 
 TEMPERATURES = np.arange(100, 2001) / 200.0
 SURFACE_TEMPERATURES = np.arange(1, 21) / 2.0
 MAX_TEMPERATURES = 10_000
-Floats = NDArray[np.float64]
 
 
 def loss_curve(

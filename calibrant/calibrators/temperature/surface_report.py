@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.logit_cells import LogitCells
@@ -19,6 +18,7 @@ from calibrant.calibrators.temperature.losses import (
     reject_other_than_two,
 )
 from calibrant.calibrators.temperature.surface import loss_surface
+from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
 from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
@@ -27,7 +27,6 @@ LOWEST, HIGHEST, POINTS = 0.25, 10.0, 20
 # Points per class at which errors are estimated.
 _ESTIMATED = 5
 NO_LOGITS = "logits_not_kept"
-Floats = NDArray[np.float64]
 
 
 def surface_report(

@@ -11,9 +11,8 @@ from calibrant.accumulators.concentration import (
     LOG_CONCENTRATIONS,
     N_POINTS,
     ConcentrationProfile,
-    Floats,
-    Ints,
 )
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums
 
 _FACTORS = 48

@@ -11,8 +11,8 @@ from calibrant.accumulators.disagreement import (
     REPLICATE_BINS,
     REPLICATE_SUMS,
     Disagreement,
-    Floats,
 )
+from calibrant.core.arrays import Floats
 from calibrant.core.grid import equal_width_bin
 from calibrant.raters.label_rows import LabelRows, label_rows
 from tests.oracle.batch_sums import FillSums

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.label_bins import LABEL_GRID, SUMS, Floats, Ints, LabelBins
+from calibrant.accumulators.label_bins import LABEL_GRID, SUMS, LabelBins
+from calibrant.core.arrays import Floats, Ints
 from tests.oracle.batch_sums import FillSums
 
 _AT = {name: i for i, name in enumerate(SUMS)}

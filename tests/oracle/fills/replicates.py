@@ -12,12 +12,11 @@ from calibrant.accumulators.replicates import (
     CLASS_BINS,
     SCORE_BINS,
     SCORE_SUMS,
-    Floats,
-    Ints,
     Replicates,
     n_pairs,
     pair_places,
 )
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import CorrectRatings
 from calibrant.core.distinct import distinct
 from calibrant.core.grid import equal_width_bin

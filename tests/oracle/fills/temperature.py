@@ -13,10 +13,9 @@ from calibrant.accumulators.temperature import (
     CURVE_SUMS,
     TABLE_BINS,
     UNIT_COUNTS,
-    Floats,
-    Ints,
     TemperatureProfile,
 )
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import N_POLICIES

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.units import UNIT_BINS, Floats, Ints, UnitSums
+from calibrant.accumulators.units import UNIT_BINS, UnitSums
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import equal_width_bin
