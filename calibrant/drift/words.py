@@ -41,6 +41,8 @@ class CalibrationState:
     n_slices : slices judged
     is_since_start : whether no earlier cohort was good and no change was shown
     why_not : why nothing is known
+    since : the cohort at which the word turned
+    coverage_fell : whether the labelled share fell by 20 points
     """
 
     word: Word
@@ -51,6 +53,8 @@ class CalibrationState:
     n_slices: int = 0
     is_since_start: bool = False
     why_not: str | None = None
+    since: int | None = None
+    coverage_fell: bool = False
 
     @property
     def is_off(self) -> bool:
@@ -264,22 +268,20 @@ def mean_gap(table: UnitTable) -> float:
     return float((table.correct - table.confidence).sum()) / table.n_units if table.n_units else 0.0
 
 
-def status_of(
-    calibration: CalibrationState, change: ChangeState, scores: ScoresState, coverage_fell: bool
-) -> Status:
+def status_of(calibration: CalibrationState, change: ChangeState, scores: ScoresState) -> Status:
     """Return the status derived from the words.
 
     Examples
     --------
     >>> good = CalibrationState("good", Judgement("good", 0.01, 0.01, 0.01, 900.0), 0.02)
-    >>> status_of(good, ChangeState("none_seen"), ScoresState(), False)
+    >>> status_of(good, ChangeState("none_seen"), ScoresState())
     'ok'
-    >>> status_of(good, ChangeState("no_recent_labels"), ScoresState(), False)
+    >>> status_of(good, ChangeState("no_recent_labels"), ScoresState())
     'insufficient_data'
     """
     if change.word == CHANGED:
         return "alarm"
-    if calibration.is_off or scores.word == "shifted" or coverage_fell:
+    if calibration.is_off or scores.word == "shifted" or calibration.coverage_fell:
         return "watch"
     return "ok" if (calibration.word, change.word) == (GOOD, NONE_SEEN) else "insufficient_data"
 

@@ -58,7 +58,7 @@ class AlarmCommit:
 
     @property
     def settings(self) -> AlarmSettings:
-        return AlarmSettings.of(self.config)
+        return self.alarm_state.settings
 
     def detectors(self, changed: Mapping[str, Detector]) -> None:
         """Write detectors and the version that results depend on."""

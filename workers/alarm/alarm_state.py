@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,12 @@ from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.calibration import OFF
 from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings, promoted_map
-from calibrant_server.workers.alarm.cohort_history import CohortResult, Reference, read_reference
+from calibrant_server.workers.alarm.cohort_history import (
+    Before,
+    CohortResult,
+    Reference,
+    read_reference,
+)
 from calibrant_server.workers.alarm.cohorts import (
     CohortContents,
     PartialCohort,
@@ -23,7 +28,7 @@ from calibrant_server.workers.alarm.cohorts import (
     read_units,
     tables_of,
 )
-from calibrant_server.workers.alarm.detectors import Detector, OpenChange
+from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
 from calibrant_server.workers.ingest.pane_ids import ids_in
 from calibrant_server.workers.ingest.record_store import RecordStore
@@ -49,6 +54,7 @@ class AlarmState:
 
     def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
         self._node, self._keys, self.config = node, keys, config
+        self.settings = AlarmSettings.of(config)
         self._name = (config.key, config.generation)
         self._number: int | None = None
         self._noted: dict[str, dict[int, CohortResult]] = {}
@@ -128,7 +134,7 @@ class AlarmState:
         if found is None:
             return Reference()
         pane, window = found
-        cohorts = tables_of(AlarmSettings.of(self.config), {ALL_ROWS: pane}, self.active_map)
+        cohorts = tables_of(self.settings, {ALL_ROWS: pane}, self.active_map)
         return Reference({name: each.table for name, each in cohorts.items()}, window)
 
     def note(self, name: str, cohort_result: CohortResult) -> None:
@@ -165,52 +171,73 @@ def _results(found: dict[bytes, bytes]) -> list[CohortResult]:
 
 @dataclass(frozen=True)
 class AlarmSnapshot:
-    """The stored state of a model's alarm and of the requested detector.
+    """One detector of a model, with the stored state of the alarm.
 
     Attributes
     ----------
-    version : version of the last change, empty if there was none
-    name : name of the requested detector
-    cohort_results : cohort results of that detector, oldest first
+    state : of the alarm
+    name : of the detector
     window : the requested window
-    active_map : the active calibration map
-    episode : the requested detector's open alarm, or None
     changed : the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
     unwatched : reads the merged panes of the window, if there is no detector; most models need no advice
-    reference : of the model
     """
 
-    version: bytes
-    detectors: dict[str, Detector]
+    state: AlarmState
     name: str
-    cohort_results: list[CohortResult]
-    window: Window
-    active_map: ActiveMap = field(default_factory=ActiveMap)
-    episode: Episode | None = None
+    window: Window = Window(0, 0)  # noqa: RUF009
     changed: tuple[Pane, Pane] | None = None
     unwatched: Callable[[], Pane] | None = None
-    reference: Reference = field(default_factory=Reference)
-
-    @property
-    def change(self) -> OpenChange | None:
-        """The open change of the requested detector."""
-        return None if self.detector is None else self.detector.change
-
-    def corrected(self, config: ModelConfig) -> tuple[Window, Window] | None:
-        """The cohorts that an update corrects, and those of them after the alarm: since an open change, or the recent ones if off."""
-        each, length_s = self.detector, AlarmSettings.of(config).bucket_s
-        if each is None or each.last is None or not (each.change or each.words.calibration == OFF):
-            return None
-        recent = each.recent(each.counted(self.cohort_results))
-        if not recent:
-            return None
-        end_s = each.last + length_s
-        later = end_s if each.change is None else min(each.change.alarmed_at + length_s, end_s)
-        return Window(recent[0].cohort, end_s), Window(later, end_s)
 
     @property
     def detector(self) -> Detector | None:
-        return self.detectors.get(self.name)
+        return self.state.detectors.get(self.name)
+
+    @property
+    def watched(self) -> Detector:
+        """The detector, where there is one."""
+        return self.state.detectors[self.name]
+
+    @property
+    def results(self) -> list[CohortResult]:
+        """All stored cohort results, oldest first."""
+        return self.state.cohort_results(self.name)
+
+    @property
+    def counted(self) -> list[CohortResult]:
+        """The results of the cohorts since the start of Before."""
+        return self.watched.counted(self.results)
+
+    @property
+    def labelled(self) -> list[CohortResult]:
+        """The results that the rule of change compares."""
+        return self.watched.compared(self.results, self.before)
+
+    @property
+    def recent(self) -> list[CohortResult]:
+        """The last cohorts with labels, of an open change those since its start."""
+        return self.watched.recent(self.counted)
+
+    @property
+    def before(self) -> Before:
+        """What is before the first live cohort."""
+        return self.state.reference.of(self.name)
+
+    @property
+    def episode(self) -> Episode | None:
+        """The open alarm."""
+        each = self.detector
+        return self.state.episode(each.episode) if each and each.episode else None
+
+    def corrected(self) -> tuple[Window, Window] | None:
+        """The cohorts that an update corrects, and those of them after the alarm: since an open change, or the recent ones if off."""
+        each, length_s = self.detector, self.state.settings.bucket_s
+        if each is None or each.last is None or not (each.change or each.words.calibration == OFF):
+            return None
+        if not self.recent:
+            return None
+        end_s = each.last + length_s
+        later = end_s if each.change is None else min(each.change.alarmed_at + length_s, end_s)
+        return Window(self.recent[0].cohort, end_s), Window(later, end_s)
 
 
 def read_snapshot(
@@ -222,17 +249,7 @@ def read_snapshot(
     scope: str | None = None,
 ) -> AlarmSnapshot:
     """Read the alarm of a model; `scope` names a class if classes are watched."""
-    name = detector_name(scope or AlarmSettings.of(config).scopes[0], plain_slice(slice_))
     state = AlarmState(node, keys, config)
+    name = detector_name(scope or state.settings.scopes[0], plain_slice(slice_))
     state.read_together(name)
-    detector = state.detectors.get(name)
-    return AlarmSnapshot(
-        state.version,
-        state.detectors,
-        name,
-        state.cohort_results(name),
-        window,
-        state.active_map,
-        episode=state.episode(detector.episode) if detector and detector.episode else None,
-        reference=state.reference,
-    )
+    return AlarmSnapshot(state, name, window)

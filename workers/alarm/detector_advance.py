@@ -55,12 +55,11 @@ from calibrant_server.workers.alarm.drift_report import (
     words_document,
 )
 from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_id, log10_of_p
-from calibrant_server.workers.alarm.words_of import Present, words_of
+from calibrant_server.workers.alarm.words_of import words_of
 from calibrant_server.workers.ingest.pane_ids import forget
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.windows import Window
 
 
 def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence) -> list[Episode]:
@@ -93,6 +92,7 @@ def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence)
             after[name] = skipped(again, start_s, evidence.passed[name])
     if not after:
         return []
+    alarm_state.detectors.update(after)
     raised = _episodes(writing, start_s, before, after)
     _note_units(writing, start_s, evidence, after)
     writing.detectors(after)
@@ -127,8 +127,7 @@ def _episodes(
 ) -> list[Episode]:
     """Close the episodes that ended and open those of changes shown at this cohort."""
     raised: list[Episode] = []
-    current = {**before, **after}  # the watched detectors only
-    who = who_alarms(current)
+    who = who_alarms({**before, **after})  # the watched detectors only
     for name, each in list(after.items()):
         if before[name].episode is not None and each.episode is None:
             writing.close(str(before[name].episode), "the settings of the alarm changed")
@@ -136,7 +135,7 @@ def _episodes(
             continue
         if each.episode is not None:
             writing.close(each.episode, "the detector raised another alarm")
-        episode = _raised(writing, name, current, who)
+        episode = _raised(writing, name, each, who)
         after[name] = replace(each, episode=episode.id)
         raised.append(episode)
     return writing.raise_event(raised)
@@ -165,17 +164,14 @@ def _note_units(
 
 
 def _raised(
-    writing: AlarmCommit, name: str, detectors: Mapping[str, Detector], who: Attribution | None
+    writing: AlarmCommit, name: str, detector: Detector, who: Attribution | None
 ) -> Episode:
     config, settings, state = writing.config, writing.settings, writing.alarm_state
-    detector, results = detectors[name], writing.alarm_state.cohort_results(name)
+    results = state.cohort_results(name)
     change = detector.change
     assert change is not None
-    alarm = AlarmSnapshot(
-        b"", dict(detectors), name, results, Window(0, 0), state.active_map, reference=state.reference
-    )  # fmt: skip
-    words = words_of(detector, alarm, config, Present(writing.now_s, None))
-    document = words_document(words, detector)
+    words = words_of(AlarmSnapshot(state, name), writing.now_s)
+    document = words_document(words)
     scope, slice_ = parts_of(name)
     since, _ = since_change(results, change.start, None)
     return Episode(

@@ -15,7 +15,6 @@ from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.recommendation import of_raters
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohort_history import CohortResult
@@ -38,18 +37,17 @@ NO_CLAIM = (
 )
 
 
-def words_document(words: ModelWords, detector: Detector | None) -> Result:
+def words_document(words: ModelWords) -> Result:
     """Return the words, each with its sentence, its deciding number and n."""
-    since = None if detector is None else detector.words.since
     return {
         "status": words.status,
-        "calibration": _calibration(words.calibration, since, words.coverage_fell),
+        "calibration": _calibration(words.calibration),
         "change": _change(words.change),
         "scores": _scores(words.scores),
     }
 
 
-def _calibration(state: CalibrationState, since: int | None, fell: bool) -> Result:
+def _calibration(state: CalibrationState) -> Result:
     found, bounds = state.judgement, state.selection.bounds
     return {
         "word": "off" if state.is_off else state.word,
@@ -61,9 +59,9 @@ def _calibration(state: CalibrationState, since: int | None, fell: bool) -> Resu
         "n": found.n_units,
         "n_more": found.n_more,
         "coverage": state.selection.coverage,
-        "coverage_fell": fell,
+        "coverage_fell": state.coverage_fell,
         "bounds": None if bounds is None else list(bounds),
-        "since": None if since is None else at(since),
+        "since": None if state.since is None else at(state.since),
     }
 
 
@@ -113,44 +111,48 @@ def _side(table: UnitTable, task: str) -> Result:
     }
 
 
-def title(detector: Detector, alarm: AlarmSnapshot, who: Attribution | None) -> str | None:
+def title(alarm: AlarmSnapshot, who: Attribution | None) -> str | None:
     """Return the current subject of the alarm or, once it is acknowledged, its former subject."""
-    if detector.in_alarm:
+    if alarm.watched.in_alarm:
         return title_of(alarm.name, who)
     return None if alarm.episode is None else alarm.episode.title
 
 
-def raters_or_model(alarm: AlarmSnapshot, settings: AlarmSettings) -> Attribution | None:
+def raters_or_model(alarm: AlarmSnapshot) -> Attribution | None:
     """Attribute an alarm to the model or to its raters; None without named raters."""
-    return who_alarms(
-        {name: alarm.detectors[name] for name in requested(alarm.detectors, settings)}
-    )
+    return who_alarms(_requested(alarm))
 
 
-def evidence_of_words(detector: Detector, settings: AlarmSettings, alarm: AlarmSnapshot) -> Result:
+def _requested(alarm: AlarmSnapshot) -> dict[str, Detector]:
+    state = alarm.state
+    return {name: state.detectors[name] for name in sorted(requested(state.detectors, state.settings))}  # fmt: skip
+
+
+def evidence_of_words(alarm: AlarmSnapshot) -> Result:
     """Return what the words of a detector depend on."""
-    results = detector.counted(alarm.cohort_results)
-    recent = merged(each.table for each in detector.recent(results))
-    before = [each.table for each in results if not detector.change or each.cohort < detector.change.start]  # fmt: skip
-    slices = {"slices": others_of(alarm, settings)} if is_of_all(alarm.name) else {}
+    detector, settings, change = alarm.watched, alarm.state.settings, alarm.watched.change
+    before = [each.table for each in alarm.counted if not change or each.cohort < change.start]
+    slices = {"slices": others_of(alarm)} if is_of_all(alarm.name) else {}
     return {
-        "recent": recent_rows(alarm.cohort_results),
+        "recent": recent_rows(alarm.results),
         "bins": bin_rows(merged(before)),
-        "bins_since_change": bin_rows(recent) if detector.change else None,
+        "bins_since_change": bin_rows(merged(each.table for each in alarm.recent))
+        if change
+        else None,
         "p": detector.p,
-        "level": settings.level(n_requested(alarm.detectors, settings)),
+        "level": settings.level(n_requested(alarm.state.detectors, settings)),
         "improved_at": None if detector.improved_at is None else at(detector.improved_at),
         "cohorts_passed_over": skipped_cohorts(detector),
-        "raters": _raters(settings, alarm),
-        "units": _units(settings, alarm),
+        "raters": _raters(alarm),
+        "units": _units(alarm),
         **slices,
     }
 
 
-def closed_by_map(alarm: AlarmSnapshot, settings: AlarmSettings) -> str:
+def closed_by_map(alarm: AlarmSnapshot) -> str:
     """Return why earlier cohorts do not count and what to do, if the active map was fitted to them; else nothing."""
-    active = alarm.active_map
-    if not settings.is_mapped or active.fitted_to_s is None:
+    active = alarm.state.active_map
+    if not alarm.state.settings.is_mapped or active.fitted_to_s is None:
         return ""
     return (
         f". Cohorts before {at(active.fitted_to_s)[:10]} do not count: map version {active.version} was fitted to data up to then, and "
@@ -182,21 +184,16 @@ def skipped_cohorts(detector: Detector) -> Result:
     }
 
 
-def others_of(alarm: AlarmSnapshot, settings: AlarmSettings) -> list[Row]:
+def others_of(alarm: AlarmSnapshot) -> list[Row]:
     """Return each other detector of a slice or class in one entry, flagged ones first."""
-    marked = flagged_names(alarm.detectors, settings)
-    others = [
-        name
-        for name in sorted(requested(alarm.detectors, settings))
-        if name != alarm.name and rater_in(name) is None
-    ]
-    order = [name for name in marked if name in others]
-    order += [name for name in others if name not in marked]
+    others = {name: each for name, each in _requested(alarm).items() if rater_in(name) is None}
+    others.pop(alarm.name, None)
+    marked = flagged_names(alarm.state.detectors, alarm.state.settings)
     rows = []
-    for name in order:
+    for name in dict.fromkeys([name for name in marked if name in others] + list(others)):
         scope, slice_ = parts_of(name)
         shown = {"scope": None if scope == OWN_SCORE else scope, "slice": slice_ or None}
-        rows.append(shown | {"flagged": name in marked} | _line(alarm.detectors[name]))
+        rows.append(shown | {"flagged": name in marked} | _line(others[name]))
     return rows
 
 
@@ -211,26 +208,23 @@ def _line(detector: Detector) -> Result:
     }
 
 
-def _units(settings: AlarmSettings, alarm: AlarmSnapshot) -> Result:
+def _units(alarm: AlarmSnapshot) -> Result:
     """Return how units that recur are counted, and the false-alarm rate that is claimed: none if units are not known."""
-    main = alarm.detectors.get(detector_name(settings.scopes[0], ALL_ROWS))
-    rule = UNKNOWN if main is None or main.units is None else main.units
-    is_known = rule == FIRST_CONTACTS
+    settings = alarm.state.settings
+    main = alarm.state.detectors.get(detector_name(settings.scopes[0], ALL_ROWS))
+    is_known = main is not None and main.units == FIRST_CONTACTS
     return {
-        "rule": rule,
+        "rule": (None if main is None else main.units) or UNKNOWN,
         "n_left_out": main.n_left_out if main is not None and is_known else None,
         "claim": settings.false_alarms if is_known else None,
         "detail": None if is_known else NO_CLAIM,
     }
 
 
-def _raters(settings: AlarmSettings, alarm: AlarmSnapshot) -> list[Row]:
+def _raters(alarm: AlarmSnapshot) -> list[Row]:
     """Return the raters' own detectors."""
-    return [
-        {"rater": rater} | _line(alarm.detectors[name])
-        for name in sorted(requested(alarm.detectors, settings))
-        if (rater := rater_in(name)) is not None
-    ]
+    named = ((rater_in(name), each) for name, each in _requested(alarm).items())
+    return [{"rater": rater} | _line(each) for rater, each in named if rater is not None]
 
 
 RATER_SHIFT, MODEL_DRIFT, UNDECIDED, NONE = "rater shift", "model drift", "undecided", "none"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -27,17 +26,10 @@ from calibrant.drift.words import (
     event_text,
     status_of,
 )
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import is_of_all, parts_of, rater_in
-from calibrant_server.workers.alarm.detectors import (
-    Detector,
-    OpenChange,
-    n_judged,
-    n_requested,
-    requested,
-)
+from calibrant_server.workers.alarm.detectors import OpenChange, n_judged, n_requested, requested
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import events_between, seconds_of
 
@@ -54,122 +46,85 @@ class ModelWords:
     calibration: CalibrationState
     change: ChangeState
     scores: ScoresState
-    coverage_fell: bool = False
 
     @property
     def status(self) -> Status:
         """The derived status."""
-        return status_of(self.calibration, self.change, self.scores, self.coverage_fell)
-
-
-@dataclass(frozen=True)
-class Present:
-    """When a verdict is asked for.
-
-    Attributes
-    ----------
-    now_s : seconds since the epoch
-    last_s : end of the last predictions, None without any
-    """
-
-    now_s: float
-    last_s: int | None
+        return status_of(self.calibration, self.change, self.scores)
 
 
 def words_of(
-    detector: Detector,
-    alarm: AlarmSnapshot,
-    config: ModelConfig,
-    present: Present,
-    live: Shift | None = None,
+    alarm: AlarmSnapshot, now_s: float, last_s: int | None = None, live: Shift | None = None
 ) -> ModelWords:
-    """Return the words of a detector.
+    """Return the words of a detector at a time.
 
     Parameters
     ----------
-    detector : the requested one of the alarm
+    now_s : seconds since the epoch
+    last_s : end of the last predictions, None without any
     live : shift of the scores of the last days, sealed or not
     """
-    settings = AlarmSettings.of(config)
-    results = detector.counted(alarm.cohort_results)
-    calibration = _calibration(detector, results, alarm, settings)
-    change = change_of(detector, alarm, config, present)
+    calibration, change = _calibration(alarm), change_of(alarm, now_s, last_s)
     is_known = calibration.word != "unknown" and change.word in (NONE_SEEN, CHANGED)
-    shares = [_share(each) for each in results if each.coverage[0].any()]
-    return ModelWords(
-        calibration, change, _scores(results, settings, live, is_known), coverage_fell(shares)
-    )
+    return ModelWords(calibration, change, _scores(alarm, live, is_known))
 
 
-def _calibration(
-    detector: Detector,
-    results: Sequence[CohortResult],
-    alarm: AlarmSnapshot,
-    settings: AlarmSettings,
-) -> CalibrationState:
-    n = n_judged(alarm.detectors, settings)
-    recent = [each.table for each in detector.recent(results)]
-    now = judge_cohorts(recent, settings.tolerance, n)
-    is_same = detector.words.tolerance == settings.tolerance
-    word = detector.words.calibration if is_same else now.word
-    sealed = results[-N_RECENT:]
-    selection = selection_of(
-        merged(each.table for each in sealed), merged_counts([each.coverage for each in sealed])
-    )
-    off = _slices_off(alarm, settings) if is_of_all(alarm.name) else {}
+def _calibration(alarm: AlarmSnapshot) -> CalibrationState:
+    settings, words, sealed = alarm.state.settings, alarm.watched.words, alarm.counted
+    n = n_judged(alarm.state.detectors, settings)
+    now = judge_cohorts([each.table for each in alarm.recent], settings.tolerance, n)
+    word = words.calibration if words.tolerance == settings.tolerance else now.word
+    last = sealed[-N_RECENT:]
     return CalibrationState(
-        word, now, settings.tolerance, selection, off, n - 1, word == OFF and not detector.words.was_good
-    )  # fmt: skip
+        word,
+        now,
+        settings.tolerance,
+        selection_of(
+            merged(each.table for each in last), merged_counts([each.coverage for each in last])
+        ),
+        _slices_off(alarm) if is_of_all(alarm.name) else {},
+        n - 1,
+        is_since_start=word == OFF and not words.was_good,
+        since=words.since,
+        coverage_fell=coverage_fell([_share(each) for each in sealed if each.coverage[0].any()]),
+    )
 
 
-def _slices_off(alarm: AlarmSnapshot, settings: AlarmSettings) -> dict[str, float]:
+def _slices_off(alarm: AlarmSnapshot) -> dict[str, float]:
     """Return the limit of the error of each slice and further class that is off."""
     found = {}
-    for name in requested(alarm.detectors, settings):
-        words = alarm.detectors[name].words
+    for name in requested(alarm.state.detectors, alarm.state.settings):
+        words = alarm.state.detectors[name].words
         if name != alarm.name and rater_in(name) is None and words.calibration == OFF:
             scope, slice_ = parts_of(name)
             found[slice_ or scope] = words.limit or 0.0
     return found
 
 
-def change_of(
-    detector: Detector, alarm: AlarmSnapshot, config: ModelConfig, present: Present
-) -> ChangeState:
-    """Return the word of change of a detector."""
-    settings = AlarmSettings.of(config)
-    labelled = detector.compared(alarm.cohort_results, alarm.reference.of(alarm.name))
+def change_of(alarm: AlarmSnapshot, now_s: float, last_s: int | None) -> ChangeState:
+    """Return the word of change of a detector; see `words_of`."""
+    detector, bucket_s = alarm.watched, alarm.state.settings.bucket_s
     if detector.change is not None:
-        return _changed(detector, labelled, alarm, config)
-    missing = _missing(labelled, alarm.cohort_results, config, present)
-    n = sum(each.table.n_units for each in labelled)
+        return _changed(alarm, detector.change)
+    n, missing = sum(each.table.n_units for each in alarm.labelled), _missing(alarm, now_s, last_s)
     if missing is not None:
-        return ChangeState(
-            missing[0], n, last_at=missing[1], acknowledged_at=detector.acknowledged_at
-        )
-    monitor = _monitor(labelled, alarm, settings)
-    word: ChangeWord = NONE_SEEN if monitor is not None and monitor.shows_target else NOT_ARMED
+        word, end_s = missing
+        return ChangeState(word, n, last_at=end_s, acknowledged_at=detector.acknowledged_at)
+    monitor = _monitor(alarm)
     wait = None if monitor is None else monitor.armed_in
-    last = detector.last or 0
     return ChangeState(
-        word,
+        NONE_SEEN if monitor is not None and monitor.shows_target else NOT_ARMED,
         n,
         smallest_points=None if monitor is None else monitor.smallest_points,
-        armed_at=last + (wait + 1) * settings.bucket_s if wait else None,
+        armed_at=(detector.last or 0) + (wait + 1) * bucket_s if wait else None,
         acknowledged_at=detector.acknowledged_at,
-        is_by_day=settings.bucket_s >= DAY_S,
+        is_by_day=bucket_s >= DAY_S,
     )
 
 
-def _changed(
-    detector: Detector,
-    labelled: Sequence[CohortResult],
-    alarm: AlarmSnapshot,
-    config: ModelConfig,
-) -> ChangeState:
-    change, bucket_s = detector.change, AlarmSettings.of(config).bucket_s
-    assert change is not None
-    sides = sides_of(detector, labelled, alarm)
+def _changed(alarm: AlarmSnapshot, change: OpenChange) -> ChangeState:
+    config, bucket_s = alarm.state.config, alarm.state.settings.bucket_s
+    sides = sides_of(alarm, change.start)
     return ChangeState(
         CHANGED,
         sides[1].n_units,
@@ -193,75 +148,58 @@ def _events_about(
     return tuple((event_text(each["kind"], each["name"]), seconds_of(each)) for each in found)
 
 
-def sides_of(
-    detector: Detector, labelled: Sequence[CohortResult], alarm: AlarmSnapshot
-) -> tuple[UnitTable, UnitTable]:
+def sides_of(alarm: AlarmSnapshot, start_s: int) -> tuple[UnitTable, UnitTable]:
     """Return the labelled units before and since the start of an open change."""
-    assert detector.change is not None
-    start, reference = detector.change.start, alarm.reference.tables.get(alarm.name)
-    before = [each.table for each in labelled if each.cohort < start]
+    reference, labelled = alarm.state.reference.tables.get(alarm.name), alarm.labelled
+    before = [each.table for each in labelled if each.cohort < start_s]
     before += [] if reference is None else [reference]
-    return merged(before), merged(each.table for each in labelled if each.cohort >= start)
+    return merged(before), merged(each.table for each in labelled if each.cohort >= start_s)
 
 
 def _missing(
-    labelled: Sequence[CohortResult],
-    sealed: Sequence[CohortResult],
-    config: ModelConfig,
-    present: Present,
+    alarm: AlarmSnapshot, now_s: float, last_s: int | None
 ) -> tuple[ChangeWord, int | None] | None:
     """Return which data are missing, and the end of the last.
 
     Labels are missing among the cohorts that are sealed: while a history is still being sealed, its labels are not known yet.
     """
-    length_s = AlarmSettings.of(config).bucket_s
-    horizon_s = config.label_horizon_s or 0
+    length_s, horizon_s = alarm.state.settings.bucket_s, alarm.state.config.label_horizon_s or 0
     patience_s = MISSING_AFTER * max(horizon_s, length_s)
-    if present.last_s is None or present.now_s - present.last_s > patience_s:
-        return NO_PREDICTIONS, present.last_s
-    last_label_s = labelled[-1].cohort + length_s if labelled else None
-    sealed_s = [each.cohort + 2 * length_s + horizon_s for each in sealed[-1:]]
-    seen_s = min([present.now_s, *sealed_s])
-    if last_label_s is None or seen_s - last_label_s > patience_s + horizon_s + length_s:
-        return NO_LABELS, last_label_s
+    if last_s is None or now_s - last_s > patience_s:
+        return NO_PREDICTIONS, last_s
+    ends = [each.cohort + length_s for each in alarm.labelled[-1:]]
+    sealed_s = [each.cohort + 2 * length_s + horizon_s for each in alarm.results[-1:]]
+    if not ends or min([now_s, *sealed_s]) - ends[0] > patience_s + horizon_s + length_s:
+        return NO_LABELS, ends[0] if ends else None
     return None
 
 
-def _monitor(
-    labelled: Sequence[CohortResult], alarm: AlarmSnapshot, settings: AlarmSettings
-) -> Monitor | None:
+def _monitor(alarm: AlarmSnapshot) -> Monitor | None:
     """Return what the rule could show now; None without labels."""
-    if not labelled:
+    tables, block = [each.table for each in alarm.labelled], alarm.before.block
+    if not tables:
         return None
-    tables, block = [each.table for each in labelled], alarm.reference.of(alarm.name).block
     effects, recent = effects_of(tables), tables[-N_RECENT:]
-    variance = effects.variance.sum(axis=0)
-    if block is not None:
-        variance = variance + block.variance[0]
     return Monitor(
         UnitTable(*(merged(recent).columns / len(recent))),
-        settings.level(n_requested(alarm.detectors, settings)),
-        len(labelled),
-        variance,
+        alarm.state.settings.level(n_requested(alarm.state.detectors, alarm.state.settings)),
+        len(tables),
+        effects.variance.sum(axis=0) + (0.0 if block is None else block.variance[0]),
         phi_of(effects.errors.T, effects.variance.T),
         has_block=block is not None,
     )
 
 
-def _scores(
-    results: Sequence[CohortResult], settings: AlarmSettings, live: Shift | None, is_known: bool
-) -> ScoresState:
+def _scores(alarm: AlarmSnapshot, live: Shift | None, is_known: bool) -> ScoresState:
     """Return the shift of the scores of sealed cohorts, or of the last days where these do not show one."""
-    found = None
+    found, results = None, alarm.counted
     if results:
         days = [datetime.fromtimestamp(each.cohort, UTC).weekday() for each in results]
         occupancy = np.stack([each.table.occupancy for each in results])
-        found = shift_of(occupancy, days if settings.bucket_s == DAY_S else None)
+        found = shift_of(occupancy, days if alarm.state.settings.bucket_s == DAY_S else None)
     if live is not None and (found is None or (live.is_shifted and not found.is_shifted)):
-        found = live
-    start = None
-    if found is not None and found is not live and found.start is not None:
-        start = results[found.start].cohort
+        return ScoresState.of(live, is_known)
+    start = None if found is None or found.start is None else results[found.start].cohort
     return ScoresState.of(found, is_known, start)
 
 

@@ -47,12 +47,12 @@ ONE_RATER = (
 def change_advice(inputs: Inputs) -> Advice | None:
     """Return the recommendation of the requested detector; None if it neither changed nor is off."""
     alarm, config = inputs.alarm, inputs.config
-    windows = alarm.corrected(config)
+    windows = alarm.corrected()
     if windows is None or alarm.changed is None:
         return None
-    settings = AlarmSettings.of(config)
+    settings = alarm.state.settings
     until = windows[1].from_s - settings.bucket_s
-    first, later = since_change(alarm.cohort_results, windows[0].from_s, until)
+    first, later = since_change(alarm.results, windows[0].from_s, until)
     if settings.rater is not None or rater_in(alarm.name) is not None:
         return recommendation("collect_more", ONE_RATER, {"update": None, "tried": []})
     calls = _Calls(config, settings, windows[0], alarm)
@@ -68,7 +68,7 @@ def change_advice(inputs: Inputs) -> Advice | None:
 
 def of_temperature(inputs: Inputs, pane: Pane) -> Advice:
     """Return the recommendation of `GET temperature` for the window, so that both reads give the same."""
-    raters = AlarmSettings.of(inputs.config).policy
+    raters = inputs.alarm.state.settings.policy
     query = query_for(temperature, include="recommendation", raters=raters)
     found = temperature(state_of(replace(inputs, merged=pane)), query.plain()).to_dict()
     advice: Advice = found["recommendation"]

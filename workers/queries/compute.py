@@ -166,7 +166,7 @@ class Compute:
     ) -> WindowState:
         """Return one side's panes, as the kind needs them."""
         wanted = kind.reads(query, compared)
-        window, version = Window(*side.window), alarm.version if alarm else b""
+        window, version = Window(*side.window), alarm.state.version if alarm else b""
         needs = kind.query.needs
         if needs.panes == "none":
             return self._panes.none(config, side.slice, window, version)
@@ -200,7 +200,7 @@ class Compute:
         if view.detector is None:
             read = partial(self._panes.merged, config, side.slice, view.window, wanted)
             return replace(view, unwatched=lambda: read().merged)
-        windows = view.corrected(config)
+        windows = view.corrected()
         if windows is None:
             return view
         slice_ = sealed_slice(plain_slice(side.slice))

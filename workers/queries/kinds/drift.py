@@ -22,7 +22,6 @@ from calibrant.drift.words import (
 )
 from calibrant.raters.label_coverage import label_counts
 from calibrant.results.drift import CURRENT_S, EVIDENCE, RECENT, drift
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.alarm.detectors import Detector, n_requested
@@ -39,11 +38,10 @@ from calibrant_server.workers.alarm.drift_report import (
     words_document,
 )
 from calibrant_server.workers.alarm.episodes import interval
-from calibrant_server.workers.alarm.words_of import ModelWords, Present, words_of
+from calibrant_server.workers.alarm.words_of import ModelWords, words_of
 from calibrant_server.workers.queries import change_advice
 from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import SETTING
 from calibrant_server.workers.store.windows import DatedPane
 
@@ -59,29 +57,28 @@ def accumulators(query: Declared) -> Iterable[str]:
 def compute(query: Declared, inputs: Inputs) -> Result:
     """The words of the slice's detector with their recommendation, and the parts that the query includes."""
     config, alarm = inputs.config, inputs.alarm
-    settings, detector = AlarmSettings.of(config), inputs.alarm.detector
-    why_not = _why_not(config, alarm, settings)
-    watched = None if why_not is not None else detector
+    why_not = _why_not(alarm)
+    watched = None if why_not is not None else alarm.detector
     words = _with_expected(_words(inputs, watched, why_not), inputs)
-    who = None if watched is None else raters_or_model(alarm, settings)
-    found = words_document(words, watched) | {
+    who = None if watched is None else raters_or_model(alarm)
+    found = words_document(words) | {
         "effect": effect_of(words.change, config.task),
-        "title": None if watched is None else title(watched, alarm, who),
+        "title": None if watched is None else title(alarm, who),
         "alarm": None if watched is None else watched.episode,
-        "map_version": alarm.active_map.version,
+        "map_version": alarm.state.active_map.version,
         "recommendation": _advice(inputs, words, watched, who),
     }
     included = query.plain().included
     if RECENT in included:
-        found["recent"] = recent_rows(alarm.cohort_results)
+        found["recent"] = recent_rows(alarm.results)
     if EVIDENCE not in included:
         found["recommendation"]["evidence"] = _short(found["recommendation"]["evidence"])
         return found
     if watched is not None:
-        found |= evidence_of_words(watched, settings, alarm)
+        found |= evidence_of_words(alarm)
     return found | {
         "rater_or_model": None if who is None else asdict(who),
-        "detector": _detector(detector, inputs, settings),
+        "detector": _detector(alarm),
         "detector_reason": why_not,
         "settings": [each for each in config.events if each["kind"] == SETTING],
     }
@@ -93,8 +90,8 @@ def _words(inputs: Inputs, watched: Detector | None, why_not: str | None) -> Mod
     live = window_shift(current.occupancy, earlier.occupancy)
     ends = [each.start_s + each.length_s for each in inputs.panes]
     if watched is not None:
-        present = Present(inputs.window.to_s, max(ends, default=watched.last))
-        return words_of(watched, inputs.alarm, inputs.config, present, live)
+        last_s = max(ends, default=watched.last)
+        return words_of(inputs.alarm, inputs.window.to_s, last_s, live)
     return _without_cohorts(inputs, [current, earlier], why_not or "", live)
 
 
@@ -114,7 +111,7 @@ def _without_cohorts(
     inputs: Inputs, sides: Sequence[UnitTable], why_not: str, live: Shift | None
 ) -> ModelWords:
     """Return the words of panes: of the last days, or of all if these have few labels."""
-    settings, version = AlarmSettings.of(inputs.config), inputs.alarm.active_map.version
+    settings, version = inputs.alarm.state.settings, inputs.alarm.state.active_map.version
     change = ChangeState(NOT_ARMED, why_not=why_not)
     if settings.is_mapped and version is not None:
         # The data that a map was fitted to are no evidence about it.
@@ -154,49 +151,48 @@ def _short(evidence: Extra) -> Extra:
     return {name: each for name, each in evidence.items() if name not in COMPARED}
 
 
-def _detector(detector: Detector | None, inputs: Inputs, settings: AlarmSettings) -> Result | None:
-    alarm, config = inputs.alarm, inputs.config
+def _detector(alarm: AlarmSnapshot) -> Result | None:
+    state, settings, detector = alarm.state, alarm.state.settings, alarm.detector
     if detector is None:
         return None
     scope, slice_ = parts_of(alarm.name)
+    last = None if detector.last is None else interval(detector.last, settings.bucket_s)
     return {
         "scope": scope,
         "slice": slice_ or None,
         "raters": settings.raters,
         "scores": settings.scores,
         "bucket": settings.bucket,
-        "label_horizon_s": config.label_horizon_s,
-        "n_detectors": n_requested(alarm.detectors, settings),
-        "n_cohorts": len(detector.counted(alarm.cohort_results)),
-        "last_cohort": None
-        if detector.last is None
-        else interval(detector.last, settings.bucket_s),
+        "label_horizon_s": state.config.label_horizon_s,
+        "n_detectors": n_requested(state.detectors, settings),
+        "n_cohorts": len(alarm.counted),
+        "last_cohort": last,
     }
 
 
 def _tables(inputs: Inputs) -> tuple[UnitTable, UnitTable]:
     """Return the units of the last days and of the days before."""
-    cut, policy = start_of_current(inputs.panes), AlarmSettings.of(inputs.config).policy
+    cut, policy = start_of_current(inputs.panes), inputs.alarm.state.settings.policy
     tables: dict[bool, list[UnitTable]] = {True: [], False: []}
     for each in inputs.panes:
         tables[each.start_s >= cut].append(unit_table(each.pane, policy))
     return merged(tables[True]), merged(tables[False])
 
 
-def _why_not(config: ModelConfig, alarm: AlarmSnapshot, settings: AlarmSettings) -> str | None:
+def _why_not(alarm: AlarmSnapshot) -> str | None:
     """Return why there is no verdict of a detector, None if there is one."""
     detector = alarm.detector
-    if config.label_horizon_s is None:
+    if alarm.state.config.label_horizon_s is None:
         return "the model has no label_horizon. Declare the time after which labels are complete"
     if detector is None:
         or_else = ", or this slice is not watched" if parts_of(alarm.name)[1] else ""
-        return f"no cohort has been sealed yet{or_else}{closed_by_map(alarm, settings)}"
-    if detector.made_of != settings.made_of:
+        return f"no cohort has been sealed yet{or_else}{closed_by_map(alarm)}"
+    if detector.made_of != alarm.state.settings.made_of:
         return "the settings of the alarm changed: it restarts with the next cohort"
     if detector.begun is None:
         passed = skipped_cohorts(detector)
         skipped = f": {passed['n']} were skipped: {passed['detail']}" if passed["n"] else ""
-        return f"no cohort counts yet{skipped}{closed_by_map(alarm, settings)}"
+        return f"no cohort counts yet{skipped}{closed_by_map(alarm)}"
     return None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from calibrant.core.documents import Result
 from calibrant.results.drift import drift_history
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import CohortResult, kept_cohorts
 from calibrant_server.workers.alarm.episodes import interval, log10_of_p
 from calibrant_server.workers.queries.declared import Declared, declared_query
@@ -13,14 +12,12 @@ from calibrant_server.workers.queries.kind import Inputs, ResultKind
 
 def compute(query: Declared, inputs: Inputs) -> Result:
     """The cohorts of the window, oldest first."""
-    alarm, settings = inputs.alarm, AlarmSettings.of(inputs.config)
+    alarm, settings = inputs.alarm, inputs.alarm.state.settings
     return {
         "bucket": settings.bucket,
         "kept_cohorts": kept_cohorts(alarm.name),
         "cohorts": [
-            _row(look, settings.bucket_s)
-            for look in alarm.cohort_results
-            if look.cohort in alarm.window
+            _row(look, settings.bucket_s) for look in alarm.results if look.cohort in alarm.window
         ],
     }
 
