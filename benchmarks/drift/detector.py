@@ -96,7 +96,7 @@ def has_bounds(days: Days, run: int, day: int) -> bool:
     low = max(0, day + 1 - N_RECENT)
     sums = [each[run, low : day + 1].sum(axis=0) for each in (*days.columns[:3], days.weight, days.occupancy)]  # fmt: skip
     counts = np.stack([sums[4], sums[0]]).astype(np.int64)
-    return selection_of(UnitTable(*sums), counts).is_partial
+    return selection_of(UnitTable(*sums).counted(counts)).is_partial
 
 
 def _recent(columns: Floats) -> Floats:

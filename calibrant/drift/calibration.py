@@ -9,7 +9,6 @@ convex in μ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
+from calibrant.drift.unit_tables import UnitTable
 
 Floats = NDArray[np.float64]
 Word = Literal["good", "off", "unknown"]
@@ -257,25 +256,19 @@ class Selection:
         return self.bounds is not None
 
 
-def selection_of(table: UnitTable, counts: NDArray[np.int64]) -> Selection:
+def selection_of(table: UnitTable) -> Selection:
     """Return the selection of labels of recent cohorts.
-
-    Parameters
-    ----------
-    table : UnitTable
-    counts : int64 (2, n_bins), predictions and labelled predictions
 
     Examples
     --------
-    >>> table = UnitTable(*np.array([[40.0], [20.0], [20.0], [40.0], [100.0]]))
-    >>> found = selection_of(table, np.array([[100], [40]]))
+    >>> found = selection_of(UnitTable(*np.array([[40.0], [20.0], [20.0], [40.0], [100.0], [100.0], [40.0]])))
     >>> found.coverage, found.bounds
     (0.4, (0.0, 0.3))
     """
-    total, labelled = (float(each) for each in counts.sum(axis=1))
+    total, labelled = float(table.predictions.sum()), float(table.labelled.sum())
     if not total:
         return Selection(None)
-    differs = _differs_by_score(counts)
+    differs = _differs_by_score(table)
     if labelled / total >= FULL_COVERAGE and not differs:
         return Selection(labelled / total)
     return Selection(labelled / total, differs, _worst_case(table))
@@ -294,20 +287,15 @@ def _worst_case(table: UnitTable) -> tuple[float, float]:
     return float(least.sum()) / total, float(np.maximum(np.abs(low), np.abs(high)).sum()) / total
 
 
-def _differs_by_score(counts: NDArray[np.int64]) -> bool:
+def _differs_by_score(table: UnitTable) -> bool:
     """Chi-squared test of equal coverage in five bands of the score."""
-    bands = counts.reshape(2, min(5, counts.shape[1]), -1).sum(axis=2).astype(np.float64)
+    bands = table.columns[5:].reshape(2, min(5, table.n_bins), -1).sum(axis=2)
     bands = bands[:, bands[0] > 0]
     share = bands[1].sum() / bands[0].sum()
     if bands.shape[1] < 2 or not 0.0 < share < 1.0:
         return False
     statistic = ((bands[1] - share * bands[0]) ** 2 / (bands[0] * share * (1.0 - share))).sum()
     return bool(scipy.special.chdtrc(bands.shape[1] - 1, statistic) < COVERAGE_LEVEL)
-
-
-def merged_counts(counts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the sum of counts by bin; zeros without any."""
-    return np.sum(counts, axis=0) if counts else np.zeros((2, DRIFT_BINS), np.int64)
 
 
 def _folded(ratio: Floats) -> Floats:

@@ -24,7 +24,8 @@ from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.drift.mapped_scores import OWN_SCORE, class_of, scalar, scores_of, table_at
-from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, unit_table
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged, unit_table
+from calibrant.raters.label_coverage import label_counts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,7 +33,7 @@ Ints = NDArray[np.int64]
 
 def row_table(
     batch: Batch, scope: str, raters: str, fitted: FittedMap | None = None, bins: int = DRIFT_BINS
-) -> tuple[UnitTable, Ints]:
+) -> UnitTable:
     """Return the unit-weighted table of a complete cohort's rows.
 
     Parameters
@@ -43,32 +44,28 @@ def row_table(
     fitted : active calibration map, None for scores as sent
     bins : bins of the score
 
-    Returns
-    -------
-    UnitTable, and predictions and labelled predictions by bin, int64 (2, bins)
-
     Examples
     --------
     >>> columns = {"confidences": [0.9, 0.85, 0.1], "labels": [1, 0, 0], "units": ["a", "a", "b"]}
-    >>> table, counts = row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean")
-    >>> table.weight[[1, 12, 13]].tolist(), table.n_units, counts.sum(axis=1).tolist()
-    ([1.0, 0.5, 0.5], 2.0, [3, 3])
+    >>> table = row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean")
+    >>> table.weight[[1, 12, 13]].tolist(), table.n_units, table.labelled.sum().tolist()
+    ([1.0, 0.5, 0.5], 2.0, 3.0)
     """
     batch_sums = BatchSums(batch)
     score, class_index = scores_of(batch, scope, fitted)
     everywhere = equal_width_bin(score, bins)
     known = batch_sums.labelled
     place, score, class_index = everywhere[known], score[known], class_index[known]
-    counts = np.stack([np.bincount(everywhere, minlength=bins), np.bincount(place, minlength=bins)])
     omega, label = _weights(batch_sums, raters), _labels(batch_sums, class_index, raters)
-    table = UnitTable(
+    return UnitTable(
         _summed(place, omega, bins),
         _summed(place, omega * score, bins),
         _summed(place, omega * label, bins),
         _squared(batch_sums.unit_index, place, omega, bins),
         _summed(everywhere, 1.0 / _unit_size(batch), bins),
+        _summed(everywhere, np.ones(batch.n), bins),
+        _summed(place, np.ones(len(place)), bins),
     )
-    return table, counts.astype(np.int64)
 
 
 def _summed(place: Ints, values: Floats, bins: int) -> Floats:
@@ -116,7 +113,7 @@ EDGES = ("right", "left")
 def pane_table(
     pane: Pane, scope: str, raters: str, fitted: FittedMap | None = None
 ) -> UnitTable | None:
-    """Return the table of a pane's predictions; None if the pane does not contain it.
+    """Return the table of a pane's predictions, with their counts by bin of the score as sent; None if the pane does not contain it.
 
     Parameters
     ----------
@@ -132,11 +129,11 @@ def pane_table(
         raters != POLICIES[0] or counts["n_ratings"] == counts["n_labelled"]
     )
     table = _cell_table(pane, scope, raters, fitted) if is_single else None
-    if table is not None or scope != OWN_SCORE:
-        return table
-    fine = unit_table(pane, raters, UNIT_BINS)
-    mapped = _mapped(pane, scope, fitted, fine.mean_confidence)
-    return None if mapped is None else table_at(fine, mapped, DRIFT_BINS)
+    if table is None and scope == OWN_SCORE:
+        fine = unit_table(pane, raters, UNIT_BINS)
+        mapped = _mapped(pane, scope, fitted, fine.mean_confidence)
+        table = None if mapped is None else table_at(fine, mapped, DRIFT_BINS)
+    return None if table is None else table.counted(label_counts(pane))
 
 
 def _cell_table(pane: Pane, scope: str, raters: str, fitted: FittedMap | None) -> UnitTable | None:
@@ -162,8 +159,8 @@ def has_histograms(pane: Pane) -> bool:
 
 def posted_table(
     pane: Pane, scope: str, raters: str, fitted: FittedMap | None = None, bins: int = DRIFT_BINS
-) -> tuple[UnitTable, Ints] | None:
-    """Return the unit-weighted table of a pane's plain histograms, and predictions and labelled predictions by bin.
+) -> UnitTable | None:
+    """Return the unit-weighted table of a pane's plain histograms.
 
     A client that reduces at the edge to a count and two sums per bin sends no units. If its counts add up to no more than its
     stated number of units (`n_units`), each unit has weight one. Otherwise pixels or ratings would count as units.
@@ -178,7 +175,7 @@ def posted_table(
 
     Returns
     -------
-    UnitTable and int64 (2, bins); None if there are no histograms of the scope, their counts exceed their stated units,
+    UnitTable; None if there are no histograms of the scope, their counts exceed their stated units,
     or the map takes complete rows.
 
     Examples
@@ -188,9 +185,9 @@ def posted_table(
     >>> pane = Pane(PaneSpec("binary", 2, 2))
     >>> one = {"kind": "positive", "bins": 2, "count": [3, 1], "sum_confidence": [0.6, 0.9], "sum_correct": [1, 1]}
     >>> pane.fill_histogram(Histogram.from_fields(one | {"n_units": 4}, pane.spec))
-    >>> table, counts = posted_table(pane, "score", "mean", bins=5)
-    >>> table.weight.tolist(), table.correct.tolist(), counts.tolist()
-    ([3.0, 0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0, 1.0], [[3, 0, 0, 0, 1], [3, 0, 0, 0, 1]])
+    >>> table = posted_table(pane, "score", "mean", bins=5)
+    >>> table.weight.tolist(), table.correct.tolist(), table.labelled.tolist()
+    ([3.0, 0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0, 1.0], [3.0, 0.0, 0.0, 0.0, 1.0])
     >>> pane.fill_histogram(Histogram.from_fields(one | {"n_units": 1}, pane.spec))
     >>> posted_table(pane, "score", "mean") is None
     True
@@ -207,12 +204,22 @@ def posted_table(
     mapped = _mapped(pane, scope, fitted, np.clip(mean, 0.0, 1.0))
     if mapped is None:
         return None
-    place = equal_width_bin(mapped, bins)
-    table = UnitTable.at_scores(mapped, weight, correct, bins)
-    rated = np.bincount(place, np.where(unstated == 0, numbers, np.rint(weight)), bins).astype(
-        np.int64
-    )
-    return table, np.stack([rated, rated])
+    numbers = np.where(unstated == 0, numbers, np.rint(weight))
+    rated = np.trunc(_summed(equal_width_bin(mapped, bins), numbers, bins))
+    return UnitTable.at_scores(mapped, weight, correct, bins).counted([rated, rated])
+
+
+def cohort_table(
+    pane: Pane, scope: str, raters: str, fitted: FittedMap | None = None
+) -> UnitTable | None:
+    """Return the table of a pane's predictions and plain histograms, as `pane_table`; None if it cannot be computed."""
+    parts = [posted_table(pane, scope, raters, fitted)]
+    if pane.counts["n_predictions"] or not has_histograms(pane):
+        parts = [pane_table(pane, scope, raters, fitted), *parts]
+        if parts[0] is None:
+            return None
+    found = [each for each in parts if each is not None]
+    return merged(found) if found else None
 
 
 def _keys(pane: Pane, scope: str, raters: str) -> list[str]:

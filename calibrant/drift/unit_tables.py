@@ -8,15 +8,16 @@ label policy.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from calibrant.accumulators.units import SUMS, UNIT_BINS
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
+from calibrant.raters.label_coverage import label_counts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -33,6 +34,7 @@ class UnitTable:
     confidence, correct : sums of weight · score and weight · label
     squared : sum over units of the square of the unit's weight in the bin; an upper bound for merged bins
     occupancy : units by bin of the score, labelled or not
+    predictions, labelled : predictions by bin of the score, and those with labels; 0 if they are not counted
     """
 
     weight: Floats
@@ -40,11 +42,18 @@ class UnitTable:
     correct: Floats
     squared: Floats
     occupancy: Floats
+    predictions: Floats = field(default_factory=lambda: np.zeros(1))
+    labelled: Floats = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def empty(cls, bins: int = DRIFT_BINS) -> UnitTable:
         """Return a table without units."""
         return cls(*np.zeros((len(fields(cls)), bins)))
+
+    def counted(self, counts: ArrayLike) -> UnitTable:
+        """Return the table with its predictions and labelled predictions, (2, n_bins)."""
+        predictions, labelled = np.asarray(counts, np.float64)
+        return replace(self, predictions=predictions, labelled=labelled)
 
     @classmethod
     def at_scores(
@@ -78,13 +87,19 @@ class UnitTable:
 
     @property
     def columns(self) -> Floats:
-        """All sums, float64 (5, n_bins), in the order of the fields."""
-        return np.stack([getattr(self, field.name) for field in fields(self)])
+        """All sums, float64 (7, n_bins), in the order of the fields."""
+        return np.stack(np.broadcast_arrays(*(getattr(self, each.name) for each in fields(self))))
 
     @property
     def n_units(self) -> float:
         """Labelled units."""
         return float(self.weight.sum())
+
+    @property
+    def labelled_share(self) -> float:
+        """Share of the predictions with labels; 1 without predictions."""
+        total = self.predictions.sum()
+        return float(self.labelled.sum() / total) if total else 1.0
 
     @property
     def gap(self) -> Floats:
@@ -139,6 +154,7 @@ def unit_table(pane: Pane, raters: str, bins: int = DRIFT_BINS) -> UnitTable:
             np.maximum(fine["weight" + suffix], 0.0), fine["weight_squared" + suffix], coarse, bins
         ),
         np.maximum(named["occupancy"], 0.0),
+        *label_counts(pane, bins).astype(np.float64),
     )
 
 

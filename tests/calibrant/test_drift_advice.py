@@ -141,7 +141,7 @@ def table_at(batch, temperature):
         "class": None,
         "parameters": {"temperature": temperature},
     }
-    return row_table(batch, "score", "mean", divided)[0]
+    return row_table(batch, "score", "mean", divided)
 
 
 def test_a_temperature_of_several_classes_is_not_a_slope_of_the_top_label():
@@ -150,7 +150,7 @@ def test_a_temperature_of_several_classes_is_not_a_slope_of_the_top_label():
     for seed in range(40):
         rng = np.random.default_rng(seed)
         first, later = rows_of(rng, 2500, 2.0), rows_of(rng, 1500, 2.0)
-        plain = [row_table(batch, "score", "mean")[0] for batch in (first, later)]
+        plain = [row_table(batch, "score", "mean") for batch in (first, later)]
         naive = next((each for each in cox_updates(*plain) if each.holds), None)
         richer += naive is None or naive.action != "temperature"
         wrong += [

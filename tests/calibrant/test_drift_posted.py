@@ -61,15 +61,15 @@ def test_predictions_of_their_own_units_give_the_table_that_they_give_as_rows(da
         histogram_of(SPEC, "positive", score[i::2], label[i::2], np.ones(200), 200, raters=policy)
         for i in (0, 1)
     ]
-    table, counts = posted_table(pane_with(*halves), "score", "mean")
+    table = posted_table(pane_with(*halves), "score", "mean")
     np.testing.assert_allclose(table.columns, unit_table(rows, "mean").columns, atol=1e-9)
-    np.testing.assert_array_equal(counts[0], table.weight)
+    np.testing.assert_array_equal(table.predictions, table.weight)
 
 
 def test_units_of_several_predictions_count_where_the_client_weighs_them_as_one(day):
     score, label = day
     weight = np.repeat([1 / 2, 1 / 8], 200)
-    table, _ = posted_table(
+    table = posted_table(
         pane_with(histogram_of(SPEC, "positive", score, label, weight, 125)), "score", "mean"
     )
     naive = np.zeros((3, 15))
@@ -107,9 +107,9 @@ def test_one_histogram_a_unit_that_weighs_it_as_one_is_evidence(day):
         for i in range(0, 400, 40)
     ]
     pane = pane_with(*several)
-    assert posted_table(pane, "score", "mean")[0].n_units == pytest.approx(10.0)
+    assert posted_table(pane, "score", "mean").n_units == pytest.approx(10.0)
     pane.fill_histogram(several[0].negated())
-    assert posted_table(pane, "score", "mean")[0].n_units == pytest.approx(9.0)
+    assert posted_table(pane, "score", "mean").n_units == pytest.approx(9.0)
 
 
 def test_only_histograms_of_what_is_bet_on_speak(day):
@@ -122,14 +122,14 @@ def test_only_histograms_of_what_is_bet_on_speak(day):
         posted_table(pane, "score", "mean") is None
         and posted_table(pane, "class:2", "mean") is None
     )
-    assert posted_table(pane, "class:1", "mean")[0].n_units == 400.0
+    assert posted_table(pane, "class:1", "mean").n_units == 400.0
     assert posted_table(Pane(spec), "class:1", "mean") is None and not has_histograms(Pane(spec))
 
 
 def test_cells_are_mapped_at_their_mean_score(day):
     score, label = day
     pane = pane_with(histogram_of(SPEC, "positive", score, label, np.ones(400), 400))
-    table, _ = posted_table(pane, "score", "mean", PLATT)
+    table = posted_table(pane, "score", "mean", PLATT)
     mapped = scalar(PLATT, "score", "binary", score)
     assert table.confidence.sum() == pytest.approx(mapped.sum(), abs=1e-3)
     place = np.maximum(np.ceil(mapped * 15).astype(int) - 1, 0)
@@ -143,7 +143,7 @@ def test_what_was_replaced_by_a_later_total_is_gone(day):
     late = histogram_of(SPEC, "positive", score, label, np.ones(400), 400)
     pane = pane_with(early, early.negated(), late)
     np.testing.assert_allclose(
-        posted_table(pane, "score", "mean")[0].columns,
-        posted_table(pane_with(late), "score", "mean")[0].columns,
+        posted_table(pane, "score", "mean").columns,
+        posted_table(pane_with(late), "score", "mean").columns,
         atol=1e-9,
     )

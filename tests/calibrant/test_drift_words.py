@@ -83,17 +83,20 @@ def test_calibrated_models_are_never_off_and_wrong_ones_are_from_the_second_day(
 def test_selection_of_labels_has_bounds():
     table = table_of(400.0)
     full = np.full((2, 15), 27)
-    assert not selection_of(table, full).is_partial
+    assert not selection_of(table.counted(full)).is_partial
     few = np.stack([np.full(15, 270), np.full(15, 27)])
     wide = UnitTable(
         table.weight, table.confidence, table.correct, table.squared, 10 * table.weight
     )
-    found = selection_of(wide, few)
+    found = selection_of(wide.counted(few))
     # 9 of 10 units are unlabelled: the worst labels give .9 · max(p, 1 − p) on average over the bins.
     p = (np.arange(15) + 0.5) / 15
     assert found.bounds == pytest.approx((0.0, 0.9 * np.maximum(p, 1 - p).mean()))
     by_score = np.stack([np.full(15, 100), np.repeat([99, 99, 99, 99, 85], 3)])
-    assert selection_of(table, by_score).differs and selection_of(table, by_score).is_partial
+    assert (
+        selection_of(table.counted(by_score)).differs
+        and selection_of(table.counted(by_score)).is_partial
+    )
 
 
 def monitor(n_before, per_day=200):

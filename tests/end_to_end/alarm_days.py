@@ -14,7 +14,6 @@ from scipy.special import expit, logit
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.drift.unit_tables import unit_table
-from calibrant.raters.label_coverage import label_counts
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.detector_advance import advanced
@@ -123,7 +122,7 @@ def exact(first: datetime, seed: int, slope_after: float, n: int) -> Detector:
             Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch
         )
         start_s = int((first + timedelta(days=day)).timestamp())
-        look = CohortResult(start_s, 1.0, 1 / 3650, unit_table(pane, "mean"), label_counts(pane))
+        look = CohortResult(start_s, 1.0, 1 / 3650, unit_table(pane, "mean"))
         results.append(look.stored())
         detector = advanced(detector, results, settings, 1 / 3650)
     return detector

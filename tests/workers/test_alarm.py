@@ -303,7 +303,7 @@ def test_slices_share_the_rate_of_false_alarms(sealing):
     assert held["score|site:0"].last == 0 and held["score|site:1"].last == DAY_S
     results = sealing.held().cohort_results("score|site:1")
     assert [each.table.n_units for each in results] == pytest.approx([50, 0])
-    assert sum(each.coverage for each in results).sum(axis=1).tolist() == [70, 50]
+    assert sum(each.table.columns[5:] for each in results).sum(axis=1).tolist() == [70, 50]
 
 
 def until_changed(sealing, seed):
@@ -392,7 +392,7 @@ def test_packed_detectors_and_looks_read_back():
     rng = np.random.default_rng(13)
     settings = AlarmSettings()
     cohort = tables_of(settings, {"": pane_of(rng)})["score|"]
-    result = CohortResult(DAY_S, 0.25, 1 / 3650, cohort.table, cohort.coverage)
+    result = CohortResult(DAY_S, 0.25, 1 / 3650, cohort)
     detector = advanced(Detector.begin(settings), [result], settings, 1 / 3650)
     detector = replace(detector, change=OpenChange(DAY_S, 0, 0, 0, 0, 1, 1e-9))
     again = Detector.unpack(detector.pack())
@@ -432,7 +432,9 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def test_what_was_kept_in_format_1_is_read_for_ever():
     gathered = PartialCohort.unpack((GOLDEN / "gathered-1.bin").read_bytes())
-    assert gathered.end_s == DAY_S and gathered.cohorts["score|"].table.n_units == 200.0
+    assert gathered.end_s == DAY_S and gathered.cohorts["score|"].columns[[0, 5, 6]].sum(
+        axis=1
+    ).tolist() == 3 * [200.0]
 
 
 def test_a_damaged_detector_restarts_and_sealing_continues(sealing):

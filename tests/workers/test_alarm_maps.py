@@ -49,7 +49,7 @@ def test_bets_are_on_scores_as_the_map_active_makes_them(bench, with_ids):
     list(mapped_days(simulated, rng, range(20, 22), with_ids))
     assert simulated.detector().begun is None
     [batch] = mapped_days(simulated, rng, [22], with_ids)
-    table, _ = row_table(batch, "score", "mean", PLATT)
+    table = row_table(batch, "score", "mean", PLATT)
     np.testing.assert_allclose(
         (simulated.detector().total.columns - earlier)[:3].sum(axis=1),
         table.columns[:3].sum(axis=1),
@@ -109,7 +109,7 @@ def test_a_map_of_whole_rows_needs_rows_with_ids(bench):
         START_S, probabilities=rows, labels=[0] * 40, ids=[f"i{i}" for i in range(40)]
     )
     simulated.seal(0)
-    table, _ = row_table(batch, "score", "mean", fitted)
+    table = row_table(batch, "score", "mean", fitted)
     np.testing.assert_allclose(simulated.detector().total.columns, table.columns, atol=1e-4)
     assert simulated.detector().map_version == "1"
     simulated.predict(START_S + DAY_S, probabilities=rows, labels=[0] * 40)

@@ -134,8 +134,7 @@ class AlarmState:
         if found is None:
             return Reference()
         pane, window = found
-        cohorts = tables_of(self.settings, {ALL_ROWS: pane}, self.active_map)
-        return Reference({name: each.table for name, each in cohorts.items()}, window)
+        return Reference(tables_of(self.settings, {ALL_ROWS: pane}, self.active_map), window)
 
     def note(self, name: str, cohort_result: CohortResult) -> None:
         """Add a cohort result that is written into the current commit."""

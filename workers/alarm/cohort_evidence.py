@@ -17,13 +17,13 @@ from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import FittedMap
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.row_tables import row_table
+from calibrant.drift.unit_tables import UnitTable
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohorts import (
     RATER,
     CohortContents,
-    DetectorCohort,
     FirstContacts,
     PartialCohort,
     detector_name,
@@ -55,12 +55,12 @@ class CohortEvidence:
 
     Attributes
     ----------
-    cohorts : cohorts by detector
+    cohorts : table by detector
     passed : why there is none, by detector of all rows (a code of `WHY_PASSED`)
     units : new and returning units; None if units are not known by name and row
     """
 
-    cohorts: Mapping[str, DetectorCohort]
+    cohorts: Mapping[str, UnitTable]
     passed: Mapping[str, str] = field(default_factory=dict)
     units: FirstContacts | None = None
 
@@ -110,32 +110,30 @@ class _RowCohorts:
     settings: AlarmSettings
     active_map: ActiveMap
 
-    def of_slices(self) -> dict[str, DetectorCohort]:
+    def of_slices(self) -> dict[str, UnitTable]:
         """Return the cohort of each detector except the raters' own."""
         rater, raters = self.settings.rater, self.settings.policy
         batch = self.batch if rater is None else self._rated_by(rater)
-        found: dict[str, DetectorCohort] = {}
+        found: dict[str, UnitTable] = {}
         for slice_, index in self._slices().items():
             part = batch if slice_ == ALL_ROWS else batch.take(index)
             for scope in self.settings.scopes:
                 found |= self._cohort(detector_name(scope, slice_), part, scope, raters)
         return found
 
-    def of_raters(self, names: list[str]) -> dict[str, DetectorCohort]:
+    def of_raters(self, names: list[str]) -> dict[str, UnitTable]:
         """Return the cohort of each named rater's own detector: all rows, labelled by that rater alone."""
-        found: dict[str, DetectorCohort] = {}
+        found: dict[str, UnitTable] = {}
         for rater in names:
             name, scope = detector_name(f"{RATER}{rater}", ALL_ROWS), self.settings.scopes[0]
             found |= self._cohort(name, self._rated_by(rater), scope, "mean")
         return found
 
-    def _cohort(
-        self, name: str, batch: Batch, scope: str, raters: str
-    ) -> dict[str, DetectorCohort]:
+    def _cohort(self, name: str, batch: Batch, scope: str, raters: str) -> dict[str, UnitTable]:
         if self.settings.is_mapped and self.active_map.is_lost:
             return {}
         fitted: FittedMap | None = self.active_map.fitted if self.settings.is_mapped else None
-        return {name: DetectorCohort(*row_table(batch, scope, raters, fitted))}
+        return {name: row_table(batch, scope, raters, fitted)}
 
     def _rated_by(self, rater: str) -> Batch:
         """Return the batch of the rows with one rater's labels only."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
@@ -26,7 +25,6 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import baseline_slice
 from calibrant_server.workers.store.windows import Window
 
-Ints = NDArray[np.int64]
 MAX_COHORTS = 400
 MAX_COHORTS_OF_SLICE = 100
 # The first cohorts of Before are never dropped, so that a slow drift is not absorbed.
@@ -44,20 +42,18 @@ class CohortResult:
     cohort : its start in seconds
     p : of a change for the worse, by the cohorts until this one
     level : at which a change is shown
-    table : UnitTable, to the nearest float32
-    coverage : int64 (2, n_bins), predictions and labelled predictions
+    table : UnitTable, to the nearest float32, with exact counts
     """
 
     cohort: int
     p: float
     level: float
     table: UnitTable
-    coverage: Ints
 
     def pack(self) -> bytes:
         """Return the stored form."""
-        sums = self.table.columns.astype("<f4").tobytes()
-        body = zlib.compress(sums + self.coverage.astype("<u4").tobytes(), 1)
+        sums, counts = self.table.columns[:5].astype("<f4"), self.table.columns[5:].astype("<u4")
+        body = zlib.compress(sums.tobytes() + counts.tobytes(), 1)
         return self.head_of(self.p, self.level) + body
 
     @staticmethod
@@ -74,7 +70,7 @@ class CohortResult:
         body = zlib.decompress(data[_COHORT_RESULT.size :])
         sums = np.frombuffer(body, "<f4", 5 * DRIFT_BINS).reshape(5, -1).astype(np.float64)
         counts = np.frombuffer(body, "<u4", 2 * DRIFT_BINS, sums.size * 4).reshape(2, -1)
-        return cls(cohort, p, level, UnitTable(*sums), counts.astype(np.int64))
+        return cls(cohort, p, level, UnitTable(*sums).counted(counts))
 
     @property
     def is_labelled(self) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import product
 from typing import Any
 
@@ -19,36 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
-from calibrant.core.documents import FittedMap
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.row_tables import has_histograms, pane_table, posted_table
+from calibrant.drift.row_tables import cohort_table, has_histograms
 from calibrant.drift.unit_tables import UnitTable, merged
-from calibrant.raters.label_coverage import label_counts
 from calibrant.results.drift import RATER as RATER
 from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 
-Ints = NDArray[np.int64]
 FORMAT = 1
 _MAX_BYTES = 1 << 21
 _PLAIN = ("n", "has_units", "has_ratings", "has_histograms")
-
-
-@dataclass(frozen=True)
-class DetectorCohort:
-    """A sealed cohort of one detector: its table, and predictions and labelled predictions by bin, int64 (2, n_bins)."""
-
-    table: UnitTable
-    coverage: Ints
-
-    def joined(self, more: DetectorCohort) -> DetectorCohort:
-        """With another pane's."""
-        return DetectorCohort(merged([self.table, more.table]), self.coverage + more.coverage)
 
 
 @dataclass(frozen=True)
@@ -102,25 +86,24 @@ class PartialCohort:
     Attributes
     ----------
     start_s, end_s : start and end of the cohort
-    cohorts : cohorts by detector, so far
+    cohorts : table by detector, so far; one of format 1 may have its counts apart
     made_of : name of the settings and the map that the tables depend on
     contents : of all rows
     """
 
     start_s: int
     end_s: int
-    cohorts: dict[str, DetectorCohort]
+    cohorts: dict[str, UnitTable]
     made_of: str = ""
     contents: CohortContents = field(default_factory=CohortContents)
 
     def joined(
-        self, more: Mapping[str, DetectorCohort], contents: CohortContents, made_of: str
+        self, more: Mapping[str, UnitTable], contents: CohortContents, made_of: str
     ) -> PartialCohort:
         """Return the sum with one more pane's; drop tables that depend on other settings or another map."""
         cohorts = dict(self.cohorts) if made_of == self.made_of else {}
         for name, each in more.items():
-            known = cohorts.get(name)
-            cohorts[name] = each if known is None else known.joined(each)
+            cohorts[name] = merged([cohorts[name], each]) if name in cohorts else each
         return PartialCohort(
             self.start_s, self.end_s, cohorts, made_of, self.contents.joined(contents)
         )
@@ -129,8 +112,7 @@ class PartialCohort:
         """Return the stored form."""
         arrays: dict[str, Any] = {"starts": np.array(self.contents.starts, np.int64)}
         for number, each in enumerate(self.cohorts.values()):
-            arrays[f"{number}.table"] = each.table.columns
-            arrays[f"{number}.coverage"] = each.coverage
+            arrays[f"{number}.table"] = each.columns
         about = {
             "gathered": FORMAT,
             "start": self.start_s,
@@ -148,7 +130,7 @@ class PartialCohort:
         if about.get("gathered") != FORMAT:
             raise PackingError(f"these bytes are not a partial cohort of format {FORMAT}")
         cohorts = {
-            name: DetectorCohort(UnitTable(*arrays[f"{i}.table"]), arrays[f"{i}.coverage"])
+            name: UnitTable(*arrays[f"{i}.table"], *arrays.get(f"{i}.coverage", ()))
             for i, name in enumerate(about["names"])
         }
         # The first cohorts of format 1 have only their tables.
@@ -160,32 +142,17 @@ class PartialCohort:
 
 def tables_of(
     settings: AlarmSettings, panes: Mapping[str, Pane], active_map: ActiveMap = NO_MAP
-) -> dict[str, DetectorCohort]:
+) -> dict[str, UnitTable]:
     """Return the cohort of each detector from the panes of its slice; omit what a pane does not contain."""
-    found: dict[str, DetectorCohort] = {}
+    found: dict[str, UnitTable] = {}
     if settings.rater is not None or (settings.is_mapped and active_map.is_lost):
         return found
     fitted = active_map.fitted if settings.is_mapped else None
     for slice_, scope in product(sorted(panes), settings.scopes):
-        cohort = _cohort_of(panes[slice_], scope, settings.raters, fitted)
-        if cohort is not None:
-            found[detector_name(scope, slice_)] = cohort
+        table = cohort_table(panes[slice_], scope, settings.raters, fitted)
+        if table is not None:
+            found[detector_name(scope, slice_)] = table
     return found
-
-
-def _cohort_of(
-    pane: Pane, scope: str, raters: str, fitted: FittedMap | None
-) -> DetectorCohort | None:
-    """Return the cohort of a pane's predictions and plain histograms; None if it cannot be computed."""
-    parts, posted = [], posted_table(pane, scope, raters, fitted)
-    if pane.counts["n_predictions"] or not has_histograms(pane):
-        table = pane_table(pane, scope, raters, fitted)
-        if table is None:
-            return None
-        parts.append(DetectorCohort(table, label_counts(pane)))
-    if posted is not None:
-        parts.append(DetectorCohort(*posted))
-    return reduce(DetectorCohort.joined, parts) if parts else None
 
 
 def detector_name(scope: str, slice_: str) -> str:

@@ -31,7 +31,6 @@ from calibrant_server.workers.alarm.cohorts import (
     FIRST_CONTACTS,
     UNKNOWN,
     CohortContents,
-    DetectorCohort,
     PartialCohort,
     detector_name,
     parts_of,
@@ -104,12 +103,12 @@ def _advanced(
     name: str,
     detector: Detector,
     start_s: int,
-    cohort: DetectorCohort,
+    table: UnitTable,
     names: list[str],
 ) -> Detector:
     """Return a detector after one more cohort, whose result is written."""
     settings, level = writing.settings, writing.settings.level(max(1, len(names)))
-    new = CohortResult(start_s, 1.0, level, cohort.table, cohort.coverage).stored()
+    new = CohortResult(start_s, 1.0, level, table).stored()
     results = [*writing.alarm_state.cohort_results(name), new]
     reference = writing.alarm_state.reference
     found = advanced(

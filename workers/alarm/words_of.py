@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from calibrant.drift.calibration import N_RECENT, OFF, merged_counts, phi_of, selection_of
+from calibrant.drift.calibration import N_RECENT, OFF, phi_of, selection_of
 from calibrant.drift.evaluation import Monitor, effects_of, judge_cohorts
 from calibrant.drift.occupancy_shift import Shift, shift_of
 from calibrant.drift.unit_tables import UnitTable, merged
@@ -27,7 +27,6 @@ from calibrant.drift.words import (
     status_of,
 )
 from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
-from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import is_of_all, parts_of, rater_in
 from calibrant_server.workers.alarm.detectors import OpenChange, n_judged, n_requested, requested
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -74,19 +73,18 @@ def _calibration(alarm: AlarmSnapshot) -> CalibrationState:
     n = n_judged(alarm.state.detectors, settings)
     now = judge_cohorts([each.table for each in alarm.recent], settings.tolerance, n)
     word = words.calibration if words.tolerance == settings.tolerance else now.word
-    last = sealed[-N_RECENT:]
     return CalibrationState(
         word,
         now,
         settings.tolerance,
-        selection_of(
-            merged(each.table for each in last), merged_counts([each.coverage for each in last])
-        ),
+        selection_of(merged(each.table for each in sealed[-N_RECENT:])),
         _slices_off(alarm) if is_of_all(alarm.name) else {},
         n - 1,
         is_since_start=word == OFF and not words.was_good,
         since=words.since,
-        coverage_fell=coverage_fell([_share(each) for each in sealed if each.coverage[0].any()]),
+        coverage_fell=coverage_fell(
+            [each.table.labelled_share for each in sealed if each.table.predictions.any()]
+        ),
     )
 
 
@@ -201,8 +199,3 @@ def _scores(alarm: AlarmSnapshot, live: Shift | None, is_known: bool) -> ScoresS
         return ScoresState.of(live, is_known)
     start = None if found is None or found.start is None else results[found.start].cohort
     return ScoresState.of(found, is_known, start)
-
-
-def _share(result: CohortResult) -> float:
-    total, labelled = result.coverage.sum(axis=1)
-    return float(labelled / total) if total else 1.0

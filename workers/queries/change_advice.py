@@ -181,7 +181,7 @@ class _Calls:
         # Equal rows without ids are stored once, with their number.
         times = bounded(pane.sample.arrays()["counts"])
         rows = pane.sample.batch().take(np.repeat(np.arange(len(times)), times))
-        return row_table(rows, self._scope or OWN_SCORE, self._policy, divided)[0]
+        return row_table(rows, self._scope or OWN_SCORE, self._policy, divided)
 
 
 def _one(name: str, value: float | None) -> dict[str, float] | None:

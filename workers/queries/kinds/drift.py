@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from calibrant.core.actions import Advice
 from calibrant.core.documents import Extra, Result
-from calibrant.drift.calibration import Selection, judge, merged_counts, selection_of
+from calibrant.drift.calibration import Selection, judge, selection_of
 from calibrant.drift.expected_accuracy import expected_of_panes
 from calibrant.drift.occupancy_shift import Shift, window_shift
 from calibrant.drift.recommendation import collect_more, no_action
@@ -20,7 +20,6 @@ from calibrant.drift.words import (
     ChangeState,
     ScoresState,
 )
-from calibrant.raters.label_coverage import label_counts
 from calibrant.results.drift import CURRENT_S, EVIDENCE, RECENT, drift
 from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import parts_of
@@ -124,8 +123,7 @@ def _without_cohorts(
         found = judge(merged(sides), tolerance=settings.tolerance)
     selection = Selection(None)
     if inputs.config.label_horizon_s is None and inputs.panes:
-        counts = merged_counts([label_counts(each.pane) for each in inputs.panes])
-        selection = selection_of(merged(sides), counts)
+        selection = selection_of(merged(sides))
     state = CalibrationState(found.word, found, settings.tolerance, selection)
     return ModelWords(state, change, ScoresState.of(live, found.word != "unknown"))
 

@@ -25,7 +25,6 @@ def compute(query: Declared, inputs: Inputs) -> Result:
 def _row(look: CohortResult, bucket_s: int) -> Result:
     table = look.table
     n = table.n_units
-    predictions, labelled = look.coverage.sum(axis=1).tolist()
     return {
         "cohort": interval(look.cohort, bucket_s),
         "evidence_log10": log10_of_p(look.p),
@@ -34,8 +33,8 @@ def _row(look: CohortResult, bucket_s: int) -> Result:
         "n_units": n,
         "mean_confidence": float(table.confidence.sum()) / n if n else None,
         "accuracy": float(table.correct.sum()) / n if n else None,
-        "n_predictions": predictions,
-        "n_labelled": labelled,
+        "n_predictions": int(table.predictions.sum()),
+        "n_labelled": int(table.labelled.sum()),
     }
 
 
