@@ -57,10 +57,6 @@ class CachedPane:
             raise UnreadablePane(key, error) from error
         return cls(pane, parts, sources)
 
-    def unstored(self) -> CachedPane:
-        """Return the same pane as one that the store does not have: a change writes all of it."""
-        return CachedPane(self.pane, {}, self.sources, set(self.sources))
-
     @property
     def memory_bytes(self) -> int:
         """Bytes in memory: the pane, its parts as packed, and the running totals."""

@@ -6,7 +6,7 @@ read, filled and written, and the tail removed. Posted panes and histograms chan
 It is changed in place while a commit is prepared. This is safe because every outcome but a written commit drops all of it.
 After a written one it is in the cache that the partitions of a process share (`state_cache.py`).
 
-What a commit changes of a day in files (`cold_days`) is read from these and written to the store completely. Such a day has no tails.
+A commit that changes a slice of a day in files (`cold_days`) brings it back to the store first. Such a day has no tails.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from calibrant_server.workers.ingest.state_cache import StateCache, TailKey
 from calibrant_server.workers.ingest.tail_cache import MAX_TAIL_BYTES, CachedTail
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.segments.sampled import sampled
-from calibrant_server.workers.store.cold_days import pane_item
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.day_file import pane_item
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
@@ -119,11 +119,8 @@ class PaneCache:
             found = pipe.execute()
         for key, fields in zip(missing, found, strict=False):
             spec = self._numerics.spec(configs[key.model, key.generation])
-            if key in in_files:
-                cached = CachedPane.read(key, in_files[key], spec, self._numerics).unstored()
-            else:
-                cached = CachedPane.read(key, fields, spec, self._numerics)
-            self._panes[key] = cached
+            fields = in_files.get(key, fields)
+            self._panes[key] = CachedPane.read(key, fields, spec, self._numerics)
         for key, fields in zip(missing_tails, found[len(missing) :], strict=True):
             self._tails[key] = self._read_tail(key, fields)
 
@@ -265,7 +262,6 @@ class PaneCache:
         ----------
         key : pane of all rows of their time slice
         """
-        self._cold.note_erased(model_of(key), key.start_s)
         if not self._numerics.keeps_samples:
             return
         hashes = hash_names(list(names))
@@ -297,6 +293,8 @@ class PaneCache:
 
     def write(self, commit: Commit, version: bytes) -> None:
         """Write all changes into a commit. Panes whose rows only became sums keep their version."""
+        panes = [(model_of(key), pane_item(key)) for key in self._changed]
+        self._cold.bring_back(commit, panes + self._samples.changed())
         for key in sorted(self._changed_tails, key=pane_order):
             self._tails[key].write(self._keys.tail(key), commit)
         renewed = {*self._fed, *self._samples.renewed()}
@@ -307,8 +305,6 @@ class PaneCache:
             if self._write(key, commit) and key in self._posted:
                 renewed.add(key)
             self._panes[key].pane.tighten()
-            self._cold.take_back(model_of(key), [pane_item(key)])
-        self._cold.write(commit)
         self._write_versions(renewed, commit, version)
         self._forget_changes()
 

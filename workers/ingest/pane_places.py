@@ -9,7 +9,8 @@ from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.cached_pane import UnreadablePane
-from calibrant_server.workers.store.cold_days import ColdDays, pane_item
+from calibrant_server.workers.store.cold_days import ColdDays
+from calibrant_server.workers.store.day_file import pane_item
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.watermarks import Watermarks, latest_day
@@ -61,23 +62,14 @@ class PanePlaces:
         cold = [key for key in keys if self.cold.day(model_of(key), key.start_s) is not None]
         if not cold:
             return {}
-        with self._node.pipeline(transaction=False) as pipe:
-            for key in cold:
-                pipe.hexists(self._keys.versions(*model_of(key), key.slice), key.start_s)
-            exist = pipe.execute()
-        by_model: dict[tuple[str, str], list[PaneKey]] = {}
-        for key, exists in zip(cold, exist, strict=True):
-            if exists:
-                by_model.setdefault(model_of(key), []).append(key)
+        with self.readable(cold[0]):
+            read = self.cold.fields([(model_of(key), pane_item(key)) for key in cold])
         found = {}
-        for model, some in by_model.items():
-            with self.readable(some[0]):
-                read = self.cold.fields(model, list(map(pane_item, some)))
-            for key, fields in zip(some, read, strict=True):
-                if isinstance(fields, PackingError):
-                    raise UnreadablePane(key, fields)
-                if fields is not None:
-                    found[key] = fields
+        for key, fields in zip(cold, read, strict=True):
+            if isinstance(fields, PackingError):
+                raise UnreadablePane(key, fields)
+            if fields is not None:
+                found[key] = fields
         return found
 
     @contextmanager

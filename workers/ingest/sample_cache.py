@@ -25,9 +25,9 @@ from calibrant_server.workers.segments.sampled import (
     row_bytes,
     without,
 )
-from calibrant_server.workers.store.cold_days import ColdDays, sample_item
+from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.day_file import DayItem
+from calibrant_server.workers.store.day_file import DayItem, sample_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.pane_starts import pane_starts
 from calibrant_server.workers.store.slice_names import is_live, is_sealed
@@ -51,6 +51,11 @@ class SampleKey(NamedTuple):
     def of(cls, key: PaneKey) -> SampleKey:
         """Return the sample to which the rows of a pane belong."""
         return cls(key.model, key.generation, day_of(key.start_s), is_sealed(key.slice))
+
+    @property
+    def of_model(self) -> tuple[str, str]:
+        """Model and generation."""
+        return self.model, self.generation
 
     @property
     def member(self) -> str:
@@ -167,7 +172,7 @@ class SampleCache:
     Parameters
     ----------
     max_bytes : bound of each; with 0 none is stored
-    cold : days in files, if other changes of the same commits note them there too
+    cold : days in files, if other changes of the same commits bring them back too
     cached : returns a sample as the last commit left it, if it is in memory
     """
 
@@ -199,14 +204,16 @@ class SampleCache:
         return self.used[key]
 
     def _read(self, key: SampleKey) -> CachedSample:
-        [found] = self._cold.fields((key.model, key.generation), [key.item])
+        [found] = self._cold.fields([(key.of_model, key.item)])
         if isinstance(found, PackingError):
             raise found
         if found is None:
-            return CachedSample(self.max_bytes, self._node.hgetall(key.name(self._keys)))
-        sample = CachedSample(self.max_bytes, found)
-        sample.forget_stored()
-        return sample
+            found = self._node.hgetall(key.name(self._keys))
+        return CachedSample(self.max_bytes, found)
+
+    def changed(self) -> list[tuple[tuple[str, str], DayItem]]:
+        """Return the models and days of the samples that changed."""
+        return [(key.of_model, key.item) for key, each in self.used.items() if each.changed]
 
     def renewed(self) -> Iterable[PaneKey]:
         """Yield every pane whose sample changes although its rows do not: those of a day whose threshold fell."""
@@ -219,14 +226,13 @@ class SampleCache:
         for key, sample in sorted(self.used.items()):
             if sample.changed:
                 sample.write_changed(key.name(self._keys), commit, version)
-                self._cold.take_back((key.model, key.generation), [key.item])
                 commit.add_member(self._keys.samples(key.model, key.generation), key.member)
 
     def commit_with(self, commit: Commit, version: bytes) -> None:
         """Write all changes into a commit, with new versions of the panes whose sample changes although their rows do not."""
+        self._cold.bring_back(commit, self.changed())
         write_versions(self.renewed(), commit, self._keys, version)
         self.write(commit, version)
-        self._cold.write(commit)
 
     def _panes_of(self, key: SampleKey) -> Iterable[PaneKey]:
         model = (key.model, key.generation)

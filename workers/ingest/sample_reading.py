@@ -28,7 +28,8 @@ from calibrant_server.workers.segments.sampled import (
     sample_of,
     sampled,
 )
-from calibrant_server.workers.store.cold_days import ColdDay, of_file, sample_item
+from calibrant_server.workers.store.cold_days import ColdDay, of_file
+from calibrant_server.workers.store.day_file import sample_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant_server.workers.segments.pieces import sorted_pieces
-from calibrant_server.workers.store.cold_days import ColdDay, of_file, pane_item
+from calibrant_server.workers.store.cold_days import ColdDay, of_file
+from calibrant_server.workers.store.day_file import pane_item
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether

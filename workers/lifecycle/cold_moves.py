@@ -1,52 +1,97 @@
 """Moves of old days from the store to files: days that are sealed, merged, and past `CALIBRANT_COLD_AFTER`.
 
-1. A commit notes a folder among the spare ones, which are removed after an hour.
-2. The files of the day are written into the folder. The partition's entries wait meanwhile: about a second for 32 MiB.
-3. A commit removes the panes and samples from the store, names the files instead, and takes the folder off the spare ones. The
+1. A commit notes the names of the files among the spare ones, which are removed after an hour.
+2. The file of each slice is written. The partition's entries wait meanwhile: about a second for 32 MiB.
+3. A commit removes the panes and samples from the store, names the files instead, and takes them off the spare ones. The
    fencing token rejects it if another worker has taken the partition over.
 
-A kill at any point leaves the day in the store, or in files that the store names, and never in both. Versions do not change, so neither do
-ETags and cached results. A day that is partly in the store again is written again once it has rested; one with a deleted prediction
-at once. The new files take the place of the old ones.
+A kill at any point leaves a slice of a day in the store, or in a file that the store names, and never in both. Versions do not change,
+so neither do ETags and cached results. Slices that came back are written again once the day has rested.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from math import inf
 from secrets import token_hex
+from typing import Any
 from urllib.parse import quote
 
-from calibrant.core.packing import PackingError
-from calibrant_server.workers.lifecycle.day_state import DayReader, Name, OldDay
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
-from calibrant_server.workers.store.cold_days import ColdDay, give_up
+from calibrant_server.workers.store.cold_days import ColdDay, Model, key_of
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.day_file import (
-    DayFile,
-    DayFiles,
-    DayItem,
-    Fields,
-    packed_day,
-    packed_fields,
-)
+from calibrant_server.workers.store.day_file import PANE, DayFiles, DayItem, sample_item
 from calibrant_server.workers.store.file_owner import claim_files
-from calibrant_server.workers.store.file_store import FilesUnavailable
+from calibrant_server.workers.store.file_store import AT_ONCE, FilesUnavailable
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.pane_starts import pane_starts
+from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, day_of
 
 log = logging.getLogger(__name__)
 
-# Target of the bytes of one file: a move has them in memory, three times.
-FILE_BYTES = 32 << 20
-# A day with panes that came back rests this long: more delayed labels may follow.
+# A day with slices that came back rests this long: more delayed labels may follow.
 REST_S = 3600
-# A folder that was written and is not named after this time never will be.
+# A file that was written and is not named after this time never will be.
 SPARE_S = 3600
+
+
+@dataclass(frozen=True)
+class OldDay:
+    """A day of a model in time, with its panes, its files and the watermarks of the model."""
+
+    config: ModelConfig
+    marks: dict[bytes, bytes]
+    day_s: int
+    panes: list[DayItem]
+    cold: ColdDay
+
+    @cached_property
+    def slices(self) -> dict[str, list[DayItem]]:
+        """What the store may have of each slice that is in no file."""
+        found: dict[str, list[DayItem]] = {}
+        for pane in self.panes:
+            if pane.of_slice not in self.cold.files:
+                found.setdefault(pane.of_slice, []).append(pane)
+        if "" in found:
+            found[""] += [sample_item(self.day_s, sealed) for sealed in (False, True)]
+        return found
+
+    @property
+    def end_s(self) -> int:
+        """When the last pane of the day ends."""
+        pane_s = self.config.pane_s
+        lengths = (self._of(each.slice).length(each.start_s, pane_s) for each in self.panes)
+        ends = (each.start_s + length for each, length in zip(self.panes, lengths, strict=True))
+        return max(self.day_s + DAY_S, *ends)
+
+    def is_to_move(self, age_s: float, now_s: float, merges: bool) -> bool:
+        """Whether the store has slices, and the last pane ended so long ago, is merged and sealed, and is not past its retention."""
+        return (
+            bool(self.slices)
+            and self._of("").kept_from < self.end_s <= now_s - age_s
+            and self._is_sealed
+            and (not merges or self._is_merged)
+        )
+
+    @property
+    def _is_sealed(self) -> bool:
+        return self.config.label_horizon_s is None or self.end_s <= self._of("").sealed_to
+
+    @property
+    def _is_merged(self) -> bool:
+        if DAY_S % self.config.pane_s or self.config.pane_s == DAY_S:
+            return True
+        return all(each.start_s < self._of(each.slice).daily_to for each in self.panes)
+
+    def _of(self, slice_: str) -> Watermarks:
+        return Watermarks.of(slice_, self.marks)
 
 
 class DayMoves:
@@ -62,7 +107,6 @@ class DayMoves:
         self._owner_name = store.keys.files_owner
         self._fencing = fencing
         self._folding = folding
-        self._reader = DayReader(self._node, keys)
         self._sweep_at = 0.0
 
     def move_days(
@@ -95,7 +139,7 @@ class DayMoves:
                 elif n and time.monotonic() > until:
                     return now_s
                 else:
-                    self._move(files, config, day.day_s, progress)
+                    self._move(files, day, progress)
         except FilesUnavailable:
             files.place.rest()
             raise
@@ -103,50 +147,69 @@ class DayMoves:
 
     def _old_days(self, config: ModelConfig, now_s: float) -> Iterator[tuple[OldDay, float]]:
         """Yield the days of a model that are to be moved, each with the time at which it may be."""
-        for day in self._reader.days(config):
-            cold = day.cold
-            is_to_move = (
-                (cold is None or cold.is_to_move)
-                and day.is_past(self._settings.cold_after_s, now_s)
-                and day.is_settled(merges=bool(self._settings.compact_after_s))
-            )
-            if is_to_move:
-                yield day, 0.0 if cold is None else cold.rests_to_s(REST_S)
+        merges, age_s = bool(self._settings.compact_after_s), self._settings.cold_after_s
+        for day in self._days(config):
+            if day.is_to_move(age_s, now_s, merges):
+                changed_s = day.cold.changed_ms / 1000
+                yield day, changed_s + REST_S if changed_s else 0.0
 
-    def _move(
-        self, files: DayFiles, config: ModelConfig, day_s: int, progress: Callable[[], None]
-    ) -> None:
-        """Write the files of a day and replace what they have by their names."""
+    def _days(self, config: ModelConfig) -> list[OldDay]:
+        """Return the days of a model, from the first to the last; baselines belong to none."""
         name = (config.key, config.generation)
-        starts = sorted({each.start_s for each in self._reader.state(name, day_s).panes})
-        if self._folding.fold(config, starts, progress)[1] is not None:
+        marks = self._node.hgetall(self._keys.marks(*name))
+        stored = self._node.hgetall(self._keys.cold_days(*name))
+        panes: dict[int, list[DayItem]] = {}
+        for slice_, starts in pane_starts(self._node, self._keys, name).items():
+            for start in starts:
+                panes.setdefault(day_of(start), []).append(DayItem(PANE, slice_, start))
+        return [
+            OldDay(config, marks, day_s, some, self._cold(name, day_s, stored))
+            for day_s, some in sorted(panes.items())
+        ]
+
+    def _cold(self, name: Model, day_s: int, stored: dict[bytes, bytes]) -> ColdDay:
+        found = ColdDay.read(stored.get(str(day_s).encode()))
+        return found or ColdDay(_folder(self._keys.namespace, name, day_s))
+
+    def _move(self, files: DayFiles, day: OldDay, progress: Callable[[], None]) -> None:
+        """Write the files of a day and replace what they have by their names."""
+        name = (day.config.key, day.config.generation)
+        starts = sorted({each.start_s for each in day.panes})
+        if self._folding.fold(day.config, starts, progress)[1] is not None:
             return  # damaged rows stay where they are
-        state = self._reader.state(name, day_s)
-        cold = state.cold
-        if not state.panes:
-            return
-        folder = _folder(self._keys.namespace, name, day_s)
+        new = {slice_: token_hex(8) for slice_ in day.slices}
+        written = ColdDay(day.cold.folder, new)
         spare = self._keys.spare_files
-        self._send(lambda commit: commit.set_fields(spare, {folder: str(_ms(SPARE_S))}))
+        self._send(
+            lambda commit: commit.set_fields(spare, dict.fromkeys(written.names, _ms(SPARE_S)))
+        )
         claim_files(self._client, self._owner_name, files.place)
-        try:
-            written = _written(files, folder, self._reader.fields(name, state), progress)
-        except PackingError as error:
-            day = _date(day_s)
-            log.error("day_not_moved model=%s day=%s error=%s", config.key, day, error)
-            return
+        slices = list(day.slices)
+        for first in range(0, len(slices), AT_ONCE):
+            progress()
+            some = slices[first : first + AT_ONCE]
+            stored = [
+                (f"{day.cold.folder}/{new[each]}", self._stored(name, day, each)) for each in some
+            ]
+            files.place.at_once(lambda each: files.write(*each), stored)
         commit = Commit(self._keys)
-        for item in state.in_store:
-            commit.unlink(self._reader.key(name, item))
-        commit.set_fields(self._keys.cold_days(*name), {str(day_s): ColdDay(written).to_json()})
-        if cold is not None:
-            give_up(commit, self._keys, cold.files, _ms(self._settings.cold_keep_s))
-        commit.drop_fields(spare, [folder])
+        for item in (item for items in day.slices.values() for item in items):
+            commit.unlink(key_of(self._keys, name, item))
+        text = ColdDay(day.cold.folder, {**day.cold.files, **new}).to_json()
+        commit.set_fields(self._keys.cold_days(*name), {str(day.day_s): text})
+        commit.drop_fields(spare, written.names)
         self._fencing.send(commit, self._fencing.new_token())
-        log.info("day_moved model=%s day=%s files=%d", config.key, _date(day_s), len(written))
+        log.info("day_moved model=%s day=%s files=%d", name[0], _date(day.day_s), len(new))
+
+    def _stored(self, name: Model, day: OldDay, slice_: str) -> dict[DayItem, Any]:
+        """Return what the store has of a slice."""
+        with self._node.pipeline(transaction=False) as pipe:
+            for item in day.slices[slice_]:
+                pipe.hgetall(key_of(self._keys, name, item))
+            return dict(zip(day.slices[slice_], pipe.execute(), strict=True))
 
     def sweep(self) -> None:
-        """Remove folders that no day names, when their time has come.
+        """Remove files that no day names, when their time has come.
 
         A commit marks them first: only the partition's worker removes files.
         """
@@ -156,19 +219,19 @@ class DayMoves:
         self._sweep_at = time.monotonic() + self._settings.housekeeping_s
         spare = self._keys.spare_files
         found = self._node.hgetall(spare).items()
-        folders = [key.decode() for key, at_ms in found if int(at_ms) <= _ms(0)]
-        if not folders:
+        names = [key.decode() for key, at_ms in found if int(at_ms) <= _ms(0)]
+        if not names:
             return
-        self._send(lambda commit: commit.set_fields(spare, dict.fromkeys(folders, "0")))
+        self._send(lambda commit: commit.set_fields(spare, dict.fromkeys(names, "0")))
         try:
             if files.place.owner() is None:
                 return  # where there is no marker, nothing would be found
-            for folder in folders:
-                files.place.delete(folder)
+            for each in names:
+                files.place.delete(each)
         except FilesUnavailable as error:
             log.warning("files_not_removed error=%s", error)
             return
-        self._send(lambda commit: commit.drop_fields(spare, folders))
+        self._send(lambda commit: commit.drop_fields(spare, names))
 
     def _send(self, write: Callable[[Commit], None]) -> None:
         commit = Commit(self._keys)
@@ -176,37 +239,11 @@ class DayMoves:
         self._fencing.send(commit, self._fencing.new_token())
 
 
-def _written(
-    files: DayFiles,
-    folder: str,
-    items: Iterable[tuple[DayItem, Fields]],
-    progress: Callable[[], None],
-) -> tuple[DayFile, ...]:
-    """Write the items of a day into as many files as their bytes need."""
-    packed: dict[DayItem, bytes] = {}
-    written: list[DayFile] = []
-
-    def put() -> None:
-        file, data = packed_day(f"{folder}/{len(written)}", packed)
-        files.place.put(file.name, data)
-        written.append(file)
-        packed.clear()
-
-    for item, fields in items:
-        progress()
-        packed[item] = packed_fields(fields)
-        if sum(map(len, packed.values())) >= FILE_BYTES:
-            put()
-    if packed:
-        put()
-    return tuple(written)
-
-
-def _folder(namespace: str, name: Name, day_s: int) -> str:
+def _folder(namespace: str, name: Model, day_s: int) -> str:
     tenant, _, model = name[0].partition("/")
     parts = {"tenant": tenant, "model": model, "generation": name[1]}
     path = "/".join(f"{what}={quote(value, safe='')}" for what, value in parts.items())
-    return f"{namespace}/{path}/{_date(day_s)}-{token_hex(8)}"
+    return f"{namespace}/{path}/{_date(day_s)}"
 
 
 def _date(day_s: int) -> str:

@@ -19,9 +19,9 @@ from calibrant_server.workers.ingest.cached_pane import total_field
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.stored_panes import divided
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
-from calibrant_server.workers.store.cold_days import ColdDays, pane_item
+from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit, FencingToken
-from calibrant_server.workers.store.day_file import PANE, DayItem
+from calibrant_server.workers.store.day_file import pane_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.pane_starts import pane_starts
@@ -120,7 +120,7 @@ class Compaction:
                 pipe.hgetall(self._keys.pane(key))
             found: list[dict[bytes, bytes]] = pipe.execute()
         model = (panes[0].model, panes[0].generation)
-        in_files = self._cold.fields(model, list(map(pane_item, panes)))
+        in_files = self._cold.fields([(model, pane_item(key)) for key in panes])
         for at, fields in enumerate(in_files):
             if isinstance(fields, PackingError):
                 raise fields
@@ -138,14 +138,13 @@ class Compaction:
         model = (config.key, config.generation)
         token, commit = self._fencing.new_token(), Commit(self._keys)
         versions = self._keys.versions(*model, slice_)
+        self._cold.bring_back(commit, [(model, pane_item(key)) for key in panes])
         for key in panes:
             commit.unlink(self._keys.pane(key))
         commit.drop_fields(versions, [str(key.start_s) for key in panes])
         if fields:
             commit.set_fields(self._keys.pane(PaneKey(*model, slice_, day_s)), fields)
             commit.set_fields(versions, {str(day_s): token})
-        self._cold.take_back(model, [DayItem(PANE, slice_, day_s)])
-        self._cold.write(commit)
         commit.set_fields(versions, {LAST_CHANGE: token})
         commit.set_fields(self._keys.marks(*model), {daily_to(slice_): str(day_s + DAY_S)})
         self._fencing.send(commit, token)

@@ -113,7 +113,7 @@ class PaneRemoval:
             day = ColdDay.read(text)
             if day is not None and int(start) + DAY_S <= boundary:
                 commit.drop_fields(days, [start])
-                give_up(commit, self._keys, day.files, at_ms)
+                give_up(commit, self._keys, day.names, at_ms)
         if commit.n_bytes:
             self._fencing.send(commit, self._fencing.new_token())
 

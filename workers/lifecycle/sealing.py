@@ -28,7 +28,7 @@ from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit, FencingToken
-from calibrant_server.workers.store.day_file import PANE, DayItem
+from calibrant_server.workers.store.day_file import pane_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.pane_starts import pane_starts
@@ -155,24 +155,24 @@ class Sealing:
         }
         token, commit = self._fencing.new_token(), Commit(self._keys)
         cold = ColdDays(self._node, self._keys)
-        moved = {SEALED_TO: str(cohort.end_s)}
-        for slice_, pane in panes.items():
-            name = sealed_slice(slice_)
-            versions = self._keys.versions(*model, name)
-            parts = pane.parts()
-            commit.add_member(self._keys.slices(*model), name)
-            if parts:
-                commit.set_fields(self._keys.pane(PaneKey(*model, name, cohort.start_s)), parts)
-            cold.take_back(model, [DayItem(PANE, name, cohort.start_s)])
-            commit.set_fields(versions, {str(cohort.start_s): token, LAST_CHANGE: token})
-            if cohort.length_s > config.pane_s:
-                moved[daily_to(name)] = str(max(cohort.end_s, Watermarks.of(name, marks).daily_to))
-        commit.set_fields(self._keys.marks(*model), moved)
         if self._numerics.keeps_samples and self._sample_bytes:
             self._seal_sample(
                 config, marks, cohort, panes_by_slice.get(ALL_ROWS, []), commit, token, cold
             )
-        cold.write(commit)
+        moved = {SEALED_TO: str(cohort.end_s)}
+        for slice_, pane in panes.items():
+            name = sealed_slice(slice_)
+            key = PaneKey(*model, name, cohort.start_s)
+            versions = self._keys.versions(*model, name)
+            parts = pane.parts()
+            commit.add_member(self._keys.slices(*model), name)
+            cold.bring_back(commit, [(model, pane_item(key))])
+            if parts:
+                commit.set_fields(self._keys.pane(key), parts)
+            commit.set_fields(versions, {str(cohort.start_s): token, LAST_CHANGE: token})
+            if cohort.length_s > config.pane_s:
+                moved[daily_to(name)] = str(max(cohort.end_s, Watermarks.of(name, marks).daily_to))
+        commit.set_fields(self._keys.marks(*model), moved)
         live = {slice_: pane for slice_, pane in panes.items() if isinstance(pane, Pane)}
         take_sealed(commit, self._keys, self._node, config, cohort.start_s, cohort.end_s, live)
         self._fencing.send(commit, token)

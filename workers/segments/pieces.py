@@ -92,10 +92,6 @@ class Pieces:
         """Drop all rows."""
         self.data, self.total = {}, Counter()
 
-    def forget_stored(self) -> None:
-        """Write all pieces with the next commit: the store does not have them."""
-        self._stored = {}
-
     def write(self, key: str, commit: Commit) -> None:
         """Write the changes into a commit."""
         changed = {

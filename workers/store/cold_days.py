@@ -1,8 +1,7 @@
-"""Which days of a model are in files, and what of them has come back to the store.
+"""Which slices of the days of a model are in files, and how they come back to the store.
 
-`T:cd:G` has a field for each cold day: its files, and the items that are in the store instead. An item that is in neither list is
-in no file: it is read from the store as well. What a commit changes of a cold day it writes completely, and names it here, in one step.
-So the files of a day stay as they are until the day is moved again.
+`T:cd:G` has a field for each cold day, with the file of each slice. A commit that changes something of a slice first writes the
+complete file of the slice to the store, and takes it off the day, in one step: a slice of a day is in the store or in a file.
 """
 
 from __future__ import annotations
@@ -10,20 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.day_file import (
-    EVENT,
-    PANE,
-    SEALED,
-    DayFile,
-    DayFiles,
-    DayItem,
-    Fields,
-)
+from calibrant_server.workers.store.day_file import PANE, SEALED, DayFiles, DayItem, Fields, Items
 from calibrant_server.workers.store.file_store import NOT_SET, FilesUnavailable
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.slice_names import is_baseline
@@ -34,61 +25,37 @@ Model = tuple[str, str]
 
 @dataclass(frozen=True)
 class ColdDay:
-    """A day in files.
+    """A day with slices in files.
 
     Attributes
     ----------
-    files : of one move; each item is in one of them at most, or in none
-    back : items that are in the store, whatever the files have
-    changed_ms : when one of them last changed
-    erased : whether a prediction was deleted since, so that the files must go soon
+    folder : of its files
+    files : name in the folder, by slice
+    changed_ms : when a slice last came back or was added
     """
 
-    files: tuple[DayFile, ...]
-    back: frozenset[DayItem] = frozenset()
+    folder: str
+    files: Mapping[str, str] = field(default_factory=dict)
     changed_ms: int = 0
-    erased: bool = False
 
     @classmethod
     def read(cls, text: bytes | None) -> ColdDay | None:
         """Return the day that a field of the store describes."""
-        if text is None:
-            return None
-        stored = json.loads(text)
-        return cls(
-            tuple(DayFile(**each) for each in stored["files"]),
-            frozenset(DayItem(*each) for each in stored["back"]),
-            stored["changed_ms"],
-            stored["erased"],
-        )
+        return None if text is None else cls(**json.loads(text))
 
     def to_json(self) -> bytes:
         """Return the field of the store."""
-        found = {**asdict(self), "back": sorted(self.back)}
-        return json.dumps(found, separators=(",", ":")).encode()
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @property
-    def is_to_move(self) -> bool:
-        """Whether its files are to be written again."""
-        return bool(self.back) or self.erased
+    def names(self) -> list[str]:
+        """Names of all files."""
+        return [f"{self.folder}/{name}" for name in self.files.values()]
 
-    def rests_to_s(self, rest_s: float) -> float:
-        """Return when its files may be written again: at once where a prediction was deleted."""
-        return 0.0 if self.erased else self.changed_ms / 1000 + rest_s
-
-    def may_have(self, item: DayItem) -> bool:
-        """Whether the files, and not the store, have what is stored of an item."""
-        return item not in self.back and not is_baseline(item.slice)
-
-
-def pane_item(key: PaneKey) -> DayItem:
-    """Return a pane as part of its day."""
-    return DayItem(PANE, key.slice, key.start_s)
-
-
-def sample_item(day_s: int, sealed: bool) -> DayItem:
-    """Return a stored sample as part of its day."""
-    return DayItem(SEALED if sealed else EVENT, "", day_s)
+    def file_of(self, slice_: str) -> str | None:
+        """Return the file of a slice; None if the store has the slice."""
+        name = self.files.get(slice_)
+        return None if name is None else f"{self.folder}/{name}"
 
 
 def of_files(
@@ -101,20 +68,21 @@ def of_files(
     FilesUnavailable
         The store of files does not respond.
     """
-    found: list[Fields | PackingError | None] = [None] * len(wanted)
-    reads = {
-        at: (day.files, item)
-        for at, (day, item) in enumerate(wanted)
-        if day is not None and day.may_have(item)
-    }
-    if not reads:
-        return found
-    if files is None:
+    names = [None if day is None else day.file_of(item.of_slice) for day, item in wanted]
+    needed = sorted({name for name in names if name is not None})
+    if needed and files is None:
         raise FilesUnavailable(NOT_SET)
-    results = files.place.readers.map(lambda read: files.read(*read), reads.values())
-    for at, result in zip(reads, results, strict=True):
-        found[at] = result
-    return found
+    read = {}
+    if files is not None and needed:
+        read = dict(zip(needed, files.place.at_once(files.read, needed), strict=True))
+    return [
+        None if name is None else _of_items(read[name], item)
+        for name, (_, item) in zip(names, wanted, strict=True)
+    ]
+
+
+def _of_items(found: Items | PackingError, item: DayItem) -> Fields | PackingError | None:
+    return found if isinstance(found, PackingError) else found.get(item)
 
 
 def of_file(files: DayFiles | None, day: ColdDay | None, item: DayItem) -> Fields | None:
@@ -132,12 +100,10 @@ class ColdDays:
         self._node = node
         self._keys = keys
         self._days: dict[Model, dict[int, ColdDay]] = {}
-        self._changed: set[tuple[Model, int]] = set()
 
     def forget(self) -> None:
         """Drop everything: the state of the store is unknown."""
         self._days.clear()
-        self._changed.clear()
 
     def put(self, model: Model, fields: Mapping[bytes, bytes]) -> None:
         """Take the cold days of a model as they are stored."""
@@ -150,44 +116,65 @@ class ColdDays:
             self.put(model, self._node.hgetall(self._keys.cold_days(*model)))
         return self._days[model].get(day_of(start_s))
 
-    def fields(self, model: Model, items: Sequence[DayItem]) -> list[Fields | PackingError | None]:
+    def fields(self, wanted: Sequence[tuple[Model, DayItem]]) -> list[Fields | PackingError | None]:
         """Return the fields of items that files have, and None for those that the store has."""
-        return of_files(self._keys.files, [(self.day(model, item.start_s), item) for item in items])
+        days = [(self.day(model, item.start_s), item) for model, item in wanted]
+        return of_files(self._keys.files, days)
 
-    def take_back(self, model: Model, items: Iterable[DayItem], erased: bool = False) -> None:
-        """Note items that the next commit writes to the store completely.
+    def bring_back(self, commit: Commit, wanted: Iterable[tuple[Model, DayItem]]) -> None:
+        """Write the slices that a commit changes to the store, before the changes; their files are given up.
 
-        Parameters
-        ----------
-        erased : whether predictions were deleted from them
+        Afterwards the items are read from the store, which has them once the commit is written.
         """
-        for item in items:
-            day = self.day(model, item.start_s)
-            if day is None or is_baseline(item.slice):
-                continue
-            changed_ms = int(time.time() * 1000)
-            self._days[model][day_of(item.start_s)] = replace(
-                day, back=day.back | {item}, changed_ms=changed_ms, erased=day.erased or erased
-            )
-            self._changed.add((model, day_of(item.start_s)))
+        slices = {
+            (model, day_of(item.start_s), item.of_slice)
+            for model, item in wanted
+            if not is_baseline(item.slice)
+        }
+        for model, day_s, slice_ in sorted(slices):
+            day = self.day(model, day_s)
+            if day is not None:
+                self._bring_back(commit, model, day, day_s, slice_)
 
-    def note_erased(self, model: Model, start_s: int) -> None:
-        """Note that a prediction of a day was deleted: its files must go."""
-        day = self.day(model, start_s)
-        if day is not None and not day.erased:
-            self._days[model][day_of(start_s)] = replace(day, erased=True)
-            self._changed.add((model, day_of(start_s)))
+    def _bring_back(
+        self, commit: Commit, model: Model, day: ColdDay, day_s: int, slice_: str
+    ) -> None:
+        name, now_ms = day.file_of(slice_), int(time.time() * 1000)
+        if name is not None and self._keys.files is not None:
+            for item, fields in self._stored(model, name).items():
+                commit.set_fields(key_of(self._keys, model, item), fields)
+            give_up(commit, self._keys, [name], now_ms + int(self._keys.files.keep_s * 1000))
+        others = {other: file for other, file in day.files.items() if other != slice_}
+        day = self._days[model][day_s] = replace(day, files=others, changed_ms=now_ms)
+        commit.set_fields(self._keys.cold_days(*model), {str(day_s): day.to_json()})
 
-    def write(self, commit: Commit) -> None:
-        """Write all changes into a commit."""
-        for model, day_s in sorted(self._changed):
-            text = self._days[model][day_s].to_json()
-            commit.set_fields(self._keys.cold_days(*model), {str(day_s): text})
-        self._changed.clear()
+    def _stored(self, model: Model, name: str) -> Items:
+        """Return the items of a file, without panes that are past the retention meanwhile; raise PackingError."""
+        assert self._keys.files is not None
+        found = self._keys.files.read(name)
+        if isinstance(found, PackingError):
+            raise found
+        with self._node.pipeline(transaction=False) as pipe:
+            for item in found:
+                pipe.hexists(self._keys.versions(*model, item.slice), item.start_s)
+            exist = pipe.execute()
+        return {
+            item: fields
+            for (item, fields), exists in zip(found.items(), exist, strict=True)
+            if fields and (exists or item.kind != PANE)
+        }
 
 
-def give_up(commit: Commit, keys: PartitionKeys, files: Iterable[DayFile], at_ms: int) -> None:
+def key_of(keys: PartitionKeys, model: Model, item: DayItem) -> str:
+    """Return the hash of the store that has an item, unless a file has it."""
+    if item.kind == PANE:
+        return keys.pane(PaneKey(*model, item.slice, item.start_s))
+    clock = "sealed" if item.kind == SEALED else "event"
+    return keys.sample(*model, f"{clock}|{item.start_s}")
+
+
+def give_up(commit: Commit, keys: PartitionKeys, names: Iterable[str], at_ms: int) -> None:
     """Note in a commit that files are to be removed from a time on; 0: as soon as possible."""
-    folders = {file.folder: str(at_ms) for file in files}
-    if folders:
-        commit.set_fields(keys.spare_files, folders)
+    spare = dict.fromkeys(names, str(at_ms))
+    if spare:
+        commit.set_fields(keys.spare_files, spare)

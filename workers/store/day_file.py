@@ -1,30 +1,29 @@
-"""Files of old days: the stored hashes of a model's panes and samples, with the bytes that the store had.
+"""Files of old days: one for each slice of a day, with the stored hashes of its panes, and of the samples with that of all rows.
 
-A file begins with a head: the place and the digest of each item. The items follow. A query reads the head and the items that it needs,
-through a bounded cache; files never change. A read is checked: the head by the digest that the store has of it, an item by that in the head.
+A file is read as a whole and never changes. It begins with a digest of its name and its content; a bounded cache has what was read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from hashlib import blake2b
 from importlib.util import find_spec
 from struct import iter_unpack, pack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from calibrant.core.extras import pip_install
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.file_store import FileStore
+from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.lru_cache import LruCache
+from calibrant_server.workers.store.slice_names import plain_slice
 
 PANE, EVENT, SEALED = "pane", "event", "sealed"
+_DIGEST_BYTES = 16
 
 Fields = dict[bytes, bytes]
-# Of an item in a file: first byte, end, digest.
-Place = tuple[int, int, str]
 
 
 class DayItem(NamedTuple):
@@ -34,33 +33,42 @@ class DayItem(NamedTuple):
     slice: str
     start_s: int
 
+    @property
+    def of_slice(self) -> str:
+        """The slice whose file has it: sealed cohorts are with the slice that was sealed."""
+        return plain_slice(self.slice)
+
+
+Items = dict[DayItem, Fields]
+
+
+def pane_item(key: PaneKey) -> DayItem:
+    """Return a pane as part of its day."""
+    return DayItem(PANE, key.slice, key.start_s)
+
+
+def sample_item(day_s: int, sealed: bool) -> DayItem:
+    """Return a stored sample as part of its day."""
+    return DayItem(SEALED if sealed else EVENT, "", day_s)
+
 
 class DayFileDamaged(PackingError):
     """A file of a cold day is missing, or has other bytes than were written."""
 
 
-@dataclass(frozen=True)
-class DayFile:
-    """A file as the store knows it: its name, and size and digest of its head."""
-
-    name: str
-    head_bytes: int
-    digest: str
-
-    @property
-    def folder(self) -> str:
-        """The folder that has all files of one move."""
-        return self.name.rpartition("/")[0]
+def packed_items(name: str, items: Mapping[DayItem, Fields]) -> bytes:
+    """Return the bytes of a file."""
+    stored = {json.dumps(item).encode(): packed_fields(fields) for item, fields in items.items()}
+    data = packed_fields(stored)
+    return _digest(name, data) + data
 
 
-def packed_day(name: str, items: Mapping[DayItem, bytes]) -> tuple[DayFile, bytes]:
-    """Return a file of items with their packed fields, as the store is to know it, and its bytes."""
-    places, at = [], 0
-    for item, data in items.items():
-        places.append([*item, at, at + len(data), _digest(data)])
-        at += len(data)
-    head = json.dumps(places, separators=(",", ":")).encode()
-    return DayFile(name, len(head), _digest(head)), b"".join([head, *items.values()])
+def unpacked_items(name: str, data: bytes) -> Items:
+    """Return what a file has; raise DayFileDamaged where the bytes are others than were written."""
+    if data[:_DIGEST_BYTES] != _digest(name, data[_DIGEST_BYTES:]):
+        raise DayFileDamaged(f"the file {name} is damaged")
+    stored = unpacked_fields(data[_DIGEST_BYTES:])
+    return {DayItem(*json.loads(item)): unpacked_fields(each) for item, each in stored.items()}
 
 
 def packed_fields(fields: Mapping[bytes, bytes]) -> bytes:
@@ -83,8 +91,8 @@ def unpacked_fields(data: bytes) -> Fields:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def _digest(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()
+def _digest(name: str, data: bytes) -> bytes:
+    return blake2b(data, digest_size=_DIGEST_BYTES, key=name.encode()[-64:]).digest()
 
 
 class DayFiles:
@@ -94,61 +102,41 @@ class DayFiles:
     ----------
     place : where they are
     cache_bytes : bound of what was read and is cached
+    keep_s : how long a file stays that no day names any more
     """
 
-    def __init__(self, place: FileStore, cache_bytes: int):
+    def __init__(self, place: FileStore, cache_bytes: int, keep_s: float):
         self.place = place
-        self._cache: LruCache[Any, tuple[Any, int]] = LruCache(cache_bytes, lambda each: each[1])
+        self.keep_s = keep_s
+        self._cache: LruCache[str, tuple[Items, int]] = LruCache(cache_bytes, lambda each: each[1])
 
-    def items(self, file: DayFile) -> dict[DayItem, Place]:
-        """Return what a file has, and where."""
-        cached = self._cache.get(file.name)
-        if cached is None:
-            data = self._read(file.name, 0, file.head_bytes, file.digest)
-            items = {DayItem(*each[:3]): tuple(each[3:]) for each in json.loads(data)}
-            cached = self._cache.put(file.name, (items, 1000 + 6 * len(data)))
-        found: dict[DayItem, Place] = cached[0]
-        return found
+    def write(self, name: str, items: Mapping[DayItem, Fields]) -> None:
+        """Write a file; raise FilesUnavailable."""
+        self.place.put(name, packed_items(name, items))
 
-    def read(self, files: Sequence[DayFile], item: DayItem) -> Fields | PackingError | None:
-        """Return the fields of an item, None if it is in none of the files, or the damage.
+    def read(self, name: str) -> Items | DayFileDamaged:
+        """Return what a file has, or the damage.
 
         Raises
         ------
         FilesUnavailable
             The store of files does not respond.
         """
+        cached = self._cache.get(name)
+        if cached is not None:
+            return cached[0]
         try:
-            for file in files:
-                place = self.items(file).get(item)
-                if place is not None:
-                    return self._fields(file, item, place)
+            data = self.place.get(name)
+            items = unpacked_items(name, data)
+        except FileNotFoundError:
+            return DayFileDamaged(f"the file {name} is missing")
         except DayFileDamaged as error:
             return error
-        return None
-
-    def _fields(self, file: DayFile, item: DayItem, place: Place) -> Fields:
-        cached = self._cache.get((file.name, item))
-        if cached is None:
-            start, end, digest = place
-            data = self._read(file.name, file.head_bytes + start, file.head_bytes + end, digest)
-            fields = unpacked_fields(data)
-            size = 500 + len(data) + 150 * len(fields)
-            cached = self._cache.put((file.name, item), (fields, size))
-        found: Fields = cached[0]
-        return found
-
-    def _read(self, name: str, start: int, end: int, digest: str) -> bytes:
-        try:
-            found = self.place.get(name, start, end)
-        except FileNotFoundError as error:
-            raise DayFileDamaged(f"the file {name} is missing") from error
-        if _digest(found) != digest:
-            raise DayFileDamaged(f"the file {name} is damaged at byte {start}")
-        return found
+        n_fields = sum(map(len, items.values()))
+        return self._cache.put(name, (items, 1000 + len(data) + 150 * n_fields))[0]
 
 
-_opened: dict[tuple[str, int], DayFiles] = {}
+_opened: dict[tuple[str, int, float], DayFiles] = {}
 
 
 def day_files(settings: EngineSettings) -> DayFiles | None:
@@ -169,7 +157,7 @@ def day_files(settings: EngineSettings) -> DayFiles | None:
             raise SettingsError(
                 f"CALIBRANT_COLD_URL: {package} is not installed: {pip_install('cold-s3')}"
             )
-    key = (url, settings.cold_cache_bytes)
+    key = (url, settings.cold_cache_bytes, settings.cold_keep_s)
     if key not in _opened:
-        _opened[key] = DayFiles(FileStore(url), settings.cold_cache_bytes)
+        _opened[key] = DayFiles(FileStore(url), *key[1:])
     return _opened[key]

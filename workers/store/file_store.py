@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
@@ -24,8 +23,8 @@ NOT_SET = "the store has days in files, and CALIBRANT_COLD_URL is not set for th
 MARKER = "calibrant-days.json"
 # An object store that does not respond: requests wait for it, so briefly.
 _CONNECT_S, _READ_S = 3, 20
-# Reads of one query at the same time.
-_READERS = 8
+# Files that are read or written at the same time.
+AT_ONCE = 8
 # After a failure, no request is sent for this long.
 _REST_S = 1.0
 # After a failed move, the process moves nothing for this long, doubled with each further failure.
@@ -34,6 +33,7 @@ _FIRST_PAUSE_S, _MAX_PAUSE_S = 5.0, 600.0
 LASTING_S = 15.0
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class FilesUnavailable(RuntimeError):
@@ -61,17 +61,14 @@ class Directory:
             if folder == self._root:
                 break
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of a file from `start` to before `end`."""
-        with (self._root / name).open("rb") as file:
-            file.seek(start)
-            return file.read() if end is None else file.read(end - start)
+    def get(self, name: str) -> bytes:
+        """Return the bytes of a file."""
+        return (self._root / name).read_bytes()
 
-    def delete(self, folder: str) -> None:
-        """Remove a folder with its files, and the folders that are empty then."""
-        path = self._root / folder
-        with suppress(FileNotFoundError):
-            shutil.rmtree(path)
+    def delete(self, name: str) -> None:
+        """Remove a file, and the folders that are empty then."""
+        path = self._root / name
+        path.unlink(missing_ok=True)
         for parent in path.relative_to(self._root).parents[:-1]:
             with suppress(OSError):
                 (self._root / parent).rmdir()
@@ -104,15 +101,15 @@ class ObjectStore:
         files, root = self._opened
         files.pipe_file(f"{root}/{name}", data)
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, name: str) -> bytes:
         files, root = self._opened
-        found: bytes = files.cat_file(f"{root}/{name}", start=start or None, end=end)
+        found: bytes = files.cat_file(f"{root}/{name}")
         return found
 
-    def delete(self, folder: str) -> None:
+    def delete(self, name: str) -> None:
         files, root = self._opened
         with suppress(FileNotFoundError):
-            files.rm(f"{root}/{folder}", recursive=True)
+            files.rm_file(f"{root}/{name}")
 
 
 def _options(url: str) -> dict[str, Any]:
@@ -155,9 +152,13 @@ class FileStore:
         self._pause_s = min(2 * self._pause_s, _MAX_PAUSE_S)
 
     @cached_property
-    def readers(self) -> ThreadPoolExecutor:
-        """Threads for reads at the same time. They begin at the first read: not before a fork."""
-        return ThreadPoolExecutor(_READERS, "days-read")
+    def _threads(self) -> ThreadPoolExecutor:
+        """Threads for several files at the same time. They begin at the first use: not before a fork."""
+        return ThreadPoolExecutor(AT_ONCE, "days")
+
+    def at_once(self, work: Callable[[A], T], several: Sequence[A]) -> list[T]:
+        """Return the results of work on several files, `AT_ONCE` at a time."""
+        return list(self._threads.map(work, several))
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file durably, read it back and compare."""
@@ -170,18 +171,18 @@ class FileStore:
             raise FilesUnavailable(f"the file {name} was read back with other bytes")
         self._pause_s = _FIRST_PAUSE_S
 
-    def get(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes of a file from `start` to before `end`; raise FileNotFoundError where the place has others."""
+    def get(self, name: str) -> bytes:
+        """Return the bytes of a file; raise FileNotFoundError where the place has others."""
         try:
-            return self._call(lambda: self._place.get(name, start, end))
+            return self._call(lambda: self._place.get(name))
         except FileNotFoundError:
             if self.owner() is None:
                 raise FilesUnavailable("the place of the files is empty or not mounted") from None
             raise
 
-    def delete(self, folder: str) -> None:
-        """Remove a folder with its files, if it exists."""
-        self._call(lambda: self._place.delete(folder))
+    def delete(self, name: str) -> None:
+        """Remove a file, if it exists."""
+        self._call(lambda: self._place.delete(name))
 
     def owner(self) -> str | None:
         """Return the identity of the store that these files belong to; None if the place is empty."""

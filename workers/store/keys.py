@@ -22,7 +22,7 @@ T:s:G|slice|start     hash    a pane: part -> packed bytes; `src:...` -> running
 T:t:G|start           hash    the rows of a time slice that are not sums yet: number -> packed rows  commit
 T:y:G|clock|day       hash    the stored sample of a day, `event` or `sealed`: number -> packed rows; `*` -> version of the last change  commit
 T:yl:G                set     clock|day of the stored samples                           commit
-T:cd:G                hash    cold days: start of the day -> JSON: its files, and what of it the store has (`cold_days`)  commit
+T:cd:G                hash    cold days: start of the day -> JSON: the file of each slice that is not in the store (`cold_days`)  commit
 T:cf                  hash    folders of files that no day names -> ms at which they are removed; 0: now  commit
 T:v:G|slice           hash    pane start -> version; `*` -> version of the last change  commit
 T:l:G                 set     slices that have panes                                    commit

@@ -168,7 +168,7 @@ def cold_days(bench: Bench, loop) -> dict[int, ColdDay]:
 
 def named(bench: Bench, loop) -> list[str]:
     return sorted(
-        f"days/one/two/{file.name}" for day in cold_days(bench, loop).values() for file in day.files
+        f"days/one/two/{name}" for day in cold_days(bench, loop).values() for name in day.names
     )
 
 
@@ -190,7 +190,7 @@ def test_days_move_come_back_and_go(bench, server) -> None:
     before = content(bench)
     move(loop)
     assert hot(bench) == [] and content(bench) == before
-    assert objects(server) == named(bench, loop) and len(named(bench, loop)) == 3
+    assert objects(server) == named(bench, loop) and len(named(bench, loop)) == 3 * 3
     late(bench, "l", "0.3")
     drain(bench, loop)
     after = content(bench)

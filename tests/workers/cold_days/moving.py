@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from calibrant_server.workers.lifecycle.levels import DAYS, SEALED
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.cold_days import ColdDay
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.day_file import DayItem, unpacked_fields
+from calibrant_server.workers.store.day_file import unpacked_items
 from calibrant_server.workers.store.file_store import MARKER, FilesUnavailable
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.windows import Window
@@ -114,20 +113,19 @@ def files(root):
     )  # fmt: skip
 
 
-def items_of_file(path):
-    """What a file has, by item: it begins with its own description."""
-    data = path.read_bytes()
-    places, start = json.JSONDecoder().raw_decode(data.decode("latin-1"))
+def items_of_files(root, names):
+    """What some files have, by item."""
     return {
-        DayItem(*item): unpacked_fields(data[start + first : start + end])
-        for *item, first, end, _ in places
+        item: fields
+        for name in names
+        for item, fields in unpacked_items(name, (root / name).read_bytes()).items()
     }
 
 
 def named(bench, *models):
     """Files that days name."""
     return sorted(
-        file.name for model in models or (HORIZON,) for day in cold_days(bench, model).values() for file in day.files
+        name for model in models or (HORIZON,) for day in cold_days(bench, model).values() for name in day.names
     )  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def test_a_kill_at_any_step_loses_nothing_and_leaves_nothing(
             assert set(named(bench)) <= set(files(root))
             number += 1
             assert number < 100
-        assert seen(bench) == before and not cold_days(bench)[FIRST].back
+        assert seen(bench) == before and len(cold_days(bench)[FIRST].files) == 3
 
     killed_everywhere()
     bench.deliver(sent(HORIZON, "late", LABELS, pack_labels([LabelRow("q0.0", {1: 1}, [])])))
@@ -107,25 +107,26 @@ def test_a_kill_at_any_step_loses_nothing_and_leaves_nothing(
     spare = bench.client.hkeys(loop.keys.spare_files)
     bench.client.hset(loop.keys.spare_files, mapping=dict.fromkeys(spare, 1))
     killed_everywhere()
-    assert files(root) == named(bench) and len(files(root)) == 1
+    assert files(root) == named(bench) and len(files(root)) == 3
     assert bench.client.hgetall(loop.keys.spare_files) == {}
     kills = Counter(log.read_text().split())
     assert kills.keys() == {"put", "get", "delete", "send"} and kills["send"] >= 5, kills
 
 
 def test_a_worker_that_was_overtaken_names_no_file(bench, loop, root, monkeypatch):
-    """Its file is removed as a spare one by the next worker before it sends its commit."""
+    """Its files are removed as spare ones by the next worker before it sends its commit."""
     monkeypatch.setattr(cold_moves, "SPARE_S", -1)
     before = content(bench)
-    put, overtaken = FileStore.put, []
+    at_once, overtaken = FileStore.at_once, []
 
-    def put_late(self, name, data):
-        put(self, name, data)
-        if "2026-01-01" in name and not overtaken:
+    def written_late(self, work, several):
+        found = at_once(self, work, several)
+        if not overtaken:
             overtaken.append(bench.loop(model=HORIZON))
             overtaken[0]._housekeeping._cold.sweep()
+        return found
 
-    monkeypatch.setattr(FileStore, "put", put_late)
+    monkeypatch.setattr(FileStore, "at_once", written_late)
     moves = loop._housekeeping._cold
     with pytest.raises(StaleTokenError):
         moves.move_days(HORIZON)

@@ -7,11 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.capacity import COLD_DAY_BYTES, VERSION_BYTES
-from calibrant.input.labels import LabelRow
-from calibrant_server.workers.ingest.entries import LABELS
-from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.lifecycle import cold_moves
 from calibrant_server.workers.lifecycle.pane_table import stored_panes
 from calibrant_server.workers.lifecycle.transfer import export_lines
 from calibrant_server.workers.queries.window_panes import WindowPanes
@@ -32,7 +28,7 @@ from tests.workers.cold_days.moving import (
     named,
 )
 from tests.workers.driving import MODEL
-from tests.workers.test_tails import drained, predictions, sent
+from tests.workers.test_tails import drained, predictions
 
 pytestmark = pytest.mark.one_server
 
@@ -56,7 +52,7 @@ def test_results_are_the_same_to_the_bit_and_the_store_is_empty(bench, loop, roo
     move(loop)
     assert hot(bench) == []
     assert sorted(cold_days(bench)) == [FIRST + DAY_S * day for day in range(N_DAYS)]
-    assert files(root) == named(bench) and len(named(bench)) == N_DAYS
+    assert files(root) == named(bench) and len(named(bench)) == N_DAYS * 3
     assert content(bench) == before
     assert lines(bench) == exported
     # Nothing is left to do.
@@ -97,19 +93,6 @@ def test_a_model_without_days_of_hours_is_moved_with_its_rows(bench, root):
         assert not any(b":t:" in name for name in hot(bench, model))
         later = WindowPanes(Store(bench.settings), Numerics()).merged(model, "", EVER, None)
         assert later.merged.counts["n_predictions"] == before.merged.counts["n_predictions"] + 1
-
-
-def test_a_large_day_takes_several_files(bench, loop, root, monkeypatch):
-    monkeypatch.setattr(cold_moves, "FILE_BYTES", 30_000)
-    before = content(bench)
-    move(loop)
-    assert hot(bench) == [] and content(bench) == before
-    assert all(len(day.files) > 1 for day in cold_days(bench).values())
-    bench.deliver(sent(HORIZON, "late", LABELS, pack_labels([LabelRow("q0.0", {1: 1}, [])])))
-    drained(bench, loop)
-    after = content(bench)
-    move(loop)
-    assert hot(bench) == [] and content(bench) == after and files(root) == named(bench)
 
 
 def test_a_day_waits_for_its_age_its_seal_and_its_merge(bench, settings):

@@ -18,7 +18,6 @@ from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
 from calibrant_server.workers.store import day_file, file_store
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.day_file import PANE, DayItem
 from calibrant_server.workers.store.file_store import MARKER, Directory, FilesUnavailable
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.windows import Window
@@ -44,19 +43,17 @@ def damaged(path, at):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("how", ["pane", "head", "short", "missing"])
+@pytest.mark.parametrize("how", ["content", "digest", "short", "missing"])
 def test_a_damaged_file_is_named_and_entries_for_it_are_parked(bench, loop, root, how):
     move(loop)
-    path = root / named(bench)[0]
-    file = cold_days(bench)[FIRST].files[0]
-    first, *_ = bench.store.keys.files.items(file)[DayItem(PANE, "", FIRST)]
+    path = root / cold_days(bench)[FIRST].file_of("")
     intact = path.read_bytes()
-    if how == "pane":
-        damaged(path, file.head_bytes + first)
-    elif how == "head":
-        damaged(path, 20)
+    if how == "content":
+        damaged(path, len(intact) // 2)
+    elif how == "digest":
+        damaged(path, 3)
     elif how == "short":
-        path.write_bytes(intact[: file.head_bytes + first + 1])
+        path.write_bytes(intact[:-1])
     else:
         path.unlink()
     day_file._opened.clear()
@@ -90,8 +87,7 @@ def test_a_lack_of_memory_is_no_damage(bench, loop, monkeypatch):
     """It says nothing about the file."""
     move(loop)
     day_file._opened.clear()
-    files, file = Store(bench.settings).keys.files, cold_days(bench)[FIRST].files[0]
-    item = next(iter(files.items(file)))
+    files, name = Store(bench.settings).keys.files, named(bench)[0]
 
     def lacks_memory(*_, **__):
         raise MemoryError
@@ -99,8 +95,8 @@ def test_a_lack_of_memory_is_no_damage(bench, loop, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Directory, "get", lacks_memory)
         with pytest.raises(MemoryError):
-            files.read([file], item)
-    assert files.read([file], item)
+            files.read(name)
+    assert files.read(name)
 
 
 @pytest.fixture
