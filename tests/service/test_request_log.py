@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import re
+import sys
 from collections import Counter
 from types import SimpleNamespace
 
@@ -30,7 +31,7 @@ def written():
     """What the service writes on standard error."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(logs.formatter())
+    handler.setFormatter(logs.JsonFormatter())
     logger = logging.getLogger("service")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -205,19 +206,37 @@ def test_missing_packages_are_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "event",
+    ("event", "text"),
     [
-        {"msg": "request", "path": "/ü\n\u2028", "model": None, "duration_ms": 0.5, "n": 3},
-        {"msg": "partition=%d error=%r", "args": (3, ValueError("x"))},
-        {"msg": "an object", "other": {"a": object}},
+        ({"msg": "request", "path": "/ü\n\u2028", "model": None, "n": 3}, "request"),
+        (
+            {"msg": "partition=%d error=%r", "args": (3, ValueError("x"))},
+            "partition=3 error=ValueError('x')",
+        ),
+        ({"msg": "an object", "other": {"a": object}}, "an object"),
     ],
 )
-def test_the_short_way_writes_what_the_chain_of_processors_writes(event):
-    formatter = logs.formatter()
+def test_a_line_has_event_time_level_logger_and_extra_fields(event, text):
     record = logging.makeLogRecord({"name": "service.x", "levelname": "WARNING", **event})
-    short = json.loads(formatter.format(record))
-    chain = json.loads(super(type(formatter), formatter).format(record))
-    times = short.pop("timestamp"), chain.pop("timestamp")
-    assert list(short.items()) == list(chain.items())
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", each) for each in times)
-    assert formatter.format(record).isascii()
+    line = logs.JsonFormatter().format(record)
+    found = json.loads(line)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", found.pop("timestamp"))
+    assert (found["event"], found["level"], found["logger"]) == (text, "warning", "service.x")
+    extra = {name: value for name, value in event.items() if name not in ("msg", "args", "other")}
+    assert extra.items() <= found.items() and line.isascii() and "\n" not in line
+
+
+def test_a_long_exception_keeps_its_beginning_and_its_end():
+    def odd(n):
+        return even(n - 1)
+
+    def even(n):
+        return odd(n - 1) if n else 1 / 0
+
+    try:
+        even(200)
+    except ZeroDivisionError:
+        record = logging.makeLogRecord({"msg": "failed", "exc_info": sys.exc_info()})
+    text = json.loads(logs.JsonFormatter().format(record))["exception"]
+    assert text.startswith("Traceback") and text.endswith("division by zero")
+    assert len(text) <= logs.MAX_EXCEPTION_CHARACTERS + 3
