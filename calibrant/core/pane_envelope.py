@@ -9,9 +9,7 @@ from calibrant.core.documents import Header
 from calibrant.core.packing import PackingError, described, pack, packed_length, unpack
 from calibrant.core.spec import PaneSpec
 
-# Format 2 added the digest; panes of format 1 are read without one.
 FORMAT = 2
-READ_FORMATS = (1, 2)
 MAX_BYTES = 1 << 28
 
 
@@ -68,9 +66,9 @@ class PaneEnvelope:
 
 
 def _outline(about: Header) -> tuple[PaneSpec, dict[str, int]]:
-    if about["pane"] not in READ_FORMATS:
+    if about["pane"] != FORMAT:
         raise PackingError(
-            f"pane format {str(about['pane'])[:20]} is not one that this version reads {READ_FORMATS}"
+            f"Received pane format {str(about['pane'])[:20]}; this version reads {FORMAT}."
         )
     sizes = {str(name): int(size) for name, size in about["parts"].items()}
     return PaneSpec.from_dict(about["spec"]), sizes
