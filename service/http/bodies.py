@@ -57,8 +57,6 @@ FREE_VALUES = 400_000  # beyond them, at most one value per byte sent
 DECODED_STEP = 1024 * 1024  # reserved and decompressed at a time
 # Time limit for a client to send its body: the largest one at 4.5 Mbit/s. Until then it occupies shared memory.
 BODY_TIMEOUT_S = 60.0
-# Minimum rate: so many bytes, or the end, in every period. A client that stalls occupies memory for one period only.
-RATE_PERIOD_S, MIN_PERIOD_BYTES = 10.0, 16 * 1024
 MAX_FRAMES = 16  # consecutive gzip members or zstd frames
 ZSTD_WINDOW = 8 * 1024 * 1024  # maximum of RFC 9659 for an HTTP body
 ZSTD_STEP = 1024  # input bytes per step: they expand to at most 256 blocks of 128 KiB
@@ -169,14 +167,12 @@ def too_large(limit: int) -> BodyTooLarge:
 
 
 async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
-    """Return the body as sent; its end must come in time, and a part of it in each period."""
+    """Return the body as sent; its end must come in time."""
     limit = settings.max_body_bytes
     chunks: list[bytes] = []
     size, more_body = 0, True
-    now = asyncio.get_running_loop().time
-    last, wanted = now() + BODY_TIMEOUT_S, MIN_PERIOD_BYTES
     try:
-        async with asyncio.timeout_at(min(last, now() + RATE_PERIOD_S)) as timer:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
             while more_body:
                 message = await request.receive()
                 chunk, more_body = _chunk(message), message.get("more_body", False)
@@ -185,9 +181,6 @@ async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
                     raise too_large(limit)
                 hold.reach(size)
                 chunks.append(chunk)
-                if size >= wanted:
-                    timer.reschedule(min(last, now() + RATE_PERIOD_S))
-                    wanted = size + MIN_PERIOD_BYTES
     except TimeoutError as error:
         raise BodyTooSlow() from error
     return b"".join(chunks)

@@ -1,7 +1,7 @@
-"""Connections of one process: how many, how long they may say nothing, and how slowly they may read.
+"""Connections of one process: how many, and how long they may say nothing.
 
-A proxy in front bounds all of this for each address (`deploy/nginx`). Without one, a client that never completes a request, or never reads a
-response, would keep its descriptor for ever: uvicorn starts its only timer after a first response. At the limit, the connection that has
+A proxy in front bounds this for each address, and slow bodies and readers too (`deploy/nginx`). Without one, a client that never completes a
+request would keep its descriptor for ever: uvicorn starts its only timer after a first response. At the limit, the connection that has
 waited longest for a request gives way to a new one; a new one is rejected only if all connections are being served.
 """
 
@@ -53,8 +53,6 @@ def backlog() -> int:
 
 HEADER_TIMEOUT_S = 10.0  # for the first byte of a connection, and for all headers of a request
 KEEP_ALIVE_S = 30  # between two requests
-# Minimum rate of a client that reads a response: so many bytes in every period.
-WRITE_PERIOD_S, MIN_PERIOD_BYTES = 10.0, 16 * 1024
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -80,11 +78,10 @@ class ConnectionSlots:
 
 
 class BoundedConnection(Protocol):
-    """Time limit and size of a head, minimum rate of reading, and one of the slots, for a protocol of uvicorn."""
+    """Time limit and size of a head, and one of the slots, for a protocol of uvicorn."""
 
     slots: ClassVar[ConnectionSlots]
     head_timer: asyncio.TimerHandle | None = None
-    write_timer: asyncio.TimerHandle | None = None
     n_head = 0
 
     @property
@@ -116,23 +113,10 @@ class BoundedConnection(Protocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the end of a connection whose client does not read the rest."""
+        """Wait for the next request."""
         super().on_response_complete()
-        if self.transport.is_closing():
-            self.head_timer = self.loop.call_later(WRITE_PERIOD_S, self.transport.abort)
-        elif not self.is_served:
+        if not self.is_served:
             self.slots.waiting[self] = None
-
-    def pause_writing(self) -> None:
-        """Watch a client that reads more slowly than the response is made."""
-        super().pause_writing()
-        self.watch_writing()
-
-    def resume_writing(self) -> None:
-        """Stop watching: the client has read."""
-        super().resume_writing()
-        if self.write_timer is not None:
-            self.write_timer.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the slot back."""
@@ -155,14 +139,6 @@ class BoundedConnection(Protocol):
         if self.head_timer is not None:
             self.head_timer.cancel()
             self.head_timer = None
-
-    def watch_writing(self, n_before: int | None = None) -> None:
-        """End the connection if its client has not read enough since the last period."""
-        n_unsent = self.transport.get_write_buffer_size()
-        if n_before is not None and n_before - n_unsent < MIN_PERIOD_BYTES:
-            self.transport.abort()
-        else:
-            self.write_timer = self.loop.call_later(WRITE_PERIOD_S, self.watch_writing, n_unsent)
 
 
 def no_slot() -> bytes:

@@ -1,13 +1,13 @@
-"""Fast path of posted batches: handled before the router, because routing and injection cost more than a small batch.
+"""Batches served before the router: routing and injection cost more than a small batch.
 
-The function of the route is called with the defaults of its query. So key, limits, errors, audit and receipt are those of the
+The function of the operation is called with the defaults of its query. So key, limits, errors, audit and receipt are those of the
 route. A request with a query, or with a model id that is not one, is routed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
+from inspect import signature
 from typing import get_args
 
 from fastapi import Request, Response
@@ -22,12 +22,11 @@ from calibrant_server.service.http.problem_responses import (
     problem_of,
     problem_response,
 )
-from calibrant_server.service.ingest.service import IngestAccess
 from calibrant_server.service.security.keys import needs
 
-Take = Callable[[IngestAccess], Awaitable[Response]]
-OPERATIONS = frozenset(("ingestPredictions", "ingestLabels", "ingestHistograms"))
-_PREFIX = "/v1/models/"
+_MODEL = "/v1/models/{model}/"
+OPERATIONS = frozenset(_MODEL + each for each in ("predictions", "labels", "histograms"))
+_PREFIX = _MODEL.partition("{")[0]
 _may_ingest = needs("ingest")
 
 
@@ -40,47 +39,38 @@ class DirectRoutes:
     """
 
     def __init__(self, routes: Iterable[object]) -> None:
-        self._served: dict[str, tuple[APIRoute, Take]] = {
-            route.path.removeprefix(_PREFIX + "{model}/"): (route, _without_query(route))
+        self._served = {
+            route.path.removeprefix(_MODEL): _App(route)
             for route in routes
-            if isinstance(route, APIRoute) and route.operation_id in OPERATIONS
+            if isinstance(route, APIRoute) and route.path in OPERATIONS
         }
 
     def find(self, scope: Scope) -> ASGIApp | None:
         """Return what serves a request; None if it must be routed."""
-        if scope["method"] != "POST" or scope["query_string"]:
-            return None
         path: str = scope["path"]
-        if not path.startswith(_PREFIX):
+        if scope["method"] != "POST" or scope["query_string"] or not path.startswith(_PREFIX):
             return None
         model, _, name = path[len(_PREFIX) :].partition("/")
         found = self._served.get(name)
         if found is None or not IDENTIFIER.fullmatch(model):
             return None
-        route, take = found
-        scope["route"], scope["path_params"] = route, {"model": model}
-        return _App(take)
-
-
-def _without_query(route: APIRoute) -> Take:
-    """Return the function of a route with the defaults of its query."""
-    query, *_ = get_args(route.endpoint.__annotations__["query"])
-    return partial(route.endpoint, query=query())
+        scope["route"], scope["path_params"] = found.route, {"model": model}
+        return found
 
 
 class _App:
     """One operation without its router."""
 
-    def __init__(self, take: Take) -> None:
-        self._take = take
+    def __init__(self, route: APIRoute) -> None:
+        self.route = route
+        query, *_ = get_args(signature(route.endpoint).parameters["query"].annotation)
+        self._query = query()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         try:
             caller = await _may_ingest(request)
-            model = scope["path_params"]["model"]
-            access = IngestAccess(scope["app"].state.ingest, request, caller, model)
-            response = await self._take(access)
+            response = await self.route.endpoint(request=request, caller=caller, query=self._query)
         except ClientDisconnect:
             response = Response(status_code=CLIENT_LEFT)
         except FORESEEN as error:

@@ -9,29 +9,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
 from cachetools import LRUCache
-from fastapi import Depends, Request, Response
+from fastapi import Request, Response
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.notes import NO_NOTES, InputNotes
 from calibrant_server.service.engine import Connection, engine_errors, engine_settings
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body, read_body
 from calibrant_server.service.http.errors import ModelUnknown, Problem, QuotaFull, StoreUnavailable
-from calibrant_server.service.http.parameters import (
-    IdempotencyKey,
-    ModelId,
-    Prefer,
-    agreed_batch_id,
-    only,
-    preferred_wait,
-)
+from calibrant_server.service.http.parameters import agreed_batch_id, only, preferred_wait
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.security.admission import Admission
-from calibrant_server.service.security.keys import Caller, Keyring, needs
+from calibrant_server.service.security.keys import Caller, Keyring
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import IngestBatch, Places, SourceOffsets
 from calibrant_server.workers.ingest.errors import ModelMismatchError
@@ -320,21 +313,6 @@ class IngestAccess:
             headers["Location"] = f"/v1/models/{self.model}/batches/{receipt.batch_id}"
         body = receipt_body(self.model, receipt) | batch.notes.to_dict()
         return Response(orjson.dumps(body), status, headers, "application/json")
-
-
-async def _access(
-    model: ModelId,
-    request: Request,
-    caller: Annotated[Caller, Depends(needs("ingest"))],
-    prefer: Prefer = None,
-    idempotency_key: IdempotencyKey = None,
-) -> IngestAccess:
-    service: IngestService = request.app.state.ingest
-    return IngestAccess(service, request, caller, model)
-
-
-# A coroutine: FastAPI would call the class itself in another thread.
-TheIngestAccess = Annotated[IngestAccess, Depends(_access)]
 
 
 def digest_of(payload: bytes) -> bytes:

@@ -20,11 +20,17 @@ from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.json_bodies import json_response, read_json
 from calibrant_server.service.http.lists import list_response
-from calibrant_server.service.http.parameters import IfMatch, IfNoneMatch, ModelId, Prefer
+from calibrant_server.service.http.parameters import (
+    IdempotencyKey,
+    IfMatch,
+    IfNoneMatch,
+    ModelId,
+    Prefer,
+)
 from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of
-from calibrant_server.service.ingest.service import IngestService
+from calibrant_server.service.ingest.service import IngestAccess, IngestService
 from calibrant_server.service.openapi.schema import takes
 from calibrant_server.service.reads.compare import comparison_of
 from calibrant_server.service.reads.queries import WindowQuery, reject_unread, resolved_query
@@ -44,6 +50,7 @@ Reader = Annotated[Caller, Depends(needs("read"))]
 MapReader = Annotated[Caller, Depends(needs("maps:read", "read"))]
 Scorer = Annotated[Caller, Depends(needs("read", "ingest"))]
 Admin = Annotated[Caller, Depends(needs("admin"))]
+Ingester = Annotated[Caller, Depends(needs("ingest"))]
 LastEventId = Annotated[
     str | None, Header(description="Continue after this event.", max_length=4000)
 ]
@@ -51,6 +58,7 @@ HEADERS: Mapping[str, Any] = {
     "if_match": IfMatch,
     "if_none_match": IfNoneMatch,
     "prefer": Prefer,
+    "idempotency_key": IdempotencyKey,
     "last_event_id": LastEventId,
 }
 
@@ -101,6 +109,11 @@ class Access:
     def ingest(self) -> IngestService:
         """Service of batches."""
         return cast("IngestService", self.request.app.state.ingest)
+
+    @property
+    def sender(self) -> IngestAccess:
+        """The request as one that sends to a model."""
+        return IngestAccess(self.ingest, self.request, self.caller, self.model)
 
     async def config(self) -> ModelConfig:
         """Return the model in the path, or raise ModelUnknown."""

@@ -7,11 +7,11 @@ broker repeats.
 
 import base64
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import orjson
 from anyio import from_thread
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
@@ -26,9 +26,8 @@ from calibrant_server.service.ingest.batches import load_labels, prediction_batc
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import IngestAccess, IngestContext, receipt_body
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.operations import Access, operation
+from calibrant_server.service.reads.operations import Access, Ingester, operation
 from calibrant_server.service.security.admission import EVERYONE, Hold
-from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.ingest.entries import IngestBatch
 from calibrant_server.workers.store.event_halves import MAX_HALF_BYTES, HalvesFull
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -36,7 +35,6 @@ from calibrant_server.workers.store.model_config import ModelConfig
 router = APIRouter(tags=["predictions"], default_response_class=Response)
 
 STORE_DEADLINE_S = 1.0
-Ingester = Annotated[Caller, Depends(needs("ingest"))]
 
 
 class EventQuery(BaseModel):

@@ -1,10 +1,9 @@
 """Ingest of predictions, of labels by id, and of histogram updates; and predictions taken out again."""
 
 from dataclasses import replace
-from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
@@ -15,7 +14,6 @@ from calibrant_server.service.ingest.batches import load_labels, prediction_batc
 from calibrant_server.service.ingest.body_reading import (
     ORIGIN_FIELDS,
     PLAIN,
-    BodyReading,
     agreed_origin,
     ignored_of_query,
     origin_of_query,
@@ -34,11 +32,7 @@ from calibrant_server.service.ingest.schemas import (
     PredictionsQuery,
     RecordsBody,
 )
-from calibrant_server.service.ingest.service import (
-    IngestContext,
-    TheIngestAccess,
-    digest_of,
-)
+from calibrant_server.service.ingest.service import IngestContext, digest_of
 from calibrant_server.service.ingest.updates import (
     ConfidenceUpdate,
     HistogramsBody,
@@ -49,53 +43,65 @@ from calibrant_server.service.ingest.updates import (
     SinglePaneBody,
 )
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.workers.ingest.entries import REMOVAL, IngestBatch, SourceOffsets
+from calibrant_server.service.reads.operations import Access, Ingester, Responses, operation
+from calibrant_server.workers.ingest.entries import REMOVAL, IngestBatch
 
 router = APIRouter(tags=["predictions"], default_response_class=Response)
+HEADERS = ("prefer", "idempotency_key")
 
 
-@router.post(
-    "/v1/models/{model}/predictions",
-    operation_id="ingestPredictions",
-    status_code=202,
-    responses={
-        200: success(IngestResponse, "The batch is merged", Preference_Applied="wait=S"),
-        202: success(IngestResponse, "The batch is accepted", Location="The batch."),
-        **problems(408, 409, 413, 415, 422, 429),
-    },
-    openapi_extra=takes(
+def receipts(batch: str, *statuses: int, are: str = "is") -> Responses:
+    """Describe the responses of an operation that takes a batch; `statuses` are those of its problems."""
+    return {
+        200: success(IngestResponse, f"The {batch} {are} merged", Preference_Applied="wait=S"),
+        202: success(IngestResponse, f"The {batch} {are} accepted", Location="The batch."),
+        **problems(409, 422, 429, *statuses),
+    }
+
+
+OF_A_BODY = (408, 413, 415)
+
+
+@operation(
+    router,
+    "POST /v1/models/{model}/predictions",
+    "ingestPredictions",
+    Ingester,
+    receipts("batch", *OF_A_BODY),
+    query=PredictionsQuery,
+    headers=HEADERS,
+    takes_=takes(
         "Predictions",
         json=(PredictionsBody, RecordsBody),
         ndjson=PredictionRecord,
         arrow=None,
     ),
 )
-async def ingest_predictions(
-    access: TheIngestAccess, query: Annotated[PredictionsQuery, Query()]
-) -> Response:
+async def ingest_predictions(access: Access) -> Response:
     """Accept a batch of predictions, with or without labels.
 
     The batch is columns of equal length, or a list of records. It is all or nothing unless `partial` is set. The first
     batch of an unknown model creates the model. An Arrow IPC stream has the same columns: scores and labels as lists or
     fixed-size lists, slices as a struct, `batch_id` in the metadata of its schema.
     """
-    origin, reading = None, PLAIN
-    if query.model_fields_set:
-        origin, reading = origin_of_query(query), reading_of_query(query)
+    query = access.query
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
-        return load_predictions(body, context, origin, reading)
+        return load_predictions(body, context, query)
 
-    return await access.take(query.partial, load, takes=(JSON, NDJSON, ARROW))
+    return await access.sender.take(query.partial, load, takes=(JSON, NDJSON, ARROW))
+
+
+PLAIN_QUERY = PredictionsQuery()
 
 
 def load_predictions(
-    body: Body,
-    context: IngestContext,
-    origin: SourceOffsets | None = None,
-    reading: BodyReading = PLAIN,
+    body: Body, context: IngestContext, query: PredictionsQuery = PLAIN_QUERY
 ) -> IngestBatch:
     """Return the batch that a body holds, or raise every violation. The query may state its origin and reading instead."""
+    origin, reading = None, PLAIN
+    if query.model_fields_set:
+        origin, reading = origin_of_query(query), reading_of_query(query)
     is_plain = origin is None and reading == PLAIN
     small = small_predictions(body, context) if is_plain else None
     if small is not None:
@@ -152,90 +158,79 @@ class LabelRecord(BaseModel):
     revision: int | list[int | None] | None = None
 
 
-INGEST: dict[int | str, dict[str, Any]] = {
-    200: success(IngestResponse, "The batch is merged", Preference_Applied="wait=S"),
-    202: success(IngestResponse, "The batch is accepted", Location="The batch."),
-}
-
-
-@labels.post(
-    "/v1/models/{model}/labels",
-    operation_id="ingestLabels",
-    tags=["labels"],
-    status_code=202,
-    responses={**INGEST, **problems(408, 409, 413, 415, 422, 429)},
-    openapi_extra=takes("Labels", json=LabelsBody, ndjson=LabelRecord, arrow=None),
+@operation(
+    labels,
+    "POST /v1/models/{model}/labels",
+    "ingestLabels",
+    Ingester,
+    receipts("batch", *OF_A_BODY),
+    query=LabelsQuery,
+    headers=HEADERS,
+    takes_=takes("Labels", json=LabelsBody, ndjson=LabelRecord, arrow=None),
+    tag="labels",
 )
-async def ingest_labels(
-    access: TheIngestAccess, query: Annotated[LabelsQuery, Query()]
-) -> Response:
+async def ingest_labels(access: Access) -> Response:
     """Accept labels for predictions by id; labels that arrive before their prediction wait for it."""
-    ignored = ignored_of_query(query.ignore_label)
+    ignored = ignored_of_query(access.query.ignore_label)
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
         return load_labels(body, context, ignored)
 
-    return await access.take(query.partial, load, takes=(JSON, NDJSON, ARROW))
+    return await access.sender.take(access.query.partial, load, takes=(JSON, NDJSON, ARROW))
 
 
-@labels.delete(
-    "/v1/models/{model}/predictions/{prediction_id:path}",
-    operation_id="deletePrediction",
-    tags=["predictions"],
-    status_code=202,
-    responses={**INGEST, **problems(409, 422, 429)},
+@operation(
+    labels,
+    "DELETE /v1/models/{model}/predictions/{prediction_id:path}",
+    "deletePrediction",
+    Ingester,
+    receipts("batch"),
+    id=("prediction_id", PredictionId),
+    headers=HEADERS,
+    tag="predictions",
 )
-async def delete_prediction(access: TheIngestAccess, prediction_id: PredictionId) -> Response:
+async def delete_prediction(access: Access) -> Response:
     """Remove one prediction with its ratings permanently."""
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
-        payload = orjson.dumps({"id": prediction_id})
+        payload = orjson.dumps({"id": access.id})
         if context.config is None:
             raise ModelUnknown()
         # A removal is retained even if its id is unknown.
-        return context.batch(
-            context.config,
-            REMOVAL,
-            payload,
-            digest_of(payload),
-            1,
-            retains=True,
-            ids=(prediction_id,),
-        )
+        ids, digest = (access.id,), digest_of(payload)
+        return context.batch(context.config, REMOVAL, payload, digest, 1, retains=True, ids=ids)
 
-    return await access.take(False, load, has_body=False)
+    return await access.sender.take(False, load, has_body=False)
 
 
 histograms = APIRouter(tags=["histograms"], default_response_class=Response)
 
 
-@histograms.post(
-    "/v1/models/{model}/histograms",
-    operation_id="ingestHistograms",
-    status_code=202,
-    responses={
-        200: success(IngestResponse, "The updates are merged", Preference_Applied="wait=S"),
-        202: success(IngestResponse, "The updates are accepted", Location="The batch."),
-        **problems(408, 409, 413, 415, 422, 429),
-    },
-    openapi_extra=takes(
+@operation(
+    histograms,
+    "POST /v1/models/{model}/histograms",
+    "ingestHistograms",
+    Ingester,
+    receipts("updates", *OF_A_BODY, are="are"),
+    query=PackedPaneQuery,
+    headers=HEADERS,
+    takes_=takes(
         "Updates",
         json=(HistogramsBody, SingleHistogramBody, SingleConfidenceBody, SinglePaneBody),
         ndjson=(HistogramUpdate, ConfidenceUpdate, PaneUpdate),
         pane=None,
     ),
 )
-async def ingest_histograms(
-    access: TheIngestAccess, query: Annotated[PackedPaneQuery, Query()]
-) -> Response:
+async def ingest_histograms(access: Access) -> Response:
     """Accept increments or running totals of histograms, or panes filled at the edge.
 
     One pane may be the body itself, as `Pane.to_bytes()` made it; `event_time` and `slice` are then in the query, its batch id
     in the header Idempotency-Key.
     """
+    query = access.query
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
         return load_histograms(body, context, query)
 
     takes = (JSON, NDJSON, PACKED_PANE)
-    return await access.take(query.partial, load, is_costly=True, takes=takes)
+    return await access.sender.take(query.partial, load, is_costly=True, takes=takes)

@@ -33,7 +33,6 @@ def quick(monkeypatch):
     """Short time limits."""
     monkeypatch.setattr(connections, "HEADER_TIMEOUT_S", 0.2)
     monkeypatch.setattr(connections, "KEEP_ALIVE_S", 0.3)
-    monkeypatch.setattr(connections, "WRITE_PERIOD_S", 0.2)
 
 
 class App:
@@ -150,30 +149,6 @@ async def test_a_request_that_is_served_is_not_ended(quick):
         await asyncio.sleep(0.7)
         app.may_end.set()
         assert await status_of(reader) == 200
-
-
-async def test_a_client_that_never_reads_is_ended(quick):
-    async with serving() as (port, _, state):
-        _, writer = await opened(port)
-        writer.transport.pause_reading()
-        writer.write(GET.replace(b"/ ", b"/large "))
-        for _ in range(100):
-            await asyncio.sleep(0.05)
-            if not state.connections:
-                break
-        assert not state.connections
-
-
-async def test_a_client_that_reads_slowly_receives_everything(monkeypatch):
-    monkeypatch.setattr(connections, "WRITE_PERIOD_S", 0.3)
-    async with serving() as (port, _, _):
-        reader, _ = await opened(port, GET.replace(b"/ ", b"/large "))
-        n = 0
-        while n < LARGE:
-            part = await asyncio.wait_for(reader.read(1024 * 1024), 10)
-            assert part, f"ended after {n} bytes"
-            n += len(part)
-            await asyncio.sleep(0.01)
 
 
 async def test_the_connection_that_waits_longest_gives_way():
