@@ -35,7 +35,7 @@ from calibrant_server.service.http.telemetry import TelemetryUnavailable
 from calibrant_server.service.http.tenant_activity import TenantActivity, share_activity
 from calibrant_server.service.pages.rendering import load_templates
 from calibrant_server.service.process_board import Board
-from calibrant_server.service.processes import Processes, divides_connections, engine_works
+from calibrant_server.service.processes import Processes, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
 from calibrant_server.service.security.proxy_sign_in import PEER, RoleSettingsError, proxy_sign_in
@@ -43,7 +43,6 @@ from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import (
     CannotListen,
     bound_to,
-    copies_of,
     print_addresses,
     reject_removed,
     report_start,
@@ -194,31 +193,20 @@ def with_peer(app: ASGIApp, trusted: Sequence[str]) -> ASGIApp:
     return outermost
 
 
-def serve_together(settings: Settings, bound: list[socket.socket]) -> int:
-    """Serve with several processes until stopped; return the exit code.
-
-    Raises
-    ------
-    CannotListen
-    """
+def serve_together(settings: Settings, sockets: list[socket.socket]) -> int:
+    """Serve with several processes until stopped; return the exit code."""
     raise_descriptor_limit()
     n, part, of_engine = settings.processes, settings.part_of_process(), engine_settings(settings)
-    sockets = copies_of(bound, n) if divides_connections() else [bound] * n
     board = Board(n, has_engine=settings.redis_url is None)
     activity = TenantActivity(n)
-    every = [each for group in sockets for each in group]
 
     def work(number: int) -> None:
-        own = sockets[number]
-        for each in every:
-            if each not in own:
-                each.close()  # else a process that stops later would keep it open
         share_metrics(number)
         share_activity(activity, number)
-        serve(part, own, board, number)
+        serve(part, sockets, board, number)
 
     engine = engine_works(of_engine, board) if board.has_engine else {}
     load_templates()  # once, for all processes
     prepare_process()
     with shared_files():
-        return Processes(work, n, engine, board, every, forget_gauges).run()
+        return Processes(work, n, engine, board, sockets, forget_gauges).run()

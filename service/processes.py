@@ -6,9 +6,7 @@ sends webhooks; one computes fast queries, and one slow ones, so that a result w
 interpreter of the one that merges nor for that of a slow query. They start first and are stopped last. Where cores are
 few, merging and slow queries have less of them (`BACKGROUND_NICE`).
 
-Each process has sockets of its own on the port (SO_REUSEPORT; the system divides connections among them). The parent
-holds them too: connections to a process that died wait in its queue until it is restarted. Without that option of the
-system, which Linux has, all processes accept from the same sockets.
+All processes accept from the same sockets, so that no connection waits for a process that died.
 """
 
 from __future__ import annotations
@@ -105,7 +103,7 @@ class Processes:
     n : how many serve
     engine : what further processes do, by name; empty: the engine runs elsewhere. They start one after the other
     board : numbers that parent and processes share
-    sockets : of each process that serves; closed at the stop
+    sockets : of the port; closed at the stop
     on_end : called with the number of a process that has ended
     """
 
@@ -214,11 +212,6 @@ class Processes:
             log.error("service_process_killed process=%s seconds=%g", child.name, STOP_S)
             child.send(signal.SIGKILL)
         return not left
-
-
-def divides_connections() -> bool:
-    """Return whether the system divides connections among several sockets of one port."""
-    return sys.platform.startswith("linux") and hasattr(socket, "SO_REUSEPORT")
 
 
 def engine_works(settings: EngineSettings, board: Board) -> dict[str, Callable[[], None]]:

@@ -81,35 +81,6 @@ def bound_to(host: str, port: int) -> list[socket.socket]:
     return found
 
 
-def copies_of(bound: Sequence[socket.socket], n: int) -> list[list[socket.socket]]:
-    """Return the sockets of n processes on the addresses of these, which are closed; the system divides connections among them.
-
-    The addresses were bound without sharing first, so that another service's port is found to be in use.
-
-    Raises
-    ------
-    CannotListen
-    """
-    addresses = [(each.family, each.getsockname()) for each in bound]
-    for each in bound:
-        each.close()
-    return [[_shared(family, address) for family, address in addresses] for _ in range(n)]
-
-
-def _shared(family: int, address: Any) -> socket.socket:
-    found = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
-            found.setsockopt(socket.SOL_SOCKET, option, 1)
-        if family == socket.AF_INET6:
-            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        found.bind(address)
-    except OSError as error:
-        found.close()
-        raise CannotListen(f"{address[0]}:{address[1]} cannot be shared: {error}") from error
-    return found
-
-
 def _addresses(host: str, port: int) -> Iterable[tuple[Any, ...]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return dict.fromkeys(found) if port else found[:1]  # each socket would get a different port

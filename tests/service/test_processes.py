@@ -16,7 +16,7 @@ from calibrant_server.service.http.connections import MAX_CONNECTIONS, connectio
 from calibrant_server.service.process_board import Board, ProcessMetrics
 from calibrant_server.service.processes import EXIT_NOT_STARTED, EXIT_NOT_STOPPED, Processes
 from calibrant_server.service.settings import MIB, Settings
-from calibrant_server.service.startup import CannotListen, bound_to, copies_of
+from calibrant_server.service.startup import CannotListen, bound_to
 from tests.forking import ForkedProcess
 from tests.waiting import PATIENCE_S, eventually
 
@@ -108,14 +108,6 @@ def test_a_port_of_another_service_is_found_before_it_is_shared():
         taken.listen()
         with pytest.raises(CannotListen):
             bound_to("127.0.0.1", taken.getsockname()[1])
-
-
-def test_each_process_has_a_socket_of_its_own_on_the_port():
-    copies = copies_of(bound_to("127.0.0.1", 0), 3)
-    assert len({group[0].getsockname() for group in copies}) == 1
-    assert len({group[0].fileno() for group in copies}) == 3
-    for group in copies:
-        group[0].close()
 
 
 def test_the_board_is_truthful():
