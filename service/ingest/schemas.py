@@ -60,8 +60,8 @@ Classes = Annotated[
 ]
 
 
-class PredictionsBody(BaseModel):
-    """A batch as columns of one length; one of probabilities, logits, confidences is required."""
+class BatchFields(BaseModel):
+    """Fields of a batch of predictions, next to its rows."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -72,6 +72,11 @@ class PredictionsBody(BaseModel):
     normalize: Normalize = False
     time_unit: TimeUnit = None
     model_version: ModelVersion = None
+
+
+class PredictionsBody(BatchFields):
+    """A batch as columns of one length; one of probabilities, logits, confidences is required."""
+
     probabilities: list[list[float]] | list[float] | None = Field(
         None,
         description="One row per prediction with one value per class; rows must sum to 1 within the rounding of their "
@@ -101,22 +106,14 @@ class PredictionsBody(BaseModel):
     weights: list[float] | None = None
 
 
-class ListedPrediction(BaseModel):
-    """One prediction of a list; one of probabilities, logits and confidence is required."""
+class RowFields(BaseModel):
+    """Fields of one prediction, whatever the name of its scores."""
 
     model_config = ConfigDict(extra="forbid")
 
     id: TextName | None = None
-    probabilities: list[float] | float | None = Field(
-        None, description="One value per class; for a binary model also the probability of class 1."
-    )
-    logits: list[float] | None = None
     confidence: float | None = Field(None, description="Probability of class 1.")
     label: Label = Field(None, description="A class (index or declared name).")
-    labels: list[int | float | bool | str | None] | None = Field(
-        None, description="One class per rater, null for a missing rating."
-    )
-    label_counts: list[int] | None = Field(None, description="Ratings by class.")
     unit: TextName | None = None
     case: TextName | None = None
     event_time: str | float | None = Field(
@@ -126,39 +123,35 @@ class ListedPrediction(BaseModel):
     weight: float | None = None
 
 
-class RecordsBody(BaseModel):
+Scores = Annotated[
+    list[float] | float | None,
+    Field(description="One value per class; for a binary model also the probability of class 1."),
+]
+
+
+class ListedPrediction(RowFields):
+    """One prediction of a list; one of probabilities, logits and confidence is required."""
+
+    probabilities: Scores = None
+    logits: list[float] | None = None
+    labels: list[int | float | bool | str | None] | None = Field(
+        None, description="One class per rater, null for a missing rating."
+    )
+    label_counts: list[int] | None = Field(None, description="Ratings by class.")
+
+
+class RecordsBody(BatchFields):
     """A batch as records, one per prediction."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    batch_id: Name | None = None
-    source: Source = None
-    offsets: Offsets = None
-    ignore_label: IgnoreLabel = None
-    normalize: Normalize = False
-    time_unit: TimeUnit = None
-    model_version: ModelVersion = None
     predictions: list[ListedPrediction]
 
 
-class PredictionRecord(BaseModel):
+class PredictionRecord(RowFields):
     """One line of NDJSON: one prediction. Fields of the batch, such as `batch_id`, `source` and `offsets`, may be alone in the first line."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    probability: list[float] | float | None = Field(
-        None, description="One value per class; for a binary model also the probability of class 1."
-    )
+    probability: Scores = None
     logit: list[float] | None = None
-    confidence: float | None = None
-    label: Label = None
     label_count: list[int] | None = None
-    id: TextName | None = None
-    unit: TextName | None = None
-    case: TextName | None = None
-    event_time: str | float | None = None
-    slice: dict[str, str | int] | None = None
-    weight: float | None = None
 
 
 class IngestQuery(BaseModel):

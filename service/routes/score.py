@@ -143,20 +143,20 @@ class ScoredBody(PredictionsBody):
     )
 
 
-class ScoredRecord(PredictionRecord):
+class RatedFields(BaseModel):
+    """Fields that only scored rows have."""
+
+    rater: TextName | list[TextName | None] | None = None
+    label_shares: list[float] | None = None
+    n_ratings: int | None = None
+
+
+class ScoredRecord(RatedFields, PredictionRecord):
     """One line of NDJSON: one prediction with its labels and their raters."""
 
-    rater: TextName | list[TextName | None] | None = None
-    label_shares: list[float] | None = None
-    n_ratings: int | None = None
 
-
-class ListedScore(ListedPrediction):
+class ListedScore(RatedFields, ListedPrediction):
     """One prediction of a list with its labels and their raters."""
-
-    rater: TextName | list[TextName | None] | None = None
-    label_shares: list[float] | None = None
-    n_ratings: int | None = None
 
 
 class ScoredRecords(BaseModel):
