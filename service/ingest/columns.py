@@ -1,22 +1,16 @@
 """Form of a posted batch: bytes to columns, before their meaning is checked.
 
-JSON holds columns, NDJSON one record a line under the same names in the singular. Columns of plain
-numbers become arrays here: in the kernel (`plain_columns.py`), or by way of `array.fromlist`, which is faster than numpy's own
-reading and rejects strings and nulls. Other values are passed on unchanged, and `calibrant.Batch` reports which row
+JSON holds columns, NDJSON one record a line under the same names in the singular. The kernel reads columns of plain
+numbers as arrays (`plain_columns.py`). Other values are passed on unchanged, and `calibrant.Batch` reports which row
 is wrong and why.
 """
 
-from array import array
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from calibrant.core.documents import Columns
-from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.arrow_column import Column
+from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.http.bodies import ARROW, NDJSON, Body, decoded_limit
 from calibrant_server.service.http.errors import BodyTooLarge, escaped
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
@@ -71,15 +65,16 @@ def read_columns(
     else:
         document = read_document(body.data, max_objects, settings.max_rows)
         posted = _from_document(document, more, head)
-    longest = max((len(column) for column in _lists(posted.columns)), default=0)
+    _bound_rows(posted.columns, settings)
+    return posted
+
+
+def _bound_rows(columns: Columns, settings: Settings) -> None:
+    longest = max((len(column) for column in _lists(columns)), default=0)
     if longest > settings.max_rows:
         raise BodyTooLarge(
             f"Received {longest} rows; expected at most {settings.max_rows}. Send several batches."
         )
-    columns, is_flat = _unflattened(posted.columns)
-    has_lists = any(isinstance(columns.get(name), list) for name in ("probabilities", "logits"))
-    may_hold_booleans = has_lists and (b"true" in body.data or b"false" in body.data)
-    return replace(posted, columns=_arrays(columns, may_hold_booleans), is_flat=is_flat)
 
 
 def _from_arrow(body: Body, settings: Settings) -> ParsedBatch:
@@ -93,25 +88,7 @@ def arrow_batch(
 ) -> ParsedBatch:
     """Return the batch of Arrow columns that have the names of JSON."""
     reject_unknown(columns, known)
-    scores = columns.get("probabilities")
-    is_flat = isinstance(scores, Column) and getattr(scores.values, "ndim", 2) == 1
-    if is_flat and "confidences" not in columns:
-        columns["confidences"] = columns.pop("probabilities")
-    return ParsedBatch(columns, batch_id, is_flat=is_flat)
-
-
-def _unflattened(columns: Columns) -> tuple[Columns, bool]:
-    """Return a flat list of `probabilities` as `confidences`, which it means, and whether it was one."""
-    rows = columns.get("probabilities")
-    if (
-        isinstance(rows, np.ndarray)
-        or not rows
-        or "confidences" in columns
-        or type(rows[0]) not in (int, float)
-    ):
-        return columns, False
-    names = {"probabilities": "confidences"}
-    return {names.get(name, name): each for name, each in columns.items()}, True
+    return ParsedBatch(columns, batch_id)
 
 
 def posted_columns(columns: Columns, settings: Settings) -> Columns:
@@ -124,12 +101,8 @@ def posted_columns(columns: Columns, settings: Settings) -> Columns:
     """
     for name, value in columns.items():
         _check_column(name, value)
-    longest = max((len(column) for column in _lists(columns)), default=0)
-    if longest > settings.max_rows:
-        raise BodyTooLarge(
-            f"Received {longest} rows; expected at most {settings.max_rows}. Send several batches."
-        )
-    return _arrays(columns)
+    _bound_rows(columns, settings)
+    return columns
 
 
 def _lists(columns: Columns) -> Iterable[list[Any]]:
@@ -161,82 +134,9 @@ def _check_column(name: str, value: Any) -> None:
     if name != "slices":
         return check_list(f"/{name}", value)
     if not isinstance(value, dict):
-        raise CalibrationInputError(
-            [
-                Violation(
-                    "/slices",
-                    "object",
-                    "Received another type for slices; expected an object with one list per slice name.",
-                )
-            ]
+        detail = (
+            "Received another type for slices; expected an object with one list per slice name."
         )
+        raise CalibrationInputError.at("/slices", "object", detail)
     for key, column in value.items():
         check_list(f"/slices/{escaped(key)}", column)
-
-
-def _arrays(columns: Columns, may_hold_booleans: bool = True) -> Columns:
-    def matrix(rows: list[Any]) -> Any:
-        return _matrix(rows, may_hold_booleans)
-
-    reading: dict[str, Callable[[Any], Any]] = {
-        "probabilities": matrix,
-        "logits": matrix,
-        "confidences": _vector,
-        "weights": _vector,
-        "label_counts": _counts,
-    }
-    return {
-        name: reading.get(name, _as_it_is)(value) if isinstance(value, list) else value
-        for name, value in columns.items()
-    }
-
-
-def _as_it_is(column: Any) -> Any:
-    return column
-
-
-def _matrix(rows: list[Any], may_hold_booleans: bool) -> Any:
-    """Return float64 (n, width) if every row is a list of numbers of one length, else the rows."""
-    if set(map(type, rows)) != {list}:
-        return rows
-    widths = set(map(len, rows))
-    if len(widths) != 1 or 0 in widths:
-        return rows
-    flat = array("d")
-    try:
-        for row in rows:
-            flat.fromlist(row)
-    except (TypeError, OverflowError):
-        return rows
-    matrix = np.frombuffer(flat).reshape(len(rows), -1)
-    return rows if may_hold_booleans and _holds_booleans(matrix, rows) else matrix
-
-
-def _holds_booleans(matrix: np.ndarray, rows: list[Any]) -> bool:
-    """Return whether a 0 or 1 was written as false or true."""
-    suspects = np.flatnonzero(((matrix == 0.0) | (matrix == 1.0)).any(axis=1))
-    return any(bool in map(type, rows[i]) for i in suspects)
-
-
-def _vector(values: list[Any]) -> Any:
-    """Return float64 (n,) if every value is a number, else the values."""
-    if not set(map(type, values)) <= {int, float} or not values:
-        return values
-    return np.array(values, dtype=np.float64)
-
-
-def _counts(rows: list[Any]) -> Any:
-    """Return int64 (n, width) if every row is a list of whole numbers of one length, else the rows."""
-    if set(map(type, rows)) != {list} or len(set(map(len, rows))) != 1:
-        return rows
-    if set(map(type, chain.from_iterable(rows))) != {int}:
-        return rows
-    flat = _int64(list(chain.from_iterable(rows)))
-    return flat.reshape(len(rows), -1) if isinstance(flat, np.ndarray) else rows
-
-
-def _int64(values: list[Any]) -> Any:
-    try:
-        return np.frombuffer(array("q", values), dtype=np.int64)
-    except OverflowError:
-        return values

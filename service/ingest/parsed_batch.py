@@ -33,6 +33,9 @@ SINGULAR = {plural: singular for singular, plural in PLURAL.items()}
 LENIENT = {name: name for name in ("probabilities", "logits", "labels", "label_counts", "slices")}
 IN_A_LINE = SINGULAR | {"raters": "rater"}
 SOME, MAX_NAME = 10, 60  # names that an error quotes, and characters of each
+# Columns of numbers, in which 1 and 1.0 are equal.
+NUMBERS = frozenset(("probabilities", "logits", "confidences", "weights"))
+MAX_EXACT = 2**1023  # larger integers are no float64
 ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
 # Fields of earlier versions, and what to send instead.
@@ -49,7 +52,6 @@ class ParsedBatch:
     under : field that holds the records in JSON; empty for NDJSON and columns
     names : name of each column in a record
     options_at : place of the options in the body, or their parameter in the query
-    is_flat : whether `confidences` were sent as a flat list of `probabilities`
     reading : how the values are read, as the body states it
     has_named_raters : whether every rating has the name of its rater
     annotations : long table of ratings, as sent
@@ -63,7 +65,6 @@ class ParsedBatch:
     under: str = ""
     names: Mapping[str, str] = field(default_factory=lambda: IN_A_LINE)
     options_at: tuple[str, ...] = ("options",)
-    is_flat: bool = False
     reading: BodyReading = PLAIN
     has_named_raters: bool = False
     annotations: object = None
@@ -90,15 +91,16 @@ class ParsedBatch:
         left = set(range(n_rows)).difference(accepted)
         columns = {name: indexed(column) for name, column in columns.items()}
         return [
-            {name: column[row] for name, column in columns.items() if row < len(column)}
+            {
+                name: _as_floats(column[row]) if name in NUMBERS else column[row]
+                for name, column in columns.items()
+                if row < len(column)
+            }
             for row in sorted(left)
         ]
 
     def place(self, violation: Violation) -> Violation:
         """Return the violation with the client's own position: the line number if lines were sent."""
-        if self.is_flat and violation.pointer.startswith("/confidences"):
-            pointer = "/probabilities" + violation.pointer.removeprefix("/confidences")
-            violation = replace(violation, pointer=pointer)
         found = ROW_OF.fullmatch(violation.pointer) if self.lines else None
         if not found or found[1] not in IN_A_LINE or int(found[3]) >= len(self.lines):
             return violation
@@ -107,6 +109,13 @@ class ParsedBatch:
         prefix = f"/{self.under}" if self.under else ""
         pointer = f"{prefix}/{self.lines[int(row)]}/{name}{key or ''}{rest or ''}"
         return replace(violation, pointer=pointer)
+
+
+def _as_floats(value: Any) -> Any:
+    """Return whole numbers as floats, as a reader of numbers alone returns them."""
+    if isinstance(value, list):
+        return [_as_floats(each) for each in value]
+    return float(value) if type(value) is int and abs(value) < MAX_EXACT else value
 
 
 def indexed(column: Any) -> Any:

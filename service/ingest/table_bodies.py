@@ -130,16 +130,7 @@ def read_npy(data: bytes, columns: str | None, max_rows: int) -> ParsedBatch:
     if at != len(data):
         detail = f"Received {len(data) - at} bytes after the last array; expected {len(names)} arrays: {', '.join(names)}. Name more with `columns`."
         raise CalibrationInputError.at("", "arrays", detail)
-    return _parsed(found)
-
-
-def _parsed(found: Columns) -> ParsedBatch:
-    is_flat = getattr(found.get("probabilities"), "ndim", 2) == 1
-    if is_flat:
-        found = {
-            "confidences" if name == "probabilities" else name: each for name, each in found.items()
-        }
-    return ParsedBatch(found, is_flat=is_flat)
+    return ParsedBatch(found)
 
 
 def _names_of_arrays(columns: str | None) -> tuple[str, ...]:

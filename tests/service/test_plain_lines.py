@@ -30,7 +30,7 @@ def outcome(data):
         accepted = checked.accepted_rows.tolist()
         left = orjson.dumps(posted.rows_but(accepted), option=orjson.OPT_SERIALIZE_NUMPY)
         placed = [posted.place(each) for each in checked.violations]
-        about = posted.batch_id, posted.origin, posted.places(accepted), posted.is_flat
+        about = posted.batch_id, posted.origin, posted.places(accepted)
         return checked.batch.digest(), checked.batch.pack(), left, placed, about
     except CalibrationInputError as error:
         return error.violations
