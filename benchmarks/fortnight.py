@@ -93,13 +93,18 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether both words are right: `unknown` if its limit holds (with a tenth), `not_armed` if such a growth would not show."""
+        """Whether both words are right: `unknown` if its limit holds (with a tenth), `not_armed` if such a growth would not show.
+
+        The limit of an `unknown` that waits for a second cohort is the lower one, "at least".
+        """
         calibration, change = self.found["calibration"], self.found["change"]
+        limit = calibration["value"]
+        waits_to_be_off = "at least" in calibration["sentence"]
         words = {
             "off": self.error > TOLERANCE,
             "good": self.error <= TOLERANCE,
-            "unknown": calibration["value"] is not None
-            and self.error <= 1.1 * calibration["value"],
+            "unknown": limit is not None
+            and (limit <= 1.1 * self.error if waits_to_be_off else self.error <= 1.1 * limit),
         }
         least = change["smallest_change"] or 1.0
         is_seen = change["word"] == "changed" or self.growth <= 0.0

@@ -17,6 +17,7 @@ import scipy
 from calibrant.core.actions import Advice, recommendation
 from calibrant.core.documents import Extra
 from calibrant.drift.effect import Recalibration, recalibration, saturated_log_likelihood
+from calibrant.drift.phrases import labels_text
 from calibrant.drift.unit_tables import UnitTable, merged
 
 MIN_UNITS = 50
@@ -27,12 +28,12 @@ AS_SENT = Recalibration()
 OVER = float(np.log(20.0))
 ACTIONS = {
     "none": "No action is needed.",
-    "intercept": "Shift all predictions by the same amount in log-odds: the frequency of outcomes is another than "
-    "predicted, equally at all scores. First check whether the mix of cases changed, which may be legitimate.",
+    "intercept": "Shift all predictions by the same amount in log-odds. First check whether the mix of cases changed: "
+    "outcomes may rightly be more or less frequent than before.",
     "temperature": "Divide the logits of all predictions by one number, the temperature.",
-    "slope_intercept": "Fit an intercept and a slope (Platt scaling on the log-odds): a shift alone does not correct the scores.",
+    "slope_intercept": "Fit an intercept and a slope (Platt scaling): neither a shift nor a temperature alone corrects the scores.",
     "flexible": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs between "
-    "scores, so no shift or scale corrects it. Check the worst bins first; an error in the data may cause one of them.",
+    "scores, so no shift or scale corrects it. First check the bins with the largest error: wrong data may be the cause.",
 }
 PASSED = (
     "No action is needed: the cohorts after the alarm agree with the predictions. The change did not last, or the alarm was "
@@ -118,8 +119,7 @@ def collect_more(n_more: int | None) -> Advice:
     ----------
     n_more : labelled units that would decide; None if not known
     """
-    count = "more" if n_more is None else f"about {n_more:,} more"
-    reason = f"Wait for {count} labelled predictions before changing anything."
+    reason = f"Change nothing yet: {labels_text(n_more)} would decide."
     return recommendation("collect_more", reason, {})
 
 

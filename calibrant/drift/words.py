@@ -11,6 +11,7 @@ from calibrant.drift.calibration import GOOD, MIN_UNITS, OFF, Judgement, Selecti
 from calibrant.drift.effect import temperature_of
 from calibrant.drift.expected_accuracy import ExpectedAccuracy
 from calibrant.drift.occupancy_shift import Shift
+from calibrant.drift.phrases import against_scores, day_of, labels_text, percent_text, size_text
 from calibrant.drift.unit_tables import UnitTable
 
 ChangeWord = Literal[
@@ -67,43 +68,39 @@ class CalibrationState:
         return " ".join([f"{self._own()}{self._slices()}.", *self._selected()])
 
     def _own(self) -> str:
-        found, allowed = self.judgement, f"(allowed {_size(self.tolerance)})"
+        found, allowed = self.judgement, f"(allowed {size_text(self.tolerance)})"
         if self.why_not is not None:
             return f"Calibration is not known: {self.why_not}"
         if found.limit is None:
-            return f"Calibration is not known: {found.n_units:,.0f} recent labelled units, at least {MIN_UNITS:.0f} are needed"
+            return f"Calibration is not known: there are {found.n_units:,.0f} recent labelled units, and at least {MIN_UNITS:.0f} are needed"
         n = f"measured on {found.n_units:,.0f} labelled units"
         if self.word == OFF:
             start = "Off since the start, by" if self.is_since_start else "Off by"
             least = "at least " if found.word == OFF else "up to "
-            return f"{start} {least}{_size(found.limit)} {allowed}, {n}"
+            return f"{start} {least}{size_text(found.limit)} {allowed}, {n}"
         if self.word == GOOD:
-            among = f" among the labelled {_percent(self.selection.coverage)}" if self.selection.is_partial else ""  # fmt: skip
-            return f"Good{among}: the error is {'at most' if found.word == GOOD else 'up to'} {_size(found.limit)} {allowed}, {n}"
+            among = f" among the labelled {percent_text(self.selection.coverage)}" if self.selection.is_partial else ""  # fmt: skip
+            return f"Good{among}: the error is {'at most' if found.word == GOOD else 'up to'} {size_text(found.limit)} {allowed}, {n}"
         if found.word != "unknown":
             least = "at least" if found.word == OFF else "at most"
-            return f"Calibration is not known yet: an error of {least} {_size(found.limit)} {allowed} has to hold for one more cohort"
-        more = (
-            ""
-            if found.n_more is None
-            else f"; about {_rounded(found.n_more):,} more labelled units would decide"
-        )
-        return f"Calibration is not known: the error may be up to {_size(found.limit)} {allowed}, {n}{more}"
+            error = f"an error of {least} {size_text(found.limit)} {allowed}"
+            return f"Calibration is not known yet: the labels show {error}, which the next cohort has to confirm"
+        return f"Calibration is not known: the error may be up to {size_text(found.limit)} {allowed}, {n}; {labels_text(found.n_more)} would decide"
 
     def _slices(self) -> str:
         if not self.slices_off:
             return ""
         worst = sorted(self.slices_off.items(), key=lambda each: -each[1])
-        named = ", ".join(f"{name} off by {_size(limit)}" for name, limit in worst[:_NAMED])
+        named = ", ".join(f"{name} off by {size_text(limit)}" for name, limit in worst[:_NAMED])
         return f"; {named} ({len(worst)} of {self.n_slices} slices)"
 
     def _selected(self) -> list[str]:
         bounds, coverage = self.selection.bounds, self.selection.coverage
         if bounds is None or coverage is None:
             return []
-        low, high = (_size(each) for each in bounds)
+        low, high = (size_text(each) for each in bounds)
         return [
-            f"Labels are known for {_percent(coverage)}: with the others, the error is between {low} and {high}."
+            f"Only {percent_text(coverage)} of the units have a label: depending on the missing labels, the error is between {low} and {high}."
         ]
 
 
@@ -159,48 +156,54 @@ class ChangeState:
         would = (
             ""
             if self.smallest_points is None
-            else f"; {_points(self.smallest_points)} would show within 7 cohorts"
+            else f"; {self._points()} would show within 7 cohorts"
         )
         return f"No change is seen{after} in {self.n_units:,.0f} labelled units{would}."
 
     def _changed(self) -> str:
         n = f" ({self.n_units:,.0f} labelled units since)"
         if self.of_reference or self.start is None:
-            return f"Live data differ from the reference{self._size()}{n}."
+            return f"Live data differ from the reference{self._effect()}{n}."
         date = self._day(self.start)
         if (self.earliest, self.latest) != (self.start, self.start):
             date += f" ({self._day(self.earliest or self.start)} to {self._day(self.latest or self.start)})"
         near = ", ".join(f"{name} ({self._day(int(at_s))})" for name, at_s in self.events)
-        return f"Changed about {date}{near and f', about the time of {near}'}{self._size()}{n}."
+        return f"Changed about {date}{near and f', about the time of {near}'}{self._effect()}{n}."
 
-    def _size(self) -> str:
-        """Return the size of the change in the rate of labels or the mean gap, or its direction if both are small."""
+    def _effect(self) -> str:
+        """Return the size of the change in the rate of labels or the mean gap, or its direction if both are within chance."""
         if self.sides is None or not all(each.n_units for each in self.sides):
             return ""
-        rate = "the rate of positive labels" if self.is_binary else "accuracy"
         before, after = (each.correct.sum() / each.n_units for each in self.sides)
-        if abs(after - before) >= SHOWN_POINTS:
+        beyond = max(SHOWN_POINTS, _chance(before, after, self.sides))
+        if abs(after - before) >= beyond:
             verb = "fell" if after < before else "rose"
-            return f": {rate} {verb} from {_percent(before)} to {_percent(after)}"
+            return f": {self._rate} {verb} from {percent_text(before)} to {percent_text(after)}"
         earlier, now = (mean_gap(each) for each in self.sides)
-        if abs(now - earlier) >= SHOWN_POINTS:
-            return f": {rate} was {_from_scores(earlier)} before, and is now {_from_scores(now)}"
-        first, last = (temperature_of(each) if self.is_binary else None for each in self.sides)
+        if abs(now - earlier) >= beyond:
+            return f": {self._rate} was {against_scores(earlier)} before, and is now {against_scores(now)}"
+        first, last = (temperature_of(each) for each in self.sides)
         if first is None or last is None:
             return ""
         return f": scores became {'too extreme' if last > first else 'not extreme enough'}"
 
+    @property
+    def _rate(self) -> str:
+        return "the rate of positive labels" if self.is_binary else "accuracy"
+
+    def _points(self) -> str:
+        return f"a change of {self._rate} by {100.0 * (self.smallest_points or 0.0):.1f} points"
+
     def _not_armed(self) -> str:
         if self.why_not is not None:
             return f"A change cannot be seen: {self.why_not}."
-        if self.smallest_points is None:
-            now = "no change would show yet"
+        if self.armed_at is None:
+            when = "would not show with the present number of labels a day"
         else:
-            now = f"today only {_points(self.smallest_points)} or more would show"
-        when = (
-            "not with this volume" if self.armed_at is None else f"from {self._day(self.armed_at)}"
-        )
-        return f"No change is seen; {now}. Smaller ones: {when}."
+            when = f"would show from {self._day(self.armed_at)} on"
+        if self.smallest_points is None:
+            return f"No change is seen, but today none would show. A change {when}."
+        return f"No change is seen, but today only {self._points()} or more would show. Smaller ones {when}."
 
     def _day(self, at_s: int) -> str:
         return (
@@ -242,25 +245,23 @@ class ScoresState:
     def _expected(found: ExpectedAccuracy) -> str:
         low, high = found.interval
         return (
-            f"Of the last 7 days, {found.n_unlabelled:,.0f} units have no label; the accuracy to expect of them is "
+            f"Of the last 7 days, {found.n_unlabelled:,.0f} units have no label; their expected accuracy is "
             f"{100.0 * found.value:.1f} % ({100.0 * low:.1f} to {100.0 * high:.1f} %)."
         )
 
     def _shift(self) -> str:
         if self.word == "unknown":
             return "Too few predictions to compare the scores of days."
-        size = (
-            f"population stability index {_size(self.psi or 0.0)}, limit {_size(self.limit or 0.0)}"
-        )
+        size = f"population stability index {size_text(self.psi or 0.0)}, limit {size_text(self.limit or 0.0)}"
         if self.word == "none_seen":
             return f"The distribution of the scores has not shifted ({size})."
         since = "" if self.start is None else f" about {day_of(self.start)}"
         known = (
-            "labels that decide on calibration are known"
+            "Labels decide whether the model is still calibrated."
             if self.is_known
-            else "calibration not known"
+            else "Whether the model is still calibrated is not known without labels."
         )
-        return f"Scores shifted{since} ({size}); {known}."
+        return f"The distribution of the scores shifted{since} ({size}). {known}"
 
 
 def mean_gap(table: UnitTable) -> float:
@@ -304,52 +305,10 @@ def coverage_fell(shares: Sequence[float]) -> bool:
     return sum(earlier) / len(earlier) - sum(last) / len(last) >= FALL
 
 
-def day_of(at_s: int) -> str:
-    """Return a day, for sentences.
-
-    >>> day_of(1794000000)
-    '6 Nov 2026'
-    """
-    at = datetime.fromtimestamp(at_s, UTC)
-    return f"{at.day} {at:%b %Y}"
-
-
-def event_text(kind: str, name: str) -> str:
-    """Return kind and name of a dated event; of other kinds the name alone.
-
-    >>> event_text("version", "2.1"), event_text("scanner", "new at B"), event_text("other", "moved")
-    ('version 2.1', 'scanner: new at B', 'moved')
-    """
-    if kind == "other":
-        return name
-    return f"{kind} {name}" if kind == "version" else f"{kind}: {name}"
-
-
-def _size(value: float) -> str:
-    """Write an error or distance with two decimals, three below .1."""
-    return f"{value:.2f}" if value >= 0.0995 else f"{value:.3f}".rstrip("0").rstrip(".") or "0"
-
-
-def _rounded(n: int) -> int:
-    """Return a number with two significant digits."""
-    return int(float(f"{n:.2g}"))
-
-
-def _from_scores(gap: float) -> str:
-    """Return a rate less the mean score in words.
-
-    >>> _from_scores(-0.012), _from_scores(0.06), _from_scores(0.001)
-    ('1 point below the mean score', '6 points above the mean score', 'equal to the mean score')
-    """
-    points = round(100.0 * abs(gap))
-    if not points:
-        return "equal to the mean score"
-    return f"{points} point{'' if points == 1 else 's'} {'above' if gap > 0 else 'below'} the mean score"
-
-
-def _points(share: float) -> str:
-    return f"a change of {100.0 * share:.1f} points"
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100.0 * share:.0f} %"
+def _chance(before: float, after: float, sides: tuple[UnitTable, UnitTable]) -> float:
+    """Return two standard errors of the difference of two rates."""
+    variances = [
+        rate * (1.0 - rate) / side.n_units
+        for rate, side in zip((before, after), sides, strict=True)
+    ]
+    return float(2.0 * sum(variances) ** 0.5)

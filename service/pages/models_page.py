@@ -23,7 +23,7 @@ PAGE_SIZE, MAX_SHOWN_TAGS = 25, 200
 RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
 UNKNOWN_RANK = 2
 ORDERS = {
-    "status": "Order: open alarm, watch, not enough data, OK; equal ones by name.",
+    "status": "Order: open alarm, watch, undecided, OK; equal ones by name.",
     "error": "Order: by calibration error, the largest first.",
     "labels": "Order: by labelled share, the smallest first.",
     "seen": "Order: by last data, the oldest first.",
@@ -172,7 +172,7 @@ def _rows(configs: Sequence[ModelConfig], statuses: dict[str, DatedStatus]) -> l
     for config in configs:
         fields = statuses[config.key].fields if config.key in statuses else UNKNOWN_STATUS
         status = shown_status(fields["status"], config.label_horizon_s is not None)
-        when = seen(fields["last_seen"], config.pane_s)
+        when = "–" if status is None else seen(fields["last_seen"], config.pane_s)
         rows.append(
             ModelRow(
                 config.model,

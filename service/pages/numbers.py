@@ -9,7 +9,13 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 
 from calibrant.core.documents import Result, Row
-from calibrant.figures.numbers import is_beyond_range, to_the_minute
+from calibrant.figures.numbers import (
+    interval_text,
+    is_beyond_range,
+    plain_number,
+    plain_numbers,
+    to_the_minute,
+)
 
 MISSING = "–"
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -188,20 +194,18 @@ def verdict(metrics: Result, reliability: Result) -> str:
     error = (metrics.get("metrics") or {}).get("ece") or {}
     if error.get("value") is None:
         return f"There is no verdict on calibration yet. {reason(error.get('reason'))}"
-    measured = f"expected calibration error {number(error['value'])}"
-    if bounds := interval(error.get("interval")):
-        measured += f" (95 % interval {bounds})"
+    measured = f"expected calibration error {plain_number(error['value'])}"
+    if interval(error.get("interval")):
+        measured += f" (95 % interval {interval_text(error['interval'])})"
     if error.get("null_q95") is None:
-        return f"Whether the model is miscalibrated is open: {measured}; without a null reference, chance may explain it."
-    null = (
-        f"a calibrated model with these predictions would show {number(error['null_mean'])} on average and "
-        f"at most {number(error['null_q95'])} in 19 of 20 cases"
-    )
+        return f"Whether the model is miscalibrated is open: {measured}. What chance alone would show is not known."
+    mean, limit = plain_numbers([error["null_mean"], error["null_q95"]])
+    null = f"By chance alone, a calibrated model would show {mean} on average, and at most {limit} in 19 of 20 cases"
     if error.get("above_null") is None:
-        return f"Whether the model is miscalibrated is open: {measured}; {null}."
+        return f"Whether the model is miscalibrated is open: {measured}. {null}."
     if error["above_null"]:
-        return f"{_direction(reliability)}{measured[0].upper()}{measured[1:]}; {null}."
-    return f"No miscalibration is shown: {measured}; {null}."
+        return f"{_direction(reliability)}{measured[0].upper()}{measured[1:]}. {null}."
+    return f"No miscalibration is shown: {measured}. {null}."
 
 
 def before_map(version: int | None, drift: Result) -> str:
@@ -221,7 +225,7 @@ def restart(drift: Result, promotions: list[Row]) -> str:
     when = f" on {day(times[-1])}" if times else ""
     return (
         f"The evidence restarted when map version {version} was promoted{when}: "
-        "cohorts evaluated before that stay in the curve and no longer count."
+        "earlier cohorts stay in the curve, but no longer count for the words."
     )
 
 

@@ -76,7 +76,7 @@ def test_the_accuracy_to_expect_is_that_of_the_library(watched):
     assert found["expected_accuracy"] == pytest.approx(exact.value)
     assert found["expected_interval"] == pytest.approx(exact.interval)
     assert found["n_unlabelled"] == 300
-    assert f"the accuracy to expect of them is {100 * exact.value:.1f} %" in found["sentence"]
+    assert f"their expected accuracy is {100 * exact.value:.1f} %" in found["sentence"]
 
 
 @pytest.mark.parametrize("n", [SEASON, pytest.param(YEAR, marks=pytest.mark.slow)])

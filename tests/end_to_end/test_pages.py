@@ -251,7 +251,7 @@ def test_the_list_fits_into_a_common_window(browser: Browser, served: Deployment
           const texts = ["", null, "unknown", "no recent predictions", "0.089 ▲", null, "beyond the range", "12", "99.9 %",
             "in the last 15 minutes"];
           [...row.cells].forEach((cell, i) => { if (texts[i]) cell.innerHTML = texts[i]; });
-          row.querySelector(".badge").textContent = "○ Not enough data";
+          row.querySelector(".badge").textContent = "○ Being computed";
         })()"""
     )
     for width in (1440, 1340, 1280, 1200, 390):

@@ -22,7 +22,7 @@ def test_an_error_beyond_chance_has_a_direction():
 )
 def test_an_error_that_chance_may_explain_has_none(changes):
     found = sentence(**changes)
-    assert "overconfident" not in found and "0.0692 (95 % interval 0.0500 to 0.0900)" in found
+    assert "overconfident" not in found and "0.069 (95 % interval 0.050 to 0.090)" in found
     expected = "No miscalibration is shown" if changes.get("above_null") is False else "is open"
     assert expected in found
 

@@ -378,7 +378,7 @@ async def test_the_list_of_models_states_its_order_and_has_it(app, registry, inb
         for _ in range(3):
             names, text = await models_of(client)
             assert names == ["d", "e", "a", "b", "c"]
-            assert "Order: open alarm, watch, not enough data, OK; equal ones by name" in text
+            assert "Order: open alarm, watch, undecided, OK; equal ones by name" in text
         names, text = await models_of(client, sort="name")
         assert names == ["a", "b", "c", "d", "e"] and "Order: by name." in text
 
