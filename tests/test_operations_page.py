@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +45,10 @@ def test_defaults_are_written_as_operators_write_them(row: str) -> None:
 def test_sizes_of_the_service_have_units_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALIBRANT_MAX_BODY_BYTES", "64MB")
     assert Settings().max_body_bytes == 64 << 20
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/operations.md"])
+def test_pages_that_start_the_service_say_whom_it_serves_without_keys(page: str) -> None:
+    """Every user of a shared machine has all rights until there are keys."""
+    text = (Path(__file__).parents[1] / page).read_text().replace("**", "")
+    assert "every user of this machine" in text

@@ -89,7 +89,9 @@ class Disagreement(Result):
     """Disagreement of raters, observed and predicted, over predictions with at least two ratings."""
 
     n: int
-    rater_disagreement: float | None = says("Share of pairs of ratings that differ.")
+    rater_disagreement: float | None = says(
+        "Share of a prediction's pairs of ratings that differ, as the mean over predictions with at least two."
+    )
     mean_disagreement: float | None = says("Predicted: mean of 1 - sum z^2.")
     disagreement_loss: float | None
     disagreement_ce: float | None

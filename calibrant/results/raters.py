@@ -58,7 +58,9 @@ class Raters(Result):
     against: dict[str, Any] | None = may_say(
         "The other side: `window` or `model`, with its numbers of predictions and raters."
     )
-    disagreement: float | None = says("Share of pairs of ratings that differ.")
+    disagreement: float | None = says(
+        "Share of a prediction's pairs of ratings that differ, as the mean over predictions with at least two."
+    )
     n_majority_ties: int | None
     consistent: bool = says("false: the window changed while its records were read.")
     reason: str | None = may_say()

@@ -80,7 +80,9 @@ class Stability(Result):
     ratio: dict[str, dict[str, Any]] | None = says(
         "Variation under one reference label, divided by that under several raters."
     )
-    disagreement: float | None = may_say("Share of pairs of raters that differ.")
+    disagreement: float | None = may_say(
+        "Share of a prediction's pairs of ratings that differ, as the mean over predictions with at least two."
+    )
     n: int
     n_ratings: int
     baselines: dict[str, Estimate] = says("The metric under every label policy.")

@@ -177,7 +177,9 @@ class ScoredRecords(BaseModel):
 class Baselines(BaseModel):
     """Each metric under every label policy and of each named rater alone."""
 
-    disagreement: float | None = Field(description="Share of pairs of ratings that differ.")
+    disagreement: float | None = Field(
+        description="Share of a prediction's pairs of ratings that differ, as the mean over predictions with at least two."
+    )
     n_majority_ties: int
     metrics: dict[str, dict[str, Any]] = Field(
         description="By slug: `policies`, `by_rater` with `value` and `n` of each, `mean_of_raters`."

@@ -467,6 +467,13 @@ class TestExport:
         }
         assert "whsec_x" in json.dumps(FIRST), "the model itself is unchanged"
 
+    async def test_it_says_that_addresses_are_complete(self, client):
+        """For some chat services the address is the secret."""
+        path = (await client.get("/openapi.json")).json()["paths"]["/v1/models/{model}/export"]
+        [secrets] = [each for each in path["get"]["parameters"] if each.get("name") == "secrets"]
+        assert "complete addresses of webhooks are exported in both cases" in secrets["description"]
+        assert path["get"]["x-scopes"] == ["admin"], "other scopes see the host only"
+
     def test_other_lines_are_unchanged(self):
         pane = {"type": "pane", "slice": "", "packed": {}}
         assert without_secrets(pane) is pane

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import orjson
 import pytest
+from redis.exceptions import ResponseError
 
 from calibrant_server.service.http.errors import (
     PROBLEMS,
@@ -195,6 +196,16 @@ async def test_reads_while_the_store_is_away(client, inbox):
     problem(answer, 503, "store-unavailable")
     assert answer.headers["retry-after"] == "3"
     problem(await client.get("/readyz"), 503, "store-unavailable")
+    assert (await client.get("/livez")).status_code == 200
+
+
+async def test_a_store_whose_disk_is_full_says_so_and_the_process_lives(client, inbox):
+    """A first read of a window is a query, which the store has to write."""
+    await client.post(URL, json=PREDICTIONS)
+    inbox.trouble = ResponseError("MISCONF Errors writing to the AOF file: No space left on device")
+    for path in ("/v1/models/digits/metrics", "/readyz"):
+        found = problem(await client.get(path), 503, "store-unavailable")
+        assert "No space left on device" in found["detail"] and found["retryable"] is True
     assert (await client.get("/livez")).status_code == 200
 
 

@@ -22,5 +22,18 @@ def test_a_key_has_a_maximum_of_sessions_and_the_oldest_ends(bench, monkeypatch)
         assert 0 < bench.client.ttl(name) <= page_sessions.SESSION_S
 
 
+def test_every_process_reads_the_same_secret_of_forms(bench):
+    """A page of one replica sends its form to another, also after a restart."""
+    inbox = bench.inbox
+
+    def of_a_process() -> str:
+        parts = inbox.client, inbox.keys, inbox._retried
+        return bench.run(page_sessions.PageSessions(*parts).form_secret())
+
+    secret = bench.run(inbox.page_sessions.form_secret())
+    assert len(secret) >= page_sessions.TOKEN_BYTES
+    assert [of_a_process(), of_a_process()] == [secret, secret]
+
+
 def test_the_documented_maximum():
     assert page_sessions.MAX_SESSIONS == 100

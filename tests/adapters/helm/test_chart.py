@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,21 @@ def test_workers_receive_nothing_and_reach_store_names_and_webhooks():
     ]
     quiet = rendered(merged(MINIMAL, {"networkPolicy": {"webhooks": False}}))
     assert len(quiet["NetworkPolicy", "cal-workers"]["spec"]["egress"]) == 2
+
+
+def test_webhooks_leave_out_what_the_guard_of_the_workers_closes():
+    """Also where this cluster's interpreter knows less: a policy needs no worker to hold."""
+    from calibrant_server.workers.alarm.url_guard import is_open
+
+    rule = rendered(MINIMAL)["NetworkPolicy", "cal-workers"]["spec"]["egress"][-1]
+    blocks = [each["ipBlock"] for each in rule["to"]]
+    excepted = [ip_network(each) for block in blocks for each in block["except"]]
+    closed = "10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 192.0.0.192 192.88.99.1 168.63.129.16 3fff::1 2002:a00:1:: 2001:db8::1"
+    for address in map(ip_address, closed.split()):
+        assert not is_open(address)
+        assert any(address in each for each in excepted), address
+    assert all(is_open(ip_address(each)) for each in ("1.1.1.1", "2606:4700::1111"))
+    assert not any(ip_address("1.1.1.1") in each for each in excepted)
 
 
 def test_only_the_release_reaches_the_store_of_a_trial():
