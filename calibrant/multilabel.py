@@ -21,7 +21,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.input.annotations import Annotations
 from calibrant.input.arrow import plain
 from calibrant.input.arrow_column import Column
-from calibrant.input.class_labels import is_missing
+from calibrant.input.class_labels import is_missing, reject_class_names
 from calibrant.input.value_checks import as_array, as_list, described
 from calibrant.library_arguments import labelled_batch, view_of_rows
 from calibrant.library_of_panes import report_of
@@ -177,4 +177,5 @@ def _names(classes: Any, k: int) -> list[str]:
     if len(names) != k or len(set(names)) < k:
         detail = f"Received {len(set(names))} names of labels; expected {k}, one per column."
         raise CalibrationInputError.at("/classes", "n_classes", detail)
+    reject_class_names(names)
     return names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from calibrant.input.value_checks import as_sequence
 # Of a text and of the names of classes in an error.
 MAX_SHOWN = 40
 MAX_NAMES = 8
+MAX_CLASS_NAME = 200
+CLASS_NAME_RULE = f"1 to {MAX_CLASS_NAME} characters without control characters and line breaks"
+_NOT_IN_NAMES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 # Classes of integers that stand for no rating and for a value that is no class.
 NO_RATING = -(2**62)
 NO_CLASS = NO_RATING + 1
@@ -149,7 +153,7 @@ def names_of_classes(classes: Any) -> list[Any] | None:
     Raises
     ------
     CalibrationInputError
-        Not a sequence, names of several or other types, or a name twice.
+        Not a sequence, names of several or other types, a name twice, or a text that cannot be one.
 
     Examples
     --------
@@ -168,7 +172,31 @@ def names_of_classes(classes: Any) -> list[Any] | None:
     if len(set(names)) < len(names):
         detail = "Received a name of a class more than once; expected each name once."
         raise CalibrationInputError.at("/classes", "repeated_class", detail)
+    reject_class_names([str(name) for name in names])
     return names
+
+
+def is_class_name(text: str) -> bool:
+    r"""Return whether a text can name a class: a figure's XML and a table's cell must be able to contain it.
+
+    Examples
+    --------
+    >>> is_class_name("cat 2"), is_class_name(""), is_class_name("cat\n")
+    (True, False, False)
+    """
+    return 1 <= len(text) <= MAX_CLASS_NAME and not any(
+        category(letter) in _NOT_IN_NAMES for letter in text
+    )
+
+
+def reject_class_names(names: Sequence[str]) -> None:
+    """Reject the first text that cannot name a class; it is not quoted, because a terminal could obey it."""
+    for place, name in enumerate(names):
+        if not is_class_name(name):
+            detail = (
+                f"Received another text as name {place} of the classes; expected {CLASS_NAME_RULE}."
+            )
+            raise CalibrationInputError.at("/classes", "class_name", detail)
 
 
 def _whole(names: list[Any]) -> list[int]:

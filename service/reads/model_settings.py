@@ -1,7 +1,6 @@
 """The settings document of a model and its rules."""
 
 from typing import Annotated, Any, Literal
-from unicodedata import category
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from calibrant.core.durations import parse_duration
 from calibrant.core.spec import MAX_COMPOSITES
+from calibrant.input.class_labels import MAX_CLASS_NAME, is_class_name
 from calibrant.input.names import NAME_RULE, name_of
 from calibrant_server.service.http.parameters import ReadName, SliceKey, TextName
 from calibrant_server.service.http.problem_responses import validated
@@ -53,23 +53,19 @@ def check_pane_length(text: str) -> str:
     return text
 
 
-# Control characters and line breaks: neither a figure's XML nor a table cell can contain them.
-NOT_IN_NAMES = frozenset({"Cc", "Zl", "Zp"})
-
-
 def check_classes(value: Any) -> Any:
     """Return classes unchanged; reject all but distinct names, or a number."""
     if value is None or type(value) is int:
         return value
     good = isinstance(value, list) and all(
-        isinstance(each, str) and 1 <= len(each) <= 200 for each in value
+        isinstance(each, str) and 1 <= len(each) <= MAX_CLASS_NAME for each in value
     )
     if not good:
         raise PydanticCustomError(
             "classes", "expected a list of names of 1 to 200 characters, or the number of classes"
         )
     for place, each in enumerate(value):
-        if any(category(letter) in NOT_IN_NAMES for letter in each):
+        if not is_class_name(each):
             detail = "received a control character or a line break in name {place}; expected none"
             raise PydanticCustomError("classes", detail, {"place": place})
     if len(set(value)) < len(value):

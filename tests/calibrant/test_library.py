@@ -458,12 +458,20 @@ def test_rows_take_any_number_of_bins_in_every_binned_metric() -> None:
         (["a", "b", "c", "d"], "n_classes"),
         (["a", "b", 3], "list"),
         ("abc", "list"),
+        (["a", "b", ""], "class_name"),
+        (["a", "b", "c" * 201], "class_name"),
+        (["a", "b", "\x1b[31mc"], "class_name"),
+        (["a", "b", "c\u2028"], "class_name"),
+        (["a", "b", "c\ud800"], "class_name"),
     ],
 )
 def test_names_of_classes_are_distinct_texts_one_per_class(classes: object, rule: str) -> None:
     with pytest.raises(cal.CalibrationInputError) as caught:
         cal.accuracy(np.eye(3), [0, 1, 2], classes=classes)
     assert [(each.argument, each.rule) for each in caught.value.violations] == [("classes", rule)]
+    if rule == "class_name":
+        with pytest.raises(cal.CalibrationInputError, match="class_name"):
+            cal.evaluate(np.eye(3), np.eye(3, dtype=int), classes=classes, task="multilabel")
 
 
 @pytest.mark.parametrize(

@@ -72,3 +72,10 @@ def test_a_class_twice_is_refused(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "f.csv"
     path.write_text("p1,p01,label\n.9,.1,1\n")
     assert "(repeated_class)" in run("score", path).error
+
+
+def test_a_name_that_a_terminal_would_obey_is_no_class(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("cat,\x1b[31mdog,label\n.9,.1,cat\n")
+    found = run("score", path)
+    assert "(class_name)" in found.error and "\x1b[31m" not in found.error + found.out

@@ -53,7 +53,13 @@ async def test_names_of_independent_labels(client):
 
 @pytest.mark.parametrize(
     ("names", "rule"),
-    [("a,b,c", "list"), (["a", "b"], "n_classes"), (["a", "a", "b"], "repeated_class")],
+    [
+        ("a,b,c", "list"),
+        (["a", "b"], "n_classes"),
+        (["a", "a", "b"], "repeated_class"),
+        (["a", "b", ""], "class_name"),
+        (["a", "b", "\x1b[31mc"], "class_name"),
+    ],
 )
 async def test_other_names_are_rejected(client, names, rule):
     document = {"classes": names, "probabilities": ROWS, "labels": ["a", "b", "b", "a"]}

@@ -23,6 +23,7 @@ from calibrant.cli.input_files.roles import (
 )
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.class_labels import CLASS_NAME_RULE, is_class_name
 
 REPEATED = "Of a file with one row per item and reader: --long --raters COLUMN."
 MARKED = (
@@ -248,6 +249,9 @@ class Files:
                 f"Received the class {repeated!r:.60} more than once; expected each class once."
             )
             raise InputFileError(self.table.path, detail, "repeated_class")
+        if not all(map(is_class_name, found or ())):
+            detail = f"Received another text as the name of a class; expected {CLASS_NAME_RULE}."
+            raise InputFileError(self.table.path, detail, "class_name")
         return found
 
     def _classes(self, score_names: list[str], n_classes: int) -> list[str] | None:
