@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from calibrant.client.results import Alarm, Maps, MapVersion, Receipt, report_of
-from calibrant.client.rows import body_of, pieces
+from calibrant.client.rows import OPTIONS, body_of, pieces
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.results import CalibrationMap, Report, Temperature
@@ -132,10 +132,12 @@ def predictions(
     model: str, columns: Mapping[str, Any], batch_id: str | None, partial: bool, wait: float
 ) -> Operation[Receipt]:
     """Send a batch of predictions, under an id that is made here."""
-    found = pieces(columns)
+    found = pieces({name: each for name, each in columns.items() if name not in OPTIONS})
     if not found:
         raise CalibrationInputError.at("/probabilities", "empty", "Received no rows.")
-    return batch(model, "predictions", body_of(found, batch_id or new_batch_id()), partial, wait)
+    options = {name: columns[name] for name in OPTIONS if columns.get(name) is not None}
+    body = body_of(found, batch_id or new_batch_id(), options)
+    return batch(model, "predictions", body, partial, wait)
 
 
 def labels(

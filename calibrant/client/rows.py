@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from calibrant.core.errors import CalibrationInputError
 
 SCORES = ("probabilities", "logits")
 NUMBERS = (*SCORES, "weights", "label_counts")
+# How the values of a batch are read: no columns.
+OPTIONS = ("ignore_label", "normalize", "time_unit", "model_version")
 # What a piece takes besides its columns, and a column besides its content: objects of Python, measured and rounded up.
 PIECE_OVERHEAD = 800
 COLUMN_OVERHEAD = 300
@@ -104,6 +107,9 @@ def pieces(
     scores = _scores(columns)
     n = len(scores)
     for name, column in columns.items():
+        if isinstance(column, np.ndarray) and not column.ndim:
+            detail = "Received one value; expected a column of one value per row."
+            raise CalibrationInputError.at(f"/{name}", "length", detail)
         if len(column) != n:
             detail = f"Received {len(column)} values; expected {n}, one per row."
             raise CalibrationInputError.at(f"/{name}", "length", detail)
@@ -132,8 +138,10 @@ def n_rows_of(given: Mapping[str, Any]) -> int:
     return 1
 
 
-def body_of(batch: Sequence[RowPiece], batch_id: str) -> bytes:
-    """Return pieces of one form as the JSON body of a batch."""
+def body_of(
+    batch: Sequence[RowPiece], batch_id: str, options: Mapping[str, Any] = MappingProxyType({})
+) -> bytes:
+    """Return pieces of one form as the JSON body of a batch, with `OPTIONS` of all of its rows."""
     named: dict[str, bytes] = {
         name: b",".join(_text(each.columns[name])[1:-1] for each in batch)
         for name in batch[0].columns
@@ -143,7 +151,8 @@ def body_of(batch: Sequence[RowPiece], batch_id: str) -> bytes:
         named["event_times"] = b",".join(
             b",".join([time] * each.n) for time, each in zip(times, batch, strict=True)
         )
-    fields = [b'"batch_id":' + json.dumps(batch_id).encode()]
+    stated = {"batch_id": batch_id} | {name: _plain(each) for name, each in options.items()}
+    fields = [json.dumps(stated).encode()[1:-1]]
     fields += [
         b'"%s":[%s]' % (name.encode(), text) for name, text in named.items() if "/" not in name
     ]

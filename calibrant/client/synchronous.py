@@ -215,7 +215,8 @@ class Model:
         batch_id : id under which the batch counts once. Default: a new one, the same for all repeats of this call.
         partial : accept the valid rows; otherwise one invalid row rejects the batch
         wait : seconds to wait until the batch is merged
-        columns : as in `log`; rows without event time get the service's
+        columns : as in `log`; rows without event time get the service's. Also `ignore_label`, `normalize`, `time_unit` and
+            `model_version`, each of the complete batch.
         """
         return self._client.run(
             operations.predictions(

@@ -61,7 +61,15 @@ def plain(name: str, value: Any) -> Any:
             if array.dtype.kind == "M":
                 raise _naive(name)
             return array.tolist() if array.dtype == object else plain(name, array)
-    return read_column(name, value) if is_arrow(value) else _as_list_or_array(value)
+    if not is_arrow(value):
+        return _as_list_or_array(value)
+    try:
+        return read_column(name, value)
+    except RuntimeError:
+        # nanoarrow does not read the buffer that polars exports for a column of nulls alone.
+        if not hasattr(value, "to_numpy"):
+            raise
+        return plain(name, value.to_numpy())
 
 
 def _as_list_or_array(value: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -286,7 +287,7 @@ def _is_flat(column: Any) -> bool:
     first = next((as_list(each) for each in column if each is not None), None)
     if isinstance(first, list):
         return len(first) == 1 and all(_has_one(row) for row in column)
-    return isinstance(first, int | float | np.number | str)
+    return isinstance(first, Number | np.number | str)
 
 
 def _has_one(row: Any) -> bool:

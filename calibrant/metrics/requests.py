@@ -217,7 +217,7 @@ def read_option(
     except CalibrationInputError as error:
         (violation,) = error.violations
         raise CalibrationInputError.at(
-            pointer, violation.rule, f"{slug}: {violation.detail}."
+            pointer, violation.rule, f"{slug}: {violation.detail.rstrip('.')}."
         ) from error
 
 

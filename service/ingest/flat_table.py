@@ -54,6 +54,12 @@ class _Columns:
     classes: dict[str, int]
     are_names: bool
 
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes, of which one column has the second of two; None without scores."""
+        n = len(self.scores) or int("confidence" in self.rest)
+        return max(n, 2) if n else None
+
 
 def from_flat(
     columns: Mapping[str, Sequence[Any]], written: str | None, lines: list[int]
@@ -304,7 +310,9 @@ def _labels(name: str, column: Sequence[Any], roles: _Columns, place: _Places) -
         text = None if is_missing else _text(value)
         if text not in known:
             known[text] = (
-                None if text is None else class_index(text, roles.classes, roles.are_names)
+                None
+                if text is None
+                else class_index(text, roles.classes, roles.are_names, roles.n_classes)
             )
         if known[text] is None and not is_missing:
             others.append(row)

@@ -93,9 +93,14 @@ def _headings(cells: list[str]) -> list[str]:
     return names
 
 
-NAMES = ("probabilities", "logits", "confidences", "labels", "label_counts", "weights", "units", "cases", "ids")  # fmt: skip
+NAMES = (
+    "probabilities", "logits", "confidences", "labels", "label_counts", "label_shares", "n_ratings", "weights", "units", "cases", "ids",
+)  # fmt: skip
 DEFAULT_NAMES = ("probabilities", "labels")
-_TEXTS, _MATRICES = ("units", "cases", "ids"), ("probabilities", "logits", "label_counts")
+_TEXTS, _MATRICES = (
+    ("units", "cases", "ids"),
+    ("probabilities", "logits", "label_counts", "label_shares"),
+)
 # NumPy parses the literal; of a long or deep one Python's parser and tokenizer raise errors of their own.
 _NO_HEADER = (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
 _READERS: Any = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -192,22 +197,11 @@ def _column(name: str, array: NDArray[Any]) -> Any:
 
 
 def _labels(array: NDArray[Any]) -> list[Any]:
-    """Return a class, or one per rater, of each row; nan is no rating."""
-    if array.dtype.kind == "f":
-        missing = np.isnan(array)
-        whole = _whole("labels", np.where(missing, 0, array))
-    else:
-        missing, whole = np.zeros(array.shape, bool), _whole("labels", array)
-    if array.ndim == 1:
-        return [
-            None if none else each
-            for none, each in zip(missing.tolist(), whole.tolist(), strict=True)
-        ]
-    rows = [
-        [each for none, each in zip(nones, values, strict=True) if not none]
-        for nones, values in zip(missing.tolist(), whole.tolist(), strict=True)
-    ]
-    return [row or None for row in rows]
+    """Return a class, or one per rater, of each row, as JSON would hold it: nan is null."""
+    plain = array.astype(object)
+    plain[array != array] = None
+    labels: list[Any] = plain.tolist()
+    return labels
 
 
 def _whole(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
@@ -215,9 +209,7 @@ def _whole(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
     odd = (values != np.floor(values)) | (np.abs(values) > 2**53)
     if odd.any():
         row = int(np.argwhere(odd)[0][0])
-        detail = f"Received {values[odd][0]!s}; expected a whole number" + (
-            " or nan." if name == "labels" else "."
-        )
+        detail = f"Received {values[odd][0]!s}; expected a whole number."
         raise CalibrationInputError.at(f"/{name}/{row}", "integer", detail)
     return array.astype(np.int64)
 

@@ -206,7 +206,7 @@ def broken(column: str, value, row: int = 4) -> pd.DataFrame:
         (npy(SCORES), bodies.NPY, "/labels", "arrays"),
         (npy(SCORES, LABELS) + b"more", bodies.NPY, "", "arrays"),
         (npy(SCORES, LABELS)[:-1], bodies.NPY, "/labels", "truncated"),
-        (npy(SCORES, LABELS + 0.5), bodies.NPY, "/labels/0", "integer"),
+        (npy(SCORES, LABELS + 0.5), bodies.NPY, "/labels/0", "class_index"),
         (npy(SCORES[None], LABELS), bodies.NPY, "/probabilities", "shape"),
         (npy(np.array([{}], object), LABELS, allow_pickle=True), bodies.NPY, "/probabilities", "dtype"),
         (npy(np.zeros(3, [("a", "f8")]), LABELS), bodies.NPY, "/probabilities", "dtype"),

@@ -342,7 +342,7 @@ class Files:
             table, column = found if found is not None else (table, None)
         elif len(scores) == 1 and table.is_named:
             column = scores[0]
-        detail = first.detail.replace("pass them as logits", "pass --logits")
+        detail = first.detail
         if first.rule in ("row_sum", "range") and self.roles.scores is None and len(scores) > 1:
             detail += f" Columns read as scores: {listed(scores)}. Others: --scores."
         line = None if first.row is None else table.line(first.row)

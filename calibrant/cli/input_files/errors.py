@@ -9,6 +9,15 @@ from zipfile import BadZipFile
 # Columns without a role are taken as scores, so a text is often in a column whose role was not stated.
 NUMBER_ADVICE = "Correct the value, or state what the column is: --label, --unit, --id or --slice; --scores names the scores."
 
+# Advice of the library, which names arguments of functions, and the options of the command that are the same.
+_OPTIONS = {
+    "pass them as logits": "pass --logits",
+    "pass ignore_label=": "pass --ignore-label ",
+    "pass normalize=true": "pass --normalize",
+    "task=multilabel of evaluate and of POST /v1/score": "--task multilabel",
+    ", or the same rows as label_counts": "",
+}
+
 
 class InputFileError(ValueError):
     """A file cannot be scored.
@@ -37,6 +46,8 @@ class InputFileError(ValueError):
         row: int | None = None,
         line: int | None = None,
     ) -> None:
+        for argument, option in _OPTIONS.items():
+            detail = detail.replace(argument, option)
         self.path, self.detail, self.rule, self.column, self.row = path, detail, rule, column, row
         place = str(path)
         if column is not None:

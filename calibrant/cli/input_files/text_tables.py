@@ -114,9 +114,15 @@ class TextTable:
         return NUMBER_ADVICE
 
     def texts(self, name: str, declared: Collection[str] = ()) -> list[str | None]:
-        """Return a column as texts; see `FileTable`."""
+        """Return a column as texts; see `FileTable`. Numbers with a decimal comma are written with a point."""
         place = self.names.index(name)
-        return [value_of(cells[place], self.missing, declared) for _, cells in self._rows()]
+        cells = (self._pointed(row[place]) for _, row in self._rows())
+        return [value_of(cell, self.missing, declared) for cell in cells]
+
+    def _pointed(self, cell: str) -> str:
+        if self._form.has_decimal_comma and DECIMAL_COMMA.fullmatch(cell.strip()):
+            return cell.replace(",", ".")
+        return cell
 
     def line(self, row: int) -> int | None:
         """Return the line of a row, from 1."""
