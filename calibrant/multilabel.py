@@ -22,6 +22,7 @@ from calibrant.input.annotations import Annotations
 from calibrant.input.arrow import plain
 from calibrant.input.arrow_column import Column
 from calibrant.input.class_labels import is_missing, reject_class_names
+from calibrant.input.table_names import names_of_columns, reject_order
 from calibrant.input.value_checks import as_array, as_list, described
 from calibrant.library_arguments import labelled_batch, view_of_rows
 from calibrant.library_of_panes import report_of
@@ -80,6 +81,8 @@ def _batches(arguments: Mapping[str, Any]) -> dict[str, Batch]:
     """Return the rows of each label, as a binary model has them."""
     _reject_others(arguments)
     kind = "probabilities" if arguments.get("logits") is None else "logits"
+    columns = [names_of_columns(arguments.get(name)) for name in ("labels", kind)]
+    reject_order("labels", *columns)
     scores, labels = (_matrix(name, arguments.get(name)) for name in (kind, "labels"))
     if scores.shape != labels.shape:
         detail = f"Received labels of shape {labels.shape}; expected {scores.shape}, a 0 or 1 for each of the {kind}."

@@ -79,7 +79,7 @@ def fill(
             panes = fill_by(
                 columns, spec, time=time, time_unit=time_unit, every=every, unit=unit, slices=slice_columns,
                 labels=label_columns if len(label_columns) > 1 else label_columns[0],
-                class_names=names,
+                class_names=rows.classes,
                 logits=found if logits else None,
                 confidences=score_columns[0] if n_classes == 1 and not logits else None,
                 probabilities=found if n_classes > 1 and not logits else None,

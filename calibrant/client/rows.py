@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.table_names import reject_other_columns
 
 SCORES = ("probabilities", "logits")
 NUMBERS = (*SCORES, "weights", "label_counts")
@@ -28,6 +29,7 @@ COLUMN_OVERHEAD = 300
 MAX_ROWS = 1000
 # Rows that are converted to text together: bounds what the conversion takes in memory.
 ROWS_TOGETHER = 64
+_NAMING = "declare them as the names of the model's classes, and pass an array, such as .to_numpy()"
 
 Content = np.ndarray[Any, np.dtype[Any]] | bytes
 
@@ -98,6 +100,7 @@ def pieces(
     CalibrationInputError
         A column is missing, is not an array or a list, or has another length than the scores.
     """
+    reject_other_columns(given, are_named=False, naming=_NAMING)
     columns = {name: each for name, each in given.items() if each is not None and name != "slices"}
     slices = given.get("slices") or {}
     if not isinstance(slices, Mapping):

@@ -18,6 +18,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.input.arrow import plain
 from calibrant.input.arrow_column import Column
 from calibrant.input.class_labels import names_of_classes
+from calibrant.input.table_names import reject_other_columns
 from calibrant.input.value_checks import as_sequence
 
 
@@ -73,6 +74,7 @@ If these are percentages, divide them by 100; if they are logits, pass them as l
         "weights": weights, "units": units, "ids": ids, "cases": cases,
     }  # fmt: skip
     _reject_two_scores(probabilities, logits)
+    reject_other_columns(given, classes is not None)
     columns: Columns = {
         name: plain(name, column) for name, column in given.items() if column is not None
     }

@@ -74,6 +74,8 @@ def plain(name: str, value: Any) -> Any:
 
 def _as_list_or_array(value: Any) -> Any:
     """Return a sequence as a list, and what else says that it is an array as one."""
+    if isinstance(value, memoryview):
+        value = np.asarray(value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return list(value)
     return plain("", np.asarray(value)) if hasattr(value, "__array__") else value
@@ -81,7 +83,7 @@ def _as_list_or_array(value: Any) -> Any:
 
 def read_column(name: str, value: Any) -> Column:
     """Read an Arrow array or stream; a table of numbers is read as one column of rows."""
-    schema, arrays = _stream(value)
+    schema, arrays = _stream(value, name)
     chunks = [_column(name, schema, array.view(), 0, array.length) for array in arrays]
     return _joined(chunks) if chunks else Column(np.zeros(0), np.zeros(0, np.bool_))
 
@@ -117,7 +119,7 @@ def read_table(value: Any) -> dict[str, Column]:
     return found
 
 
-def _stream(value: Any) -> tuple[Any, Iterator[Any]]:
+def _stream(value: Any, name: str = "") -> tuple[Any, Iterator[Any]]:
     """Return the schema and the chunks."""
     try:
         import nanoarrow
@@ -125,10 +127,14 @@ def _stream(value: Any) -> tuple[Any, Iterator[Any]]:
         raise ImportError(
             f"Arrow data need nanoarrow, which is not installed. Install the extra: {pip_install('arrow')}"
         ) from error
-    if hasattr(value, "__arrow_c_stream__"):
-        stream = nanoarrow.c_array_stream(value)
-        return stream.get_schema(), iter(stream)
-    array = nanoarrow.c_array(value)
+    try:
+        if hasattr(value, "__arrow_c_stream__"):
+            stream = nanoarrow.c_array_stream(value)
+            return stream.get_schema(), iter(stream)
+        array = nanoarrow.c_array(value)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        detail = f"Received a column that its library cannot export as Arrow ({str(error)[:120]}). Convert it, for example by .to_numpy()."
+        raise CalibrationInputError.at(f"/{name}", "arrow_type", detail) from error
     return array.schema, iter([array])
 
 

@@ -88,3 +88,20 @@ def test_numbers_of_columns_are_classes_here_too(tmp_path: Path, run: Run) -> No
     assert found.code == 0, found.error
     pane = cal.Pane.from_bytes((tmp_path / "panes" / "000000.pane").read_bytes())
     assert pane == cal.Pane.fill(np.array([[0.9, 0.1], [0.2, 0.8]]), [0, 1])
+
+
+@pytest.mark.parametrize("classes", ["1,0,2", "10,20,30", "cat,dog,2"])
+def test_names_of_classes_that_are_numbers_are_names(
+    classes: str, tmp_path: Path, run: Run
+) -> None:
+    """Labels were read as names, and their places once more as names."""
+    names = classes.split(",")
+    frame = FRAME.assign(label=[names[each] for each in LABELS])
+    frame.columns = ["a", "b", "c", *frame.columns[3:]]
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    found = run(
+        "fill", tmp_path / "rows.csv", tmp_path / "panes", "--scores", "a,b,c", "--classes", classes
+    )  # fmt: skip
+    assert found.code == 0, found.error
+    pane = cal.Pane.from_bytes((tmp_path / "panes" / "000000.pane").read_bytes())
+    assert pane == cal.Pane.fill(P, LABELS)

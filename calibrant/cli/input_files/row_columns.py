@@ -25,24 +25,24 @@ class RowColumns:
 
     Attributes
     ----------
+    classes : names of the classes, also those of the columns of scores once these are read; None if labels are indices
     n_repeated : event times of an hour that the stated zone had twice
     """
 
     def __init__(
         self, table: FileTable, classes: Sequence[str] | None, ignored: Sequence[int]
     ) -> None:
-        self.table, self._classes, self._ignored = table, classes, ignored
+        self.table, self.classes, self._ignored = table, classes, ignored
         self.n_repeated = 0
 
     def plain(self, scores: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
-        """Return scores as numbers and labels as class indices; columns of lists of ratings are unchanged."""
+        """Return scores as numbers, and labels as names of `classes`, else indices; columns of lists of ratings are unchanged."""
         columns: dict[str, Any] = {name: self.table.numbers([name]) for name in scores}
         found = {name: each[:, 0] if each.shape[1] == 1 else each for name, each in columns.items()}
-        names = self._classes
-        if names is None and len(scores) > 1:
-            names = classes_of(scores)
+        if self.classes is None and len(scores) > 1:
+            self.classes = classes_of(scores)
         width = sum(1 if each.ndim == 1 else each.shape[1] for each in found.values())
-        known = KnownClasses(names or (), self._ignored, max(width, 2))
+        known = KnownClasses(self.classes or (), self._ignored, max(width, 2))
         return found | {name: self._labels(name, known) for name in labels}
 
     def _labels(self, name: str, known: KnownClasses) -> Any:
@@ -55,7 +55,10 @@ class RowColumns:
         if isinstance(first, list | np.ndarray):
             return column
         texts = self.table.texts(name, known.names)
-        return labels_of(class_indices([texts], known, self.table, name, []))
+        (found,) = class_indices([texts], known, self.table, name, [])
+        if self.classes is None:
+            return labels_of([found])
+        return [None if each is None else self.classes[each] for each in found]
 
     def times(self, column: str | None, timezone: str | None, unit: str | None) -> dict[str, Any]:
         """Return event times: numbers with a unit, or texts, naive ones with the offset of the zone."""

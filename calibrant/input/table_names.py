@@ -1,0 +1,81 @@
+"""Names of the columns of tables that arguments are: what they say about classes is not passed over.
+
+A table is read by the places of its columns. If their names state other classes, or another order than those of the scores, the result
+would be wrong without an error: such tables are rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.input.class_texts import names_of_numbers, numbers_of
+
+SCORES = ("probabilities", "logits")
+BY_CLASS = ("label_counts", "label_shares")
+NAMING = "name the classes: classes=[…]"
+
+
+def names_of_columns(table: Any) -> list[str]:
+    """Return the names of the columns of a table of pandas, polars, pyarrow or DuckDB; none of other values.
+
+    Examples
+    --------
+    >>> names_of_columns([[0.7, 0.3]])
+    []
+    """
+    for holder, attribute in (
+        (table, "column_names"),
+        (table, "columns"),
+        (getattr(table, "schema", None), "names"),
+    ):
+        names = getattr(holder, attribute, None)
+        if names is not None and not callable(names):
+            return [str(name) for name in names]
+    return []
+
+
+def reject_other_columns(given: Mapping[str, Any], are_named: bool, naming: str = NAMING) -> None:
+    """Reject tables whose names of columns state other classes than their places.
+
+    Parameters
+    ----------
+    given : arguments by name
+    are_named : whether the classes have names, which labels then are
+    naming : how the classes are named, for the error
+
+    Raises
+    ------
+    CalibrationInputError
+        Numbers other than 0, 1, … with labels that would be read as these (`class_number`), or an order other than that of the
+        scores (`column_order`).
+    """
+    for scores in (each for each in SCORES if given.get(each) is not None):
+        names = names_of_columns(given[scores])
+        if not are_named and given.get("labels") is not None:
+            reject_numbers(scores, names, naming)
+        for other in BY_CLASS:
+            reject_order(other, names_of_columns(given.get(other)), names)
+
+
+def reject_numbers(scores: str, names: Sequence[str], naming: str = NAMING) -> None:
+    """Reject scores in columns that have other numbers than 0, 1 and so on, in this order."""
+    numbers = numbers_of(names) if len(names) > 1 else None
+    if numbers is None or names_of_numbers(numbers) is None:
+        return
+    shown = ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
+    detail = (
+        f"Received columns of {scores} numbered {shown}; expected 0, 1, … in this order. If labels are these numbers, {naming}. "
+        "If labels count the columns from 0, rename the columns, or pass an array, such as .to_numpy()."
+    )
+    raise CalibrationInputError.at(f"/{scores}", "class_number", detail)
+
+
+def reject_order(name: str, names: Sequence[str], scores: Sequence[str]) -> None:
+    """Reject columns that have the names, or the numbers, of those of the scores in another order."""
+    for of_both in ((list(names), list(scores)), (numbers_of(names), numbers_of(scores))):
+        one, two = of_both
+        if one and two and one != two and sorted(map(str, one)) == sorted(map(str, two)):
+            detail = f"Received the columns {', '.join(names[:8])}; expected them in the order of the scores: {', '.join(scores[:8])}."
+            raise CalibrationInputError.at(f"/{name}", "column_order", detail)
