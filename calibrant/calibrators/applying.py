@@ -12,7 +12,7 @@ from calibrant.calibrators.one_against_rest import at_classes
 from calibrant.calibrators.rows import log_probabilities
 from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, check_one_of
 
 
 def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
@@ -53,9 +53,7 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
 
 def method_of(slug: str) -> MapMethod:
     known = map_methods()
-    if slug not in known:
-        detail = f"Received method {slug[:60]!r}; expected one of {', '.join(known)}."
-        raise CalibrationInputError.at("/method", "one_of", detail)
+    check_one_of("method", slug, known)
     return known[slug]
 
 

@@ -33,7 +33,7 @@ from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, check_range
 from calibrant.core.view import NoResultError, View
 
 MIN_UNITS = 20
@@ -117,12 +117,8 @@ def _checked(options: Options, view: View) -> Options:
     if options.regularisation and not 1e-8 <= options.regularisation <= 1e8:
         detail = f"Received regularisation={options.regularisation}; expected 0 (chosen by the data), or 1e-8 to 1e8."
         raise CalibrationInputError.at("/regularisation", "range", detail)
-    if not 3 <= options.knots <= 30:
-        detail = f"Received knots={options.knots}; expected 3 to 30."
-        raise CalibrationInputError.at("/knots", "range", detail)
-    if not 1 <= options.bins <= view.spec.grid:
-        detail = f"Received bins={options.bins}; expected 1 to {view.spec.grid}."
-        raise CalibrationInputError.at("/bins", "range", detail)
+    check_range("knots", options.knots, 3, 30)
+    check_range("bins", options.bins, 1, view.spec.grid)
     return options
 
 

@@ -299,14 +299,6 @@ class Batch:
             taken.__dict__[name] = self.__dict__[name][index]
         return taken
 
-    def share_hashes(self, parts: Sequence[Batch]) -> None:
-        """Copy the known prediction hashes to `parts`, whose concatenation this batch is."""
-        if "prediction_hash" not in self.__dict__:
-            return
-        ends = np.cumsum([part.n for part in parts])
-        for part, hashes in zip(parts, np.split(self.prediction_hash, ends[:-1]), strict=True):
-            part.__dict__["prediction_hash"] = hashes
-
     @classmethod
     def concatenate(cls, batches: Sequence[Batch]) -> Batch:
         """Concatenate the predictions of several batches of one shape.

@@ -105,11 +105,6 @@ class BatchSums:
         return self.columns[1] if self.batch.task == "binary" else self.confidence
 
     @cached_property
-    def score_correct(self) -> CorrectRatings:
-        """Correct ratings of `score`'s class."""
-        return self.positive_correct if self.batch.task == "binary" else self.top_correct
-
-    @cached_property
     def correct_ratings(self) -> CorrectRatings:
         """Every (row, class) with a rating."""
         ratings = self.batch.ratings

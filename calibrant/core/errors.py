@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 MAX_PRINTED = 3
@@ -68,6 +68,20 @@ class CalibrationInputError(ValueError):
     def at(cls, pointer: str, rule: str, detail: str) -> CalibrationInputError:
         """Return the error of a single violation."""
         return cls([Violation(pointer, rule, detail)])
+
+
+def check_one_of(name: str, value: object, known: Collection[str]) -> None:
+    """Raise unless an option is one of the known values."""
+    if not isinstance(value, str) or value not in known:
+        detail = f"Received {name} {str(value)[:60]!r}; expected one of {', '.join(known)}."
+        raise CalibrationInputError.at(f"/{name}", "one_of", detail)
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Raise unless an option is within its limits."""
+    if not low <= value <= high:
+        detail = f"Received {name}={value}; expected {low} to {high}."
+        raise CalibrationInputError.at(f"/{name}", "range", detail)
 
 
 class NoResultError(Exception):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, check_one_of, check_range
 from calibrant.core.grid import Edges
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.own_edges import OWN, are_edges, inexact_edges, missing_edges, read_edges
@@ -96,9 +96,9 @@ class PaneQuery:
         return {each.name: each.of_any(getattr(self, each.name)) for each in _NUMBERS}
 
     def _checked(self, spec: PaneSpec, exact: bool) -> PaneQuery:
-        _one_of("binning", self.binning, (*BINNINGS, *([OWN] if self.bin_edges else [])))
-        _one_of("edges", self.edges, ("right", "left"))
-        _one_of("raters", self.raters, POLICIES)
+        check_one_of("binning", self.binning, (*BINNINGS, *([OWN] if self.bin_edges else [])))
+        check_one_of("edges", self.edges, ("right", "left"))
+        check_one_of("raters", self.raters, POLICIES)
         if not 0.5 <= self.ci < 1.0:
             raise CalibrationInputError.at(
                 "/ci", "range", f"Received ci={self.ci}; expected a number in [0.5, 1)."
@@ -110,10 +110,7 @@ class PaneQuery:
         scope = self.scope_for(spec)
         grid, exact = spec.grid_for(scope), exact and not self.own_bins
         most = grid.cells if exact else MAX_BINS
-        if not 1 <= self.bins <= most:
-            raise CalibrationInputError.at(
-                "/bins", "range", f"Received bins={self.bins}; expected 1 to {most}."
-            )
+        check_range("bins", self.bins, 1, most)
         if exact and self.bin_edges and missing_edges(grid, self.edges_of_bins):
             detail = inexact_edges(self.edges_of_bins, scope, grid)
             raise CalibrationInputError.at("/bin_edges", "bins_not_exact", detail)
@@ -170,15 +167,6 @@ def inexact_bins(bins: int, scope: str, spec: PaneSpec) -> str:
     """Return the sentence with the bin counts that a scope's grid gives exactly."""
     exact = ", ".join(map(str, spec.grid_for(scope).exact_bins))
     return f"the grid cannot give {bins} equal-width bins of {scope} exactly; it gives {exact}"
-
-
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in known:
-        raise CalibrationInputError.at(
-            f"/{name}",
-            "one_of",
-            f"Received {name} {str(value)[:60]!r}; expected one of {', '.join(known)}.",
-        )
 
 
 @dataclass(frozen=True)

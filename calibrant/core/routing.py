@@ -6,8 +6,8 @@ columns. The engine and `fill_by` use these functions, so that a pane filled at 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,6 @@ ALL_ROWS = ""
 ROWS_TOGETHER = 8000
 Times = NDArray[np.int64]
 Rows = NDArray[np.intp]
-
-
-class Fillable(Protocol):
-    """What batches fill: a pane, or a class with its interface."""
-
-    def fill_batch(self, batch: Batch) -> Any:
-        """Add a batch."""
 
 
 class Place(NamedTuple):
@@ -76,38 +69,6 @@ def rows_by_pane(batch: Any, pane_s: int, default_us: int) -> Iterator[tuple[Pla
                 rows = np.flatnonzero(in_slice & (which == position))
                 if len(rows):
                     yield Place(f"{key}:{value}", start), rows
-
-
-def fill_together(pane: Fillable, batches: Sequence[Batch]) -> None:
-    """Fill batches into a pane, concatenated where that changes no number: a fill has a high fixed cost and a low cost per row.
-
-    The batches receive the hashes of their predictions, which the fill computes for all of them at once.
-    """
-    for group in _groups(batches):
-        whole = group[0] if len(group) == 1 else Batch.concatenate(group)
-        pane.fill_batch(whole)
-        whole.share_hashes(group)
-
-
-def _groups(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
-    """Divide batches into groups to be concatenated.
-
-    A unit's rows share its weight within a batch, so batches that name the same unit stay apart: what a pane holds must
-    not depend on which batches were read at once.
-    """
-    open_groups: dict[Any, tuple[list[Batch], set[int]]] = {}
-    for batch in batches:
-        shape = batch.shape_key
-        named = set(batch.unit_hash.tolist()) if batch.unit_source in ("unit", "case") else set()
-        group, units = open_groups.setdefault(shape, ([], set()))
-        n_rows = sum(each.n for each in group)
-        if group and (n_rows + batch.n > ROWS_TOGETHER or not units.isdisjoint(named)):
-            yield group
-            group, units = open_groups[shape] = ([], set())
-        group.append(batch)
-        units |= named
-    for group, _ in open_groups.values():
-        yield group
 
 
 def split_batch(batch: Batch) -> Iterator[Batch]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, check_one_of
 from calibrant.core.grid import Grid, class_cells, grid_of
 
 MAX_CLASSES = 10_000
@@ -43,12 +43,7 @@ class PaneSpec:
     composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.task not in TASKS:
-            raise CalibrationInputError.at(
-                "/task",
-                "one_of",
-                f"Received task {str(self.task)[:60]!r}; expected one of {', '.join(TASKS)}.",
-            )
+        check_one_of("task", self.task, TASKS)
         if not 2 <= self.n_classes <= MAX_CLASSES or (
             self.task == "binary" and self.n_classes != 2
         ):

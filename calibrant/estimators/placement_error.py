@@ -8,7 +8,7 @@ gives the `error_bound`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.cells import Cells
-from calibrant.kernel.divisions import divided
 
 N_DRAWS = 4
 MANY = 10_000
@@ -36,13 +35,6 @@ def placement_error(cells: Cells, values_of: Callable[[Cells, Floats], Floats]) 
         return 0.0
     changes = values_of(*divided_ratings(cells)) - values_of(cells, cells.correct[None])
     return float(np.sqrt(np.mean(np.square(changes))))
-
-
-def divisions(cells: Cells) -> Iterator[Cells]:
-    """Return several random divisions of cells into many parts."""
-    halved, correct = divided_ratings(cells)
-    for own in correct:
-        yield replace(halved, correct=own, correct_squared=own + halved.correct_squared)
 
 
 def divided_ratings(cells: Cells) -> tuple[Cells, Floats]:
@@ -77,7 +69,6 @@ class _Halves:
     def __init__(self, whole: Cells) -> None:
         self.whole = whole
         is_halved = _divisible(whole)
-        self._is_halved = is_halved
         self._halved = np.flatnonzero(is_halved)
         self._index = np.repeat(np.arange(len(whole)), 1 + is_halved)
         self._upper = self._halved + np.arange(1, len(self._halved) + 1)
@@ -119,7 +110,18 @@ class _Halves:
         correct : float64 (n_draws, n_cells), or (1, n_cells) where they are the same for all draws
         drawn : float64 (n_draws, n_cells)
         """
-        return divided(self._is_halved, self.whole.weight, self._per_chance, correct, drawn)
+        halved, upper = self._halved, self._upper
+        own, weight = correct[:, halved], self.whole.weight[halved]
+        rate = own / weight
+        spread = np.sqrt(np.maximum(rate * (1.0 - rate) * self._per_chance[halved], 0.0))
+        room = np.minimum(own, weight - own)
+        moved = 0.5 * np.clip(spread * drawn[:, halved], -room, room)
+        found = np.broadcast_to(
+            (self._share * correct)[:, self._index], (len(drawn), len(self.cells))
+        ).copy()
+        found[:, upper - 1] -= moved
+        found[:, upper] += moved
+        return found
 
     def _shared(self, values: Floats) -> Floats:
         """Return half of the values of halved cells for each half, and all of those of the others."""

@@ -1,7 +1,7 @@
 """Statistics that are a function of a weighted sum of absolute or squared gaps over all bins.
 
-Their intervals need such sums for many simulated gaps: true ones along a ray, and the noise of resamples added to each. The kernel computes
-these in one pass; numpy computes the same bits.
+Their intervals need such sums for many simulated gaps: true ones along a ray, and the noise of resamples added to each. They
+are summed bin after bin, so that any order of the resamples gives the same bits.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from calibrant.kernel.noisy_sums import noisy_sums
 
 Single = NDArray[np.float32]
 
@@ -55,7 +53,12 @@ class GapSum:
         truths : float32 (n_truths, n_bins)
         noise : float32 (n_bins, n_resamples)
         """
-        return self.finish(noisy_sums(factors, truths, noise, self.power == 2))
+        sums = np.empty((len(truths), noise.shape[1]), np.float32)
+        for truth, total in zip(truths, sums, strict=True):
+            gaps = truth[:, None] + noise
+            powers = np.abs(gaps, out=gaps) if self.power == 1 else np.square(gaps, out=gaps)
+            np.add.reduce(np.multiply(factors, powers, out=powers), axis=0, out=total)
+        return self.finish(sums)
 
 
 def by_bin(values: NDArray[Any]) -> Single:

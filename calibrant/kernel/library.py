@@ -103,10 +103,6 @@ def _declare(found: ctypes.CDLL) -> None:
     found.calibrant_kernel_numbers.restype = None
     found.calibrant_kernel_gains.argtypes = [pointer, pointer]
     found.calibrant_kernel_gains.restype = int64
-    found.calibrant_kernel_divide.argtypes = [pointer, pointer]
-    found.calibrant_kernel_divide.restype = None
-    found.calibrant_kernel_noisy_sums.argtypes = [pointer, pointer]
-    found.calibrant_kernel_noisy_sums.restype = None
     found.calibrant_kernel_json.argtypes, found.calibrant_kernel_json.restype = [pointer], int64
     found.calibrant_kernel_json_size.argtypes = [pointer]
     found.calibrant_kernel_json_size.restype = None

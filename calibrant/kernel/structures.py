@@ -114,24 +114,10 @@ class Gains(ctypes.Structure):
     ]
 
 
-class Divisions(ctypes.Structure):
-    _fields_ = [
-        *((name, _Int) for name in ("n_draws", "n", "correct_stride", "drawn_stride")),
-        *((name, _Pointer) for name in ("is_halved", "weight", "per_chance", "correct", "drawn")),
-    ]
-
-
 class Narrowing(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("n", "n_columns")),
         *((name, _Pointer) for name in ("scores", "is_logits")),
-    ]
-
-
-class NoisyGaps(ctypes.Structure):
-    _fields_ = [
-        *((name, _Int) for name in ("n_truths", "n_bins", "n_resamples", "is_squared")),
-        *((name, _Pointer) for name in ("factors", "truths", "noise")),
     ]
 
 

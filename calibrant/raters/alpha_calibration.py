@@ -19,7 +19,7 @@ from calibrant.calibrators.rows import mean_by_unit
 from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
 from calibrant.core.documents import Result, Row
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, check_one_of
 from calibrant.core.view import NoResultError
 from calibrant.raters.alpha_fits import LOG_ALPHA, METHODS, Fit, fit_method
 from calibrant.raters.concentration import PENALTY
@@ -87,9 +87,7 @@ def compare_calibrations(
     CalibrationInputError
         An option outside its range.
     """
-    if criterion not in CRITERIA:
-        detail = f"Received criterion {criterion!r}; expected one of {', '.join(CRITERIA)}."
-        raise CalibrationInputError.at("/criterion", "one_of", detail)
+    check_one_of("criterion", criterion, CRITERIA)
     if not 0.0 <= penalty <= 1e6:
         raise CalibrationInputError.at(
             "/penalty", "range", f"Received penalty={penalty}; expected 0 to 1e6."

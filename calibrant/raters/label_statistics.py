@@ -1,9 +1,6 @@
 """Unbiased estimates of symmetric statistics of n raters from a row's ratings: U-statistics.
 
-A symmetric statistic of n labels is a function of the label counts by class. Its expectation over n
-raters of a row is estimated by its mean over all n-subsets of the row's ratings. Subsets with equal counts
-are computed together, so that the cost grows with the number of ways to put n labels into K classes and not with
-the number of subsets.
+The expectation over n raters of a row is estimated by the mean over all n-subsets of the row's ratings, in closed form.
 
 Source: Hoeffding (1948); Mimori et al. (AISTATS 2021), eq. 16.
 """
@@ -11,56 +8,13 @@ Source: Hoeffding (1948); Mimori et al. (AISTATS 2021), eq. 16.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
 from calibrant.core.arrays import Floats, ratio
-
-
-def u_statistic(
-    label_counts: ArrayLike, statistic: Callable[[tuple[int, ...]], float], order: int
-) -> Floats:
-    """Return the mean of a symmetric statistic over all `order`-subsets of each row's ratings.
-
-    Parameters
-    ----------
-    label_counts : int (n, n_classes), label counts
-    statistic : function of the counts by class of `order` labels, to a number
-    order : int, at least 1
-
-    Returns
-    -------
-    float64 (n,); nan if a row has fewer ratings than `order`.
-
-    Raises
-    ------
-    ValueError
-        An order below 1, or negative label counts.
-
-    Examples
-    --------
-    >>> u_statistic([[2, 1]], lambda counts: float(max(counts) < 2), 2).round(4).tolist()
-    [0.6667]
-    """
-    ratings = np.asarray(label_counts, np.float64)
-    if order < 1 or (ratings < 0).any():
-        raise ValueError(
-            "Received a negative label count or an order below 1; expected counts of 0 or more and an order of at least 1."
-        )
-    subsets = _choose(ratings.sum(axis=1), order)
-    mean = np.zeros(len(ratings))
-    for counts in compositions(order, ratings.shape[1]):
-        value = float(statistic(counts))
-        if value:
-            ways = np.ones(len(ratings))
-            for k, count in enumerate(counts):
-                if count:
-                    ways *= _choose(ratings[:, k], count)
-            mean += value * ways
-    return ratio(mean, subsets, np.nan)
 
 
 def disagreement(label_counts: ArrayLike) -> Floats:
@@ -141,22 +95,6 @@ def chance_more_than_half_agree(probabilities: Floats, order: int) -> Floats:
     return np.asarray(
         scipy.special.bdtrc(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1)
     )
-
-
-def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Yield every way to put `total` identical labels into `parts` classes.
-
-    Examples
-    --------
-    >>> list(compositions(2, 2))
-    [(2, 0), (1, 1), (0, 2)]
-    """
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(total, -1, -1):
-        for rest in compositions(total - first, parts - 1):
-            yield (first, *rest)
 
 
 def _share(ratings: Floats, ways: Floats, order: int) -> Floats:

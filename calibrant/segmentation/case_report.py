@@ -6,7 +6,7 @@ import numpy as np
 
 from calibrant.core.arrays import Floats, ratio
 from calibrant.core.documents import Result, Row
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import check_range
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
 from calibrant.segmentation.box_plot import box
@@ -112,12 +112,7 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> Result:
     ------
     Barfoot et al., fig. 4.
     """
-    if not 1 <= frequency_bins <= 1000:
-        raise CalibrationInputError.at(
-            "/frequency_bins",
-            "range",
-            f"Received frequency_bins={frequency_bins}; expected 1 to 1000.",
-        )
+    check_range("frequency_bins", frequency_bins, 1, 1000)
     bins = cases.counted
     use = bins.filled & cases.use[:, :, None]
     case, class_index, column = np.nonzero(use)

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant.core.arrays import ratio
 from calibrant.core.documents import Result
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import check_one_of
 from calibrant.estimators.roc import area, rates, unordered_share
 from calibrant.metrics.uce import inverse_binary_entropy
 from calibrant.segmentation.confidence_histogram import EXACT, ConfidenceHistogram, coarse_bins
@@ -91,12 +91,7 @@ def calibration_errors(
     CalibrationInputError
         An option outside its range.
     """
-    if denominator not in DENOMINATORS:
-        raise CalibrationInputError.at(
-            "/denominator",
-            "one_of",
-            f"Received denominator {denominator!r}; expected one of {', '.join(DENOMINATORS)}.",
-        )
+    check_one_of("denominator", denominator, DENOMINATORS)
 
     def errors(kind: str, label: int | None = None) -> Result:
         return coarse_table(

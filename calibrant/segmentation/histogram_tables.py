@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from calibrant.core.arrays import Floats
 from calibrant.core.cells import equal_mass_groups
 from calibrant.core.documents import Result
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, check_one_of, check_range
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram, coarse_bins
 
 BINS = 20
@@ -116,7 +116,8 @@ def coarse_table(
     CalibrationInputError
         An option outside its range, or a kind that was not filled.
     """
-    _check(bins, histogram.n_bins, binning)
+    check_range("bins", bins, 1, histogram.n_bins)
+    check_one_of("binning", binning, BINNINGS)
     return regrouped(
         fine_table(histogram, kind, label), histogram.centres, bins, binning=binning, least=least
     )
@@ -184,16 +185,3 @@ def fine_table(histogram: ConfidenceHistogram, kind: str, label: int | None) -> 
     if not histogram.knows(kind):
         raise CalibrationInputError.at("/kind", "not_in_histogram", f"{kind} was not filled")
     return histogram.prediction if kind == "prediction" else histogram.uncertainty
-
-
-def _check(bins: int, fine: int, binning: str) -> None:
-    if not 1 <= bins <= fine:
-        raise CalibrationInputError.at(
-            "/bins", "range", f"Received bins={bins}; expected 1 to {fine}."
-        )
-    if binning not in BINNINGS:
-        raise CalibrationInputError.at(
-            "/binning",
-            "one_of",
-            f"Received binning {binning!r}; expected one of {', '.join(BINNINGS)}.",
-        )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant.core.arrays import Floats
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, check_one_of
 from calibrant.core.grid import Edges, equal_width_bin
 from calibrant.segmentation.case_bins import MEMBERSHIPS, SOFT_EMPTY, soft_place
 
@@ -181,9 +181,4 @@ def _check_options(bins: int, membership: str) -> None:
         raise CalibrationInputError.at(
             "/bins", "range", f"Received bins={bins}; expected at least 1."
         )
-    if membership not in MEMBERSHIPS:
-        raise CalibrationInputError.at(
-            "/membership",
-            "one_of",
-            f"Received membership {membership!r}; expected one of {', '.join(MEMBERSHIPS)}.",
-        )
+    check_one_of("membership", membership, MEMBERSHIPS)

@@ -12,7 +12,7 @@ import scipy
 from calibrant.accumulators.label_distribution import SUMS
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import check_one_of, check_range
 from calibrant.core.view import View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
@@ -69,16 +69,8 @@ def stability(
     Riera-Marin et al., eq. 6, figures 1 and 3, table 1.
     """
     metric = chosen([slug])[0]
-    if subsets not in SUBSETS:
-        raise CalibrationInputError.at(
-            "/subsets",
-            "one_of",
-            f"Received subsets {subsets!r}; expected one of {', '.join(SUBSETS)}.",
-        )
-    if not 2 <= n_bootstraps <= 10_000:
-        raise CalibrationInputError.at(
-            "/n_bootstraps", "range", f"Received n_bootstraps={n_bootstraps}; expected 2 to 10000."
-        )
+    check_one_of("subsets", subsets, SUBSETS)
+    check_range("n_bootstraps", n_bootstraps, 2, 10_000)
     drawn_of, curves = curves_of(view, metric, source)
     rng = np.random.default_rng(seed)
     once = draws_of(curves.n, 0, 1, subsets, rng)

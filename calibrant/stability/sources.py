@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calibrant.core.available_rows import available_batch
 from calibrant.core.documents import Extra
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import check_one_of
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics.base import Metric
 from calibrant.metrics.case_metric import CaseMetric
@@ -34,12 +34,8 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
     NoResultError
         Neither the state nor the rows support this metric on parts of the data.
     """
-    if source is not None and source not in SOURCES:
-        raise CalibrationInputError.at(
-            "/source",
-            "one_of",
-            f"Received source {source!r}; expected one of {', '.join(SOURCES)}.",
-        )
+    if source is not None:
+        check_one_of("source", source, SOURCES)
     if isinstance(metric, CaseMetric):
         return view, from_cases(view, metric)
     if view.is_raw:

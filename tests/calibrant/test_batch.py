@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from calibrant import Batch, Pane, PaneSpec
+from calibrant import Batch
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.routing import fill_together
 from tests.calibrant import reference
 from tests.calibrant.data import random_columns, shapes
 
@@ -108,19 +107,6 @@ def test_parts_put_together_are_the_whole(options: dict[str, Any]) -> None:
     batch = random_batch(options)
     parts = np.array_split(np.arange(batch.n), min(3, batch.n))
     assert Batch.concatenate([batch.take(part) for part in parts]).digest() == batch.digest()
-
-
-@settings(max_examples=30, deadline=None)
-@given(options=shapes())
-def test_batches_filled_together_receive_their_own_hashes(options: dict[str, Any]) -> None:
-    """Whichever code fills them, the kernel or numpy."""
-    batch = random_batch(options)
-    rows = np.array_split(np.arange(batch.n), min(3, batch.n))
-    parts, expected = ([batch.take(some) for some in rows] for _ in range(2))
-    fill_together(Pane(PaneSpec(batch.task, batch.n_classes)), parts)
-    for part, alone in zip(parts, expected, strict=True):
-        assert "prediction_hash" in part.__dict__
-        assert np.array_equal(part.prediction_hash, alone.prediction_hash)
 
 
 def test_every_column_is_put_together() -> None:

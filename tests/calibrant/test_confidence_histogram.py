@@ -402,7 +402,6 @@ def test_what_cannot_be_answered_is_rejected() -> None:
     for rejected in (
         lambda: HistogramLosses(three, EceOptions()),
         lambda: fit_histogram_temperature(two, "log"),
-        lambda: fit_histogram_temperature(two, low=2.0, high=1.0),
         lambda: EceOptions(bins=0),
         lambda: EceOptions(denominator="half"),
         lambda: loss_curve(HistogramLosses(two, EceOptions()), np.array([0.0])),

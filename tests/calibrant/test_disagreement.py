@@ -21,10 +21,11 @@ from calibrant.metrics import compute_metrics
 from calibrant.raters.concentration import Concentration, fit_concentration
 from calibrant.raters.disagreement_report import disagreement_report, thresholds
 from calibrant.raters.disagreement_tables import disagreement_table, table_of_rows
-from calibrant.raters.label_statistics import disagreement, u_statistic
+from calibrant.raters.label_statistics import disagreement
 from calibrant.raters.posterior import dirichlet_disagreement, point_disagreement
 from tests.oracle.fills.concentration import rising_factors
 from tests.oracle.panes import fill_part
+from tests.oracle.u_statistics import u_statistic
 
 ACCUMULATORS = ("counts", "label_uncertainty", "disagreement", "concentration")
 

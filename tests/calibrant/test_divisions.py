@@ -1,15 +1,10 @@
-"""Random halves of cells by the kernel against numpy, and what all divisions of the same cells share."""
-
-from unittest.mock import patch
+"""Random halves of cells: what all divisions of the same cells share."""
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
 
 from calibrant.core.cells import Cells
-from calibrant.estimators import placement_error
-from calibrant.estimators.placement_error import N_DRAWS, divisions
-from calibrant.kernel.divisions import divided
+from calibrant.estimators.placement_error import _Halves, divided_ratings
 
 
 def cells(seed, n=300):
@@ -29,47 +24,26 @@ def cells(seed, n=300):
     )  # fmt: skip
 
 
-def by_numpy(is_halved, weight, per_chance, correct, drawn):
-    """The specification of the kernel's halves."""
-    at, index = np.flatnonzero(is_halved), np.repeat(np.arange(len(weight)), 1 + is_halved)
-    upper = at + np.arange(1, len(at) + 1)
-    found = (np.where(is_halved, 0.5, 1.0) * np.broadcast_to(correct, drawn.shape))[:, index]
-    own = np.broadcast_to(correct, drawn.shape)[:, at]
-    rate = own / weight[at]
-    variance = np.maximum(rate * (1.0 - rate) * per_chance[at], 0.0)
-    room = np.minimum(own, weight[at] - own)
-    moved = 0.5 * np.clip(np.sqrt(variance) * drawn[:, at], -room, room)
-    found[:, upper - 1] -= moved
-    found[:, upper] += moved
-    return found
-
-
 @pytest.mark.parametrize("seed", range(3))
-def test_divisions_are_those_of_numpy(seed):
+def test_divisions_keep_the_sums_of_their_cells(seed):
     given = cells(seed)
-    kernel = list(divisions(given))
-    with patch.object(placement_error, "divided", by_numpy):
-        numpy = list(divisions(given))
-    assert len(kernel) == len(numpy) == N_DRAWS and len(kernel[0]) > 2 * len(given)
-    for one, other in zip(kernel, numpy, strict=True):
-        for name in Cells.__dataclass_fields__:
-            assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-13, err_msg=name)
+    halved, correct = divided_ratings(given)
+    assert len(halved) > 2 * len(given)
+    for name in ("weight", "confidence", "predictions"):
+        total = getattr(given, name).sum()
+        assert getattr(halved, name).sum() == pytest.approx(total, rel=1e-9), name
+    assert correct.sum(axis=1) == pytest.approx(given.correct.sum(), rel=1e-9)
+    assert (correct >= -1e-12).all() and (correct <= halved.weight + 1e-12).all()
+    assert not np.array_equal(correct[0], correct[1])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_only_correct_ratings_differ_between_divisions(seed):
-    given = cells(seed)
-    found = list(divisions(given))
-    for each in found:
-        for name in set(Cells.__dataclass_fields__) - {"correct", "correct_squared"}:
-            assert_array_equal(getattr(each, name), getattr(found[0], name))
-        for name in ("weight", "correct", "correct_squared", "confidence", "predictions"):
-            total = getattr(given, name).sum()
-            assert getattr(each, name).sum() == pytest.approx(total, rel=1e-9), name
-        assert (each.correct >= -1e-12).all() and (each.correct <= each.weight + 1e-12).all()
-    assert not np.array_equal(found[0].correct, found[1].correct)
-
-
-def test_of_no_cells_there_are_no_halves():
-    none = np.zeros(0)
-    assert divided(none > 0, none, none, none[None], np.zeros((4, 0))).shape == (4, 0)
+def test_a_draw_moves_ratings_by_the_deviation_of_the_own_rate():
+    """One cell of 8 predictions: each half has 2 of 4 correct ratings, plus or minus what the draw moves."""
+    given = cells(0).select(slice(40, 41))
+    level = _Halves(given)
+    weight, own = float(given.weight[0]), np.array([[0.25 * given.weight[0]]])
+    variance = 0.25 * 0.75 * float(given.null_variance[0] / (given.mean[0] * (1 - given.mean[0])))
+    found = level.divided(own, np.array([[0.5], [-40.0]]))
+    moved = 0.5 * min(0.5 * variance**0.5, 0.25 * weight)
+    assert found[0] == pytest.approx([own[0, 0] / 2 - moved, own[0, 0] / 2 + moved])
+    assert found[1] == pytest.approx([own[0, 0], 0.0])  # no more than there are

@@ -18,8 +18,9 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.metrics.skce import N_DRAWS
-from calibrant.raters.label_statistics import STATISTICS, u_statistic
+from calibrant.raters.label_statistics import STATISTICS
 from tests.calibrant.reference import POLICIES, Row, rows_of, scored
+from tests.oracle.u_statistics import u_statistic
 
 SLUGS = ("canonical_ce", "skce", "rater_statistic")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.batch_sums import BatchSums, CorrectRatings
 from calibrant.core.edge_rules import FLOAT32, Rules
 from calibrant.core.grid import DERIVED_EDGE
 
@@ -24,3 +25,10 @@ def derived_bin(score: NDArray[np.float64], n_bins: int) -> NDArray[np.int64]:
 def derived_rules(rules: Rules | None) -> Rules | None:
     """Return the rules of numbers that are computed from the scores of rows: these have no 16 bits."""
     return None if rules is None else np.minimum(rules, FLOAT32)
+
+
+def score_correct(batch_sums: BatchSums) -> CorrectRatings:
+    """Return the correct ratings of the class of `score`."""
+    if batch_sums.batch.task == "binary":
+        return batch_sums.positive_correct
+    return batch_sums.top_correct

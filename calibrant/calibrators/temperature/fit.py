@@ -18,7 +18,7 @@ from calibrant.calibrators.temperature.scaled_rows import fit_scaled
 from calibrant.calibrators.temperature.verdicts import without_temperature
 from calibrant.core.batch import Batch
 from calibrant.core.documents import Result
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, check_one_of, check_range
 from calibrant.core.pane import Pane
 from calibrant.core.query import MAX_BINS, PaneQuery, policy_index
 from calibrant.core.spec import PaneSpec
@@ -226,13 +226,8 @@ def check_ece_bins(bins: int) -> None:
 
 
 def _check(objective: str, bins: int, multiple: int | None) -> None:
-    if objective not in OBJECTIVES:
-        detail = f"Received objective {objective!r}; expected one of {', '.join(OBJECTIVES)}."
-        raise CalibrationInputError.at("/objective", "one_of", detail)
-    if not 1 <= bins <= MAX_BINS:
-        raise CalibrationInputError.at(
-            "/bins", "range", f"Received bins={bins}; expected 1 to {MAX_BINS}."
-        )
+    check_one_of("objective", objective, OBJECTIVES)
+    check_range("bins", bins, 1, MAX_BINS)
     if multiple is not None and multiple % bins:
         exact = ", ".join(str(m) for m in range(1, multiple + 1) if multiple % m == 0)
         detail = f"Received bins={bins}; a profile's tables give the ECE with {exact} bins."

@@ -16,9 +16,10 @@ from calibrant.calibrators.logistic import fit_scale
 from calibrant.calibrators.temperature.losses import OBJECTIVES, EceOptions, HistogramLosses
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, check_one_of
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 
+RANGE = (0.5, 10.0)
 PLATEAU = 1e-3
 
 
@@ -26,19 +27,16 @@ def fit_histogram_temperature(
     histogram: ConfidenceHistogram,
     objective: str = "nll",
     options: EceOptions | None = None,
-    low: float = 0.5,
-    high: float = 10.0,
 ) -> Result:
     """Fit the scalar temperature of a model of two classes to its histogram.
 
-    NLL is convex in 1 / T and solved; Brier is solved around the best point of the grid; ECE is the best point of
+    T is searched in `RANGE`. NLL is convex in 1 / T and solved; Brier is solved around the best point of the grid; ECE is the best point of
     the grid in steps of .005, with the temperatures around it that are within .001 of it.
 
     Parameters
     ----------
     histogram : ConfidenceHistogram of two classes
     objective : "nll", "brier" or "ece"
-    low, high : range of T
 
     Returns
     -------
@@ -50,16 +48,8 @@ def fit_histogram_temperature(
     CalibrationInputError
         An option outside its range, or more than two classes.
     """
-    if objective not in OBJECTIVES:
-        raise CalibrationInputError.at(
-            "/objective",
-            "one_of",
-            f"Received objective {objective!r}; expected one of {', '.join(OBJECTIVES)}.",
-        )
-    if not 0.0 < low < high:
-        raise CalibrationInputError.at(
-            "/low", "range", f"Received low={low} and high={high}; expected 0 < low < high."
-        )
+    check_one_of("objective", objective, OBJECTIVES)
+    low, high = RANGE
     losses = HistogramLosses(histogram, options or EceOptions())
     result: Result = {
         "objective": objective,

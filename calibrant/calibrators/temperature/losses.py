@@ -20,7 +20,7 @@ from calibrant.calibrators.cell_fits import logistic
 from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, check_one_of
 from calibrant.core.logits import relative_logits
 from calibrant.core.query import policy_index
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
@@ -44,12 +44,7 @@ class EceOptions:
             raise CalibrationInputError.at(
                 "/bins", "range", f"Received bins={self.bins}; expected at least 1."
             )
-        if self.denominator not in DENOMINATORS:
-            raise CalibrationInputError.at(
-                "/denominator",
-                "one_of",
-                f"Received denominator {self.denominator!r}; expected one of {', '.join(DENOMINATORS)}.",
-            )
+        check_one_of("denominator", self.denominator, DENOMINATORS)
 
     def error(self, confidence: Floats, mass: Floats, correct_ratings: Floats) -> float:
         """Return the calibration error of samples with masses; nan if no bin remains."""

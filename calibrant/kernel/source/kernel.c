@@ -3,13 +3,11 @@
 #include <string.h>
 
 #include "digests.c"
-#include "divisions.c"
 #include "hashing.h"
 #include "isotonic.c"
 #include "json_columns.c"
 #include "json_lines.c"
 #include "narrow.c"
-#include "noisy_sums.c"
 #include "small_batch.c"
 #include "tempered.h"
 #include "workspace.h"
@@ -295,18 +293,6 @@ EXPORTED int64_t calibrant_kernel_gains(const Gains *rows, double *gain)
     isotonic_gains(rows, gain, pools);
     free(pools);
     return 0;
-}
-
-/* Write the halves of cells, one draw after the other. */
-EXPORTED void calibrant_kernel_divide(const Divisions *divisions, double *halves)
-{
-    divide_cells(divisions, halves);
-}
-
-/* Write sums of gaps: for each truth, one for each resample. */
-EXPORTED void calibrant_kernel_noisy_sums(const NoisyGaps *gaps, float *sums)
-{
-    sum_noisy_gaps(gaps, sums);
 }
 
 /* Count the slots of rows (without a pass and tiles), write their tiles (without a pass), or do a pass. Returns 0, or 1 without memory. */

@@ -103,20 +103,6 @@ typedef struct {
     const double *weights, *rates, *score; /* (n_weights, n); (n_rows, n), in [0, 1]; (n,) */
 } Gains;
 
-/* Cells that are halved several times at once. Arrays are (n,) unless stated. */
-typedef struct {
-    int64_t n_draws, n, correct_stride, drawn_stride; /* from a draw to the next; 0 where all draws divide the same */
-    const uint8_t *is_halved;
-    const double *weight, *per_chance; /* variance of correct ratings over rate * (1 - rate) */
-    const double *correct, *drawn;     /* (n_draws, n) or (n,); (n_draws, n), standard normal */
-} Divisions;
-
-/* Gaps of several truths, to each of which resamples add noise. Sums are over bins. */
-typedef struct {
-    int64_t n_truths, n_bins, n_resamples, is_squared;
-    const float *factors, *truths, *noise; /* (n_bins, n_resamples), (n_truths, n_bins), (n_bins, n_resamples) */
-} NoisyGaps;
-
 /* How the values of a packed array become those in memory. */
 enum packed { PACKED_AS_STORED, PACKED_INTEGERS, PACKED_WHOLE_NUMBERS };
 

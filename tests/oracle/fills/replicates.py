@@ -22,6 +22,7 @@ from calibrant.core.distinct import distinct
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
 from tests.oracle.batch_sums import FillSums
+from tests.oracle.derived import score_correct
 
 
 class Filled(Replicates):
@@ -33,7 +34,7 @@ class Filled(Replicates):
         rules = batch_sums.batch.edge_rules
         bins = equal_width_bin(batch_sums.score, SCORE_BINS, rules=rules)
         place = batch_sums.replicate * SCORE_BINS + bins
-        correct_ratings = batch_sums.score_correct
+        correct_ratings = score_correct(batch_sums)
         fill_table(
             self.blocks["tables"],
             batch_sums,

@@ -19,7 +19,7 @@ from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
-from tests.oracle.derived import derived_bin
+from tests.oracle.derived import derived_bin, score_correct
 from tests.oracle.temperature_losses import RatingLanes, TemperedRows
 
 # Results of `TemperedRows.losses` by their place among the columns; `nll_d1_squared` is not a sum over rows.
@@ -139,7 +139,7 @@ class _TableRows:
     """Contributions of a batch's rows to the tables of their scores."""
 
     def __init__(self, batch_sums: BatchSums) -> None:
-        correct_ratings, n = batch_sums.score_correct, batch_sums.n
+        correct_ratings, n = score_correct(batch_sums), batch_sums.n
         weight = batch_sums.weights[correct_ratings.row]
         self.constant = batch_sums.constant_ratings
         self.rules = batch_sums.batch.edge_rules

