@@ -14,7 +14,7 @@ from rich.text import Text
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, of_model, service
 from calibrant.cli.terminal import fail, output
-from calibrant.figures.numbers import MISSING, is_beyond_range, percent, plain_number
+from calibrant.figures.numbers import MISSING, is_beyond_range, percent, plain_number, to_the_minute
 
 COLOURS = {"ok": "green", "watch": "yellow", "alarm": "bold red"}
 RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
@@ -81,10 +81,14 @@ def drift(
     query = {} if slice_ is None else {"slice": slice_}
     with service(url, key) as connected:
         found = connected.get(of_model(model, "/drift"), **query)
+        events = pages(connected, of_model(model, "/events"), "events")
     for name in ("calibration", "change", "scores"):
         _write(f"{name}: {_word(found[name])}. {found[name]['sentence']}")
     advice = found["recommendation"]
     _write(f"what to do: {advice['action'].replace('_', ' ')}. {advice['reason']}")
+    for each in events:
+        if each["kind"] == "setting":
+            _write(f"{to_the_minute(each['at'])}: {each['name']}")
 
 
 def alarms(
@@ -119,6 +123,10 @@ def set_(
     key: Key = None,
     all_: Annotated[bool, typer.Option("--all", help="of every model, instead of MODEL")] = False,
     tag: Tag = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(help="stored with changes of tolerance and label_horizon, and in reports"),
+    ] = None,
 ) -> None:
     """Change settings of a model; with --all of every model, or of those with a tag."""
     named, pairs = ([], values) if all_ else (values[:1], values[1:])
@@ -126,7 +134,8 @@ def set_(
         fail("Received no model or no setting; expected MODEL NAME=VALUE, or --all NAME=VALUE.")
     if tag is not None and not all_:
         fail("Received --tag without --all; expected both.")
-    body = json.dumps(patch_of(pairs)).encode()
+    why = {} if reason is None else {"reason": reason}
+    body = json.dumps(patch_of(pairs) | why).encode()
     with service(url, key) as connected:
         query = {} if tag is None else {"tag": tag}
         if all_:

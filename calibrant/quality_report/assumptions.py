@@ -46,7 +46,7 @@ def _units(contents: ReportContents) -> str:
     if source != "named":
         text = (
             "No unit such as the patient was named, so each prediction counts as independent. If several predictions belong "
-            "to one patient, the intervals are too narrow and the null reference is too low."
+            "to one patient, the intervals are too narrow, and what chance alone would show is too low."
         )
     else:
         text = f"{counted(n, 'unit')} {'was' if n == 1 else 'were'} named. Predictions of one unit are treated as dependent."
@@ -88,7 +88,7 @@ def _raters(contents: ReportContents) -> str:
         text += f" Two readers of the same prediction differ in {percent(contents.rater_disagreement)} of pairs."
     ratings, labelled = contents.count("n_ratings"), contents.count("n_labelled")
     if ratings and ratings == labelled:
-        text += " Each prediction has one rating, so errors of the readers cannot be told from errors of the model."
+        text += " Each prediction has one rating, so errors of the readers cannot be distinguished from errors of the model."
     return text
 
 

@@ -54,6 +54,7 @@ class ReportContents:
     subject : what was evaluated: name and text
     generated_at : RFC 3339 time, None if not known
     reliability, temperature : as `ReliabilityTable.to_dict` and `Temperature.to_dict` return them
+    series : ECE and accuracy of consecutive parts, as `GET metrics?every=` returns them
     decision_curve : as `DecisionCurve.to_dict` returns it, where decisions are made at a threshold
     tolerance : largest acceptable calibration error, set beforehand; None if there was none
     detectable : smallest errors that would have been found, by period ("now", "in_30_days", "in_90_days")
@@ -66,6 +67,7 @@ class ReportContents:
     cases : results of each case, worst first, as `-o numbers.json` has them
     readers : per reader: `name`, `n_ratings`, `agreement` (share of pairs with a rating of another reader that are equal), `metrics`
     odd_reader : the one who differs from the others, as `raters.odd_rater` returns it; None without evidence
+    readers_missing : why readers are not compared, although predictions have ratings of several
     rater_disagreement : share of pairs of ratings of one prediction that differ
     compat : values of other libraries, as `calibrant.compat` returns them
     extra_tables : further results: caption, header and rows of texts
@@ -81,6 +83,7 @@ class ReportContents:
     generated_at: str | None = None
     reliability: Mapping[str, Any] | None = None
     temperature: Mapping[str, Any] | None = None
+    series: Mapping[str, Any] | None = None
     decision_curve: Mapping[str, Any] | None = None
     tolerance: float | None = None
     detectable: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -93,6 +96,7 @@ class ReportContents:
     cases: Sequence[Mapping[str, Any]] = ()
     readers: Sequence[Mapping[str, Any]] = ()
     odd_reader: Mapping[str, Any] | None = None
+    readers_missing: str | None = None
     rater_disagreement: float | None = None
     compat: Mapping[str, Any] | None = None
     extra_tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = ()

@@ -13,6 +13,7 @@ from calibrant.figures.estimates import draw_estimates
 from calibrant.figures.images import image
 from calibrant.figures.losses import draw_losses
 from calibrant.figures.numbers import percent, plain_number
+from calibrant.figures.over_time import draw_over_time
 from calibrant.figures.reliability import draw_reliability, filled_rows
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.quality_report.contents import ReportContents
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-RELIABILITY = "Reliability"
+RELIABILITY, OVER_TIME = "Reliability", "Over time"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class ReportFigure:
     @property
     def is_first(self) -> bool:
         """Whether it is on the first page, below the verdict."""
-        return self.title == RELIABILITY
+        return self.title in (RELIABILITY, OVER_TIME)
 
 
 def figures(contents: ReportContents) -> list[ReportFigure]:
@@ -50,6 +51,8 @@ def figures(contents: ReportContents) -> list[ReportFigure]:
     found = []
     if contents.reliability is not None and filled_rows(dict(contents.reliability)):
         found.append(_reliability(contents, contents.reliability))
+    if sum(bool(row["metrics"]) for row in (contents.series or {}).get("series", ())) > 1:
+        found.append(_over_time(contents.series or {}))
     errors = [key for key in contents.estimates if is_error(slug_of(key))]
     if any(contents.estimates[key].get("value") is not None for key in errors):
         found.append(_errors(contents))
@@ -98,6 +101,16 @@ def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFi
     if key and each.get("value") is not None:
         caption.append(_value(key, each))
     return _figure(RELIABILITY, caption, draw_reliability(shown))
+
+
+def _over_time(series: Mapping[str, Any]) -> ReportFigure:
+    caption = [
+        "Where the error is above the grey area, chance alone does not explain it. Where the accuracy is below the mean confidence, "
+        "the model is overconfident."
+    ]
+    if series.get("events"):
+        caption.append("Dotted lines: dated events, such as a new version or another tolerance.")
+    return _figure(OVER_TIME, caption, draw_over_time(dict(series)))
 
 
 def _value(key: str, each: Mapping[str, Any]) -> str:

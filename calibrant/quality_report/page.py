@@ -76,6 +76,7 @@ def page(contents: ReportContents) -> str:
         written_at=contents.generated_at and to_the_minute(contents.generated_at),
         style=Markup(style),
         verdict=main_verdict(contents),
+        words=_words(contents.drift),
         data=[*contents.subject, *_data(contents)],
         ratings=list(contents.ratings_per_prediction.items()),
         metrics=metrics,
@@ -158,7 +159,7 @@ def _protocol(contents: ReportContents) -> list[tuple[str, str]]:
     rows = [
         ("Main metric", title_of(key) if key else MISSING),
         (
-            "Tolerance, declared as set beforehand",
+            "Tolerance, set beforehand",
             "none" if contents.tolerance is None else f"{contents.tolerance:g}",
         ),
         ("Score", scope_of(dict(values)) if values.get("scope") else MISSING),
@@ -302,19 +303,29 @@ def _active_map(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     return rows
 
 
+def _words(drift: Mapping[str, Any] | None) -> list[str]:
+    """Return the sentences of the two words of a model of a service, now."""
+    found = {name: (drift or {}).get(name) or {} for name in ("calibration", "change")}
+    return [f"{name.capitalize()}: {each['sentence']}" for name, each in found.items() if each]
+
+
 def _alarm(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return the words of the model with their sentences, and the stated false-alarm rate."""
+    """Return status, scores and false-alarm rate of the model, with the changes of what its verdict depends on."""
     if drift is None:
         return []
-    rows = [("Status", str(drift.get("status", MISSING)).replace("_", " "))]
-    for name in ("calibration", "change", "scores"):
-        found: Mapping[str, Any] = drift.get(name) or {}
-        rows.append((name.capitalize(), str(found.get("sentence", MISSING))))
-    rows.append(("Stated false-alarm rate", _false_alarm_rate(drift.get("level"))))
-    return rows
+    status, scores = str(drift.get("status", MISSING)), drift.get("scores") or {}
+    return [
+        ("Status", "undecided" if status == "insufficient_data" else status),
+        ("Scores", str(scores.get("sentence", MISSING))),
+        ("False alarms", _false_alarm_rate(drift.get("level"))),
+        *(
+            (f"Changed {to_the_minute(each['at'])}", each["name"])
+            for each in drift.get("settings") or ()
+        ),
+    ]
 
 
 def _false_alarm_rate(level: float | None) -> str:
     if level is None:
-        return "none: no detector is running, so no alarm can be raised"
-    return f"without a change, a detector raises a false alarm at one of {plain_number(1.0 / level)} cohorts"
+        return "None are possible, because no alarm can be raised yet."
+    return f"While a model does not change, at most 1 of {plain_number(1.0 / level)} cohorts raises a false alarm."

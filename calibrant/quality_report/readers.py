@@ -32,7 +32,10 @@ def reader_rows(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def odd_reader_sentence(contents: ReportContents) -> str:
-    """Return whether one of three readers or more differs from the others, as a sentence; empty for fewer."""
+    """Return whether one of three readers or more differs from the others, or why they are not compared; empty for fewer."""
+    if contents.readers_missing is not None:
+        why = contents.readers_missing.rstrip(".")
+        return f"The readers are not compared. {why[:1].upper()}{why[1:]}."
     odd = contents.odd_reader
     if odd is None:
         few = len(contents.readers) < 3

@@ -24,7 +24,7 @@ from calibrant_server.service.http.errors import (
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.report_pages import PreparedReport, prepared
-from calibrant_server.service.reads.reports import ReportParameters
+from calibrant_server.service.reads.reports import SERIES, ReportParameters
 from calibrant_server.service.reads.response_models import WindowShown
 from calibrant_server.workers.queries.ask import ResultTimeoutError
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
@@ -146,12 +146,13 @@ async def archived(read: Access, wanted: ArchivedParameters, by: str) -> tuple[S
 
 
 async def _results(read: Access, report: PreparedReport) -> dict[str, Any]:
-    """Return the results of a report, all of one window."""
+    """Return the results of a report, all of one window; the metrics over time have one with a start."""
     results: dict[str, Any] = {}
     with engine_errors():
         window = await read.reads.window(report.queries["metrics"])
         for name, query in report.queries.items():
-            results[name] = orjson.loads((await read.reads.result(query, window)).body)
+            own = None if name == SERIES else window
+            results[name] = orjson.loads((await read.reads.result(query, own)).body)
     return results
 
 

@@ -51,7 +51,7 @@ async def prepared(read: Access, query: ReportParameters) -> PreparedReport:
     def contents(results: Mapping[str, Any]) -> ReportContents:
         return contents_of(query, config, results, active_map, subgroups.left_out, observed)
 
-    shown = (map_etag, str(query.tolerance), str(observed), *subgroups.left_out)
+    shown = (map_etag, str(query.tolerance_of(config)), str(observed), *subgroups.left_out)
     return PreparedReport(
         config,
         queries(query, config, subgroups.listed, shown),

@@ -4,10 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from math import ceil
 from typing import Any, cast
 
 from pydantic import Field
 
+from calibrant.core.durations import parse_duration
 from calibrant.figures.numbers import plain_number, to_the_minute
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup, worst_first
@@ -22,7 +24,9 @@ from calibrant_server.service.ingest.model_rules import SEGMENTATION
 from calibrant_server.service.reads.queries import ClockQuery, reject_costly, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.queries.declared import Declared, query_for
+from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.kinds.report_metrics import ReportMetricsQuery
 from calibrant_server.workers.queries.kinds.report_raters import ReportRatersQuery
 from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query
@@ -38,6 +42,9 @@ MAX_NAMES = 20
 MAX_CASES = 50
 ExtraTable = tuple[str, list[str], list[list[str]]]
 OBSERVED = "observe: maps are advice; none is promoted or applied"
+# Of the metrics over time: a window without a start is this long, and has at most so many parts.
+SERIES, OVER_TIME = "series", "ece,accuracy"
+LONGEST_SERIES, MAX_PARTS, DAY_S = "P56D", 60, 86_400
 # Any tolerance makes the workers compute what could have been found; the verdict is that of the request.
 ANY_TOLERANCE = 1.0
 # Of the metrics; the other queries of a report take about as much.
@@ -55,7 +62,10 @@ class ReportParameters(ClockQuery):
         description="As in GET metrics. The verdict is that of the first calibration error, ece if present.",
     )
     tolerance: float | None = Field(
-        None, ge=0, le=1, description="Largest acceptable calibration error, set beforehand."
+        None,
+        ge=0,
+        le=1,
+        description="Largest acceptable calibration error, set beforehand. Default: `alarm.tolerance` of the model.",
     )
     bins: int = BINS
     scope: str | None = SCOPE
@@ -75,6 +85,10 @@ class ReportParameters(ClockQuery):
         found = [] if self.subgroups is None else re.findall(SUBGROUP_NAME, self.subgroups)
         names = [each[1:-1].replace('""', '"') if each[0] == '"' else each for each in found]
         return names or None
+
+    def tolerance_of(self, config: ModelConfig) -> float:
+        """Return the tolerance of the request, else that of the model."""
+        return AlarmSettings.of(config).tolerance if self.tolerance is None else self.tolerance
 
     def given(self, *names: str) -> dict[str, Any]:
         """Return parameters that the request has; the others get the defaults of their query."""
@@ -108,9 +122,28 @@ def queries(
         name: ReadQuery(resolved_query(query, config), config, parameters, shown=shown)
         for name, query in requested.items()
     }
+    found[SERIES] = series_query(parameters, config)
     return found | {
         f"{SUBGROUP}{name}": subgroup_query(parameters, config, name) for name in slices
     }
+
+
+def series_query(parameters: ReportParameters, config: ModelConfig) -> ReadQuery:
+    """Return the query of the metrics over time, in days or longer parts."""
+    view = parameters
+    if view.from_ is None and view.window is None:
+        view = view.model_copy(update={"window": LONGEST_SERIES})
+    if view.window is not None:
+        length_s = float(parse_duration(view.window))
+    else:
+        length_s = ((view.to or datetime.now(UTC)) - cast("datetime", view.from_)).total_seconds()
+    part_s = max(DAY_S, config.pane_s)
+    every_s = part_s * max(1, ceil(length_s / part_s / MAX_PARTS))
+    query = query_for(metrics, metrics=OVER_TIME, **parameters.given("scope", "raters", "ci"))
+    found = MetricsSeriesQuery.model_construct(
+        **dict(resolved_query(query, config)), every_s=every_s
+    )
+    return ReadQuery(found, config, view)
 
 
 def work_of(parameters: ReportParameters, config: ModelConfig) -> int:
@@ -151,7 +184,8 @@ def contents_of(
         generated_at=rfc3339(datetime.now(UTC).replace(microsecond=0)),
         reliability=results["reliability"],
         temperature=results["temperature"],
-        tolerance=parameters.tolerance,
+        series=results[SERIES],
+        tolerance=parameters.tolerance_of(config),
         detectable={
             name: each
             for name, each in (measured.get("detectable") or {}).items()
@@ -166,6 +200,7 @@ def contents_of(
         ],
         readers=_readers(results["raters"]),
         odd_reader=results["raters"].get("odd"),
+        readers_missing=results["raters"].get("detail"),
         rater_disagreement=results["raters"].get("disagreement"),
         extra_tables=_cases(results.get("cases")),
         drift=results["drift"],

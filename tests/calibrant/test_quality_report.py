@@ -269,3 +269,21 @@ def test_numbers_of_one_cell_have_equal_decimals() -> None:
     assert interval_text([0.00442, 0.00601]) == "0.0044 to 0.0060"
     assert interval_text([0.0, 0.0645]) == "0 to 0.065"
     assert interval_text([-0.159, None]) == "−0.159 to –"
+
+
+def test_readers_that_are_not_compared_have_a_reason(contents: ReportContents) -> None:
+    """Of too many records nothing was stated, as if there were no readers."""
+    missing = replace(contents, readers_missing="the window contains more than 30000 records")
+    text = Reader(page(missing)).text
+    assert "Readers" in text and "not compared. The window contains more than 30000" in text
+    assert "not compared" not in Reader(page(contents)).text
+
+
+def test_metrics_over_time_are_drawn_from_two_parts_on(contents: ReportContents) -> None:
+    rows = [
+        {"window": {"from": f"2026-03-0{day}T00:00:00Z"}, "n_predictions": 9, "n_labelled": 9, "metrics": contents.estimates}
+        for day in (1, 2, 3)
+    ]  # fmt: skip
+    for n, is_drawn in ((3, True), (1, False)):
+        found = figures(replace(contents, series={"every_s": 86_400, "series": rows[:n]}))
+        assert ("Over time" in [each.title for each in found if each.is_first]) == is_drawn

@@ -66,7 +66,8 @@ def test_settings_of_one_model_and_of_all_are_changed(
     run: Run, files: list[Path], embedded: Deployment
 ) -> None:
     pushed(run, files, embedded)
-    done = run("set", MODEL, "alarm.tolerance=0.05", "tags.owner=ann", "label_horizon=P2D")
+    values = ("alarm.tolerance=0.05", "tags.owner=ann", "label_horizon=P2D")
+    done = run("set", MODEL, *values, "--reason", "agreed")
     assert done.code == 0 and f"{MODEL}: set alarm.tolerance=0.05" in done.out, done.error
     settings = embedded.get(f"/v1/models/{MODEL}")
     assert (settings["alarm"]["tolerance"], settings["tags"]) == (0.05, {"owner": "ann"})
@@ -75,6 +76,8 @@ def test_settings_of_one_model_and_of_all_are_changed(
     assert "tags" not in embedded.get(f"/v1/models/{MODEL}")
     assert "expected MODEL NAME=VALUE" in run("set", "tags.owner=ann").error
     assert "expected a duration" in run("set", MODEL, "label_horizon=soon").error
+    words = " ".join(run("drift", MODEL).out.split())
+    assert "UTC: tolerance 0.02 → 0.05 by" in words and ", agreed" in words
     assert run("set", MODEL, "label_horizon=null", "alarm=null").code == 0
 
 

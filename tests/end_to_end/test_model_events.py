@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -139,4 +140,9 @@ def test_changes_of_tolerance_and_horizon_are_dated_events(embedded):
     assert names[1].startswith("tolerance 0.02 → 0.05 by ") and names[1].endswith(f", {reason}")
     listed = embedded.get(f"{url}/drift", include="evidence")["settings"]
     assert sorted(each["name"] for each in listed) == names
+    report = embedded.client.get(f"{url}/report").text
+    assert (
+        all(name in html.unescape(report) for name in names)
+        and "beforehand</th><td>0.05<" in report
+    )
     assert patched({"reason": "x" * 51}).status_code == 422

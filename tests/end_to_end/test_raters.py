@@ -13,6 +13,7 @@ from calibrant.core.view import View
 from calibrant.input.labels import named_raters
 from calibrant.report import raters_compared
 from calibrant.stability.rater_differences import LabelsByRater, rater_differences
+from tests.waiting import eventually
 
 N = 240
 RATERS = ["ann", "bob", "cy"]
@@ -188,3 +189,21 @@ def test_without_records_or_names_there_is_a_reason(embedded):
         {},
     )
     assert found["policies"]["pooled"] == 1.0
+
+
+def test_a_report_of_sealed_cohorts_has_the_readers(embedded):
+    """Records are of predictions, not of cohorts: on the sealed clock none was found."""
+    path, at = "/v1/models/sealed-readers", datetime.now(UTC) - timedelta(hours=6)
+    settings = {"task": "binary", "label_horizon": "PT1H"}
+    embedded.client.put(path, json=settings).raise_for_status()
+    ids = [f"i{i}" for i in range(40)]
+    labels = {"ids": ids, "labels": [[0, 1], [1, 1]] * 20, "raters": [["ann", "bob"]] * 40}
+    embedded.post(f"{path}/labels", labels)
+    rows = {"ids": ids, "confidences": [0.2, 0.7] * 20, "event_times": [at.isoformat()] * 40}
+    embedded.post(f"{path}/predictions", rows)
+
+    def shows_readers():
+        report = embedded.client.get(f"{path}/report", params={"clock": "sealed"}).text
+        return ">ann<" in report and "Reader by reader" in report
+
+    eventually(shows_readers)

@@ -183,7 +183,7 @@ class Compute:
     def _records(self, config: ModelConfig, slice_: str, state: WindowState) -> WindowRecords:
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
-        return WindowRecords(node, keys, config, slice_, state.window, state.marks)
+        return WindowRecords(node, keys, config, plain_slice(slice_), state.window, state.marks)
 
     def _config(self, model: str) -> ModelConfig | None:
         return self._configs.read(model)
