@@ -7,7 +7,6 @@ them, and so that `import calibrant` stays light.
 from calibrant.client.asynchronous import AsyncClient, AsyncModel
 from calibrant.client.current_map import CurrentMap
 from calibrant.client.errors import ClientError, ServiceError, ServiceUnreachable
-from calibrant.client.multilabel import MultilabelModel
 from calibrant.client.outbox import LogStatistics
 from calibrant.client.pseudonyms import Pseudonyms
 from calibrant.client.results import Alarm, Maps, MapVersion, Receipt
@@ -24,7 +23,6 @@ __all__ = [
     "MapVersion",
     "Maps",
     "Model",
-    "MultilabelModel",
     "Pseudonyms",
     "Receipt",
     "ServiceError",

@@ -99,7 +99,7 @@ class AsyncModel:
         self._maps: list[CurrentMap] = []
 
     async def metrics(self, metrics: str | Iterable[str] | None = None, **query: Any) -> Report:
-        """Return metrics of a window: slugs, as a list or separated by commas. Default: 12 metrics."""
+        """Return metrics of a window, as `Model.metrics`."""
         return await self._client.run(operations.metrics(self.name, metrics, query))
 
     async def temperature(self, **query: Any) -> Temperature:
@@ -110,6 +110,11 @@ class AsyncModel:
         """Return the method of a result that the library declares: `roc(scope="positive")`, `stability()`, ..."""
         read = operations.declared(name)
         return lambda **query: self._client.run(operations.result(self.name, read, query))
+
+    async def by_label(self, name: str, **query: Any) -> dict[str, Any]:
+        """Return a result of each label of a multi-label model, as `Model.by_label`."""
+        read = operations.declared(name)
+        return await self._client.run(operations.results_by_label(self.name, read, query))
 
     async def alarms(self, **query: Any) -> list[Alarm]:
         """Return the alarms of the model, newest first: `state="open"`, `acknowledged=False`."""
@@ -144,19 +149,10 @@ class AsyncModel:
     async def send(
         self, *, batch_id: str | None = None, partial: bool = False, wait: float = 0, **columns: Any
     ) -> Receipt:
-        """Send predictions now, and return the receipt.
-
-        Parameters
-        ----------
-        batch_id : id under which the batch counts once. Default: a new one, the same for all repeats of this call.
-        partial : accept the valid rows; otherwise one invalid row rejects the batch
-        wait : seconds to wait until the batch is merged
-        columns : as in `log`; rows without event time get the service's
-        """
+        """Send predictions now, as `Model.send`."""
+        coded = coded_columns(self._client.pseudonyms, columns)
         return await self._client.run(
-            operations.predictions(
-                self.name, coded_columns(self._client.pseudonyms, columns), batch_id, partial, wait
-            )
+            operations.predictions(self.name, coded, batch_id, partial, wait)
         )
 
     async def send_pane(
@@ -199,16 +195,7 @@ class AsyncModel:
         batch_id: str | None = None,
         wait: float = 0,
     ) -> Receipt:
-        """Send labels of predictions by id, and return the receipt.
-
-        Parameters
-        ----------
-        ids : ids of the predictions, sent before or later
-        labels : a class per id, or a list with one class per rater; None withdraws a named rater's rating
-        raters : names, in the shape of `labels`: a later rating of a named rater replaces the earlier one
-        revision : integers in the shape of `labels`: the higher one wins, whichever came first
-        batch_id, wait : as in `send`
-        """
+        """Send labels of predictions by id, as `Model.label`."""
         coded = coded_columns(self._client.pseudonyms, {"ids": ids, "raters": raters})
         return await self._client.run(
             operations.labels(

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from calibrant.client.results import Alarm, Maps, MapVersion, Receipt, report_of
-from calibrant.client.rows import OPTIONS, body_of, pieces
+from calibrant.client.rows import OPTIONS, body_of, pieces, plain_value
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.results import CalibrationMap, Report, Temperature
@@ -20,8 +20,11 @@ from calibrant.results.base import Result
 from calibrant.results.reads import Read, find_reads
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Result)
 JSON = "application/json"
 PAGE_SIZE = 1000
+# Parts that the client asks for unless the request names others.
+DETAILED = {"metrics": {"include": "details"}, "temperature": {"include": "curve,details"}}
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def metrics(
 ) -> Operation[Report]:
     """Request metrics of a window."""
     ci = float(query.get("ci") or 0.95)
-    query = {"include": "details", **query}
+    query = {**DETAILED["metrics"], **query}
     return _get(
         model_path(model, "/metrics"), lambda found: report_of(found, ci), metrics=slugs, **query
     )
@@ -64,11 +67,8 @@ def metrics(
 
 def temperature(model: str, query: dict[str, Any]) -> Operation[Temperature]:
     """Request the fitted temperature, with details and the curve that `plot` draws, unless `include` is given."""
-    return _get(
-        model_path(model, "/temperature"),
-        Temperature.from_dict,
-        **{"include": "curve,details", **query},
-    )
+    query = {**DETAILED["temperature"], **query}
+    return _get(model_path(model, "/temperature"), _one(Temperature), **query)
 
 
 def frozen_map(model: str, version: int) -> Operation[CalibrationMap]:
@@ -92,7 +92,33 @@ def declared(name: str) -> Read[Any, Any]:
 
 def result(model: str, read: Read[Any, Any], query: dict[str, Any]) -> Operation[Result]:
     """Request a result that the library declares."""
-    return _get(model_path(model, f"/{read.path}"), read.result.from_dict, **query)
+    return _get(model_path(model, f"/{read.path}"), _one(read.result), **query)
+
+
+def _one(result: type[R]) -> Callable[[Mapping[str, Any]], R]:
+    """Return the reader of one result; those of all labels of a multi-label model are rejected."""
+
+    def read(found: Mapping[str, Any]) -> R:
+        if "labels" in found:
+            name = next(iter(found["labels"]))
+            detail = f"{found['model']!r} is a multi-label model. Name a label, slice='label:{name}', or use `by_label`."
+            raise ValueError(detail)
+        return result.from_dict(found)
+
+    return read
+
+
+def results_by_label(
+    model: str, read: Read[Any, Any], query: dict[str, Any]
+) -> Operation[dict[str, Any]]:
+    """Request a result of each label of a multi-label model."""
+
+    def results(found: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: read.result.from_dict(each) for name, each in found["labels"].items()}
+
+    return _get(
+        model_path(model, f"/{read.path}"), results, **{**DETAILED.get(read.name, {}), **query}
+    )
 
 
 def alarm_pages(model: str, query: dict[str, Any]) -> Operation[Mapping[str, Any]]:
@@ -195,9 +221,9 @@ def new_batch_id() -> str:
 
 
 def listed(column: Any) -> list[Any]:
-    """Return a column as a list of plain values."""
+    """Return a column as a list of plain values, None where a value is missing."""
     values = column.tolist() if hasattr(column, "tolist") else list(column)
-    return [each.tolist() if hasattr(each, "tolist") else each for each in values]
+    return [plain_value(each) for each in values]
 
 
 def _get(path: str, read: Callable[[Any], T], **query: Any) -> Operation[T]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.metrics.estimate import Estimate
-from calibrant.results import Report
+from calibrant.results import MultilabelReport, Report
 from calibrant.results.base import Result
 
 
@@ -63,8 +63,17 @@ def report_of(values: Mapping[str, Any], ci: float) -> Report:
     values : the response
     ci : coverage of the intervals that the request named
     """
+    if "labels" in values:
+        return _of_labels(values, ci)
     about = {name: value for name, value in values.items() if name != "metrics"} | {"ci": ci}
     estimates = {
         name: Estimate.from_dict(each, name, about) for name, each in values["metrics"].items()
     }
     return Report(estimates, about)
+
+
+def _of_labels(values: Mapping[str, Any], ci: float) -> MultilabelReport:
+    """Return the means over labels, with the report of each label."""
+    labels = {name: report_of(each, ci) for name, each in values["labels"].items()}
+    means = report_of({name: each for name, each in values.items() if name != "labels"}, ci)
+    return MultilabelReport(means, means.about, labels, {})

@@ -22,7 +22,7 @@ from calibrant.input.table_names import reject_other_columns
 SCORES = ("probabilities", "logits")
 NUMBERS = (*SCORES, "weights", "label_counts")
 # How the values of a batch are read: no columns.
-OPTIONS = ("ignore_label", "normalize", "time_unit", "model_version")
+OPTIONS = ("ignore_label", "normalize", "time_unit", "model_version", "task")
 # What a piece takes besides its columns, and a column besides its content: objects of Python, measured and rounded up.
 PIECE_OVERHEAD = 800
 COLUMN_OVERHEAD = 300
@@ -154,7 +154,7 @@ def body_of(
         named["event_times"] = b",".join(
             b",".join([time] * each.n) for time, each in zip(times, batch, strict=True)
         )
-    stated = {"batch_id": batch_id} | {name: _plain(each) for name, each in options.items()}
+    stated = {"batch_id": batch_id} | {name: plain_value(each) for name, each in options.items()}
     fields = [json.dumps(stated).encode()[1:-1]]
     fields += [
         b'"%s":[%s]' % (name.encode(), text) for name, text in named.items() if "/" not in name
@@ -220,10 +220,10 @@ def _content(name: str, column: Any) -> Content:
         if name in NUMBERS or column.dtype.kind in "iu":
             return np.array(column, dtype=np.int64 if column.dtype.kind == "b" else column.dtype)
         column = column.tolist()
-    return json.dumps([_plain(each) for each in column]).encode()
+    return json.dumps([plain_value(each) for each in column]).encode()
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return a value of a list as JSON has it: nan and other marks of a missing value as null."""
     if value is None or isinstance(value, str | int):
         return value
@@ -233,9 +233,9 @@ def _plain(value: Any) -> Any:
             raise CalibrationInputError.at("/event_times", "time_zone", detail)
         return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain_value(each) for each in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return plain_value(value.tolist())
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, float) and value.is_integer():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -10,7 +10,6 @@ from calibrant.client import operations, processes
 from calibrant.client.current_map import CurrentMap
 from calibrant.client.errors import ServiceError
 from calibrant.client.extra import imported
-from calibrant.client.multilabel import MultilabelModel
 from calibrant.client.numbered_panes import KeyedPanes, groups
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
@@ -125,7 +124,10 @@ class Model:
         self._maps: list[CurrentMap] = []
 
     def metrics(self, metrics: str | Iterable[str] | None = None, **query: Any) -> Report:
-        """Return metrics of a window: slugs, as a list or separated by commas. Default: 12 metrics."""
+        """Return metrics of a window: slugs, as a list or separated by commas. Default: 12 metrics.
+
+        Of a multi-label model without `slice`, a `MultilabelReport`: means over labels, with the report of each label.
+        """
         return self._client.run(operations.metrics(self.name, metrics, query))
 
     def temperature(self, **query: Any) -> Temperature:
@@ -137,9 +139,16 @@ class Model:
         read = operations.declared(name)
         return lambda **query: self._client.run(operations.result(self.name, read, query))
 
-    def multilabel(self, names: Sequence[str]) -> MultilabelModel:
-        """Return this binary model as one of independent events, whose names are values of its slice `label`."""
-        return MultilabelModel(self, names)
+    def by_label(self, name: str, **query: Any) -> dict[str, Any]:
+        """Return a result of each label of a multi-label model, by its name: `by_label("temperature")`.
+
+        Parameters
+        ----------
+        name : of a method that returns a result, such as "temperature", "calibration_map" or "reliability"
+        query : as of that method, without `slice`
+        """
+        read = operations.declared(name)
+        return self._client.run(operations.results_by_label(self.name, read, query))
 
     def alarms(self, **query: Any) -> list[Alarm]:
         """Return the alarms of the model, newest first: `state="open"`, `acknowledged=False`."""
@@ -215,14 +224,13 @@ class Model:
         batch_id : id under which the batch counts once. Default: a new one, the same for all repeats of this call.
         partial : accept the valid rows; otherwise one invalid row rejects the batch
         wait : seconds to wait until the batch is merged
-        columns : as in `log`; rows without event time get the service's. Also `ignore_label`, `normalize`, `time_unit` and
-            `model_version`, each of the complete batch.
+        columns : as in `log`; rows without event time get the service's. Also `ignore_label`, `normalize`, `time_unit`,
+            `model_version` and `task`, each of the complete batch. Of a multi-label model (task="multilabel" with the first batch,
+            if it is not declared), `probabilities` or `logits` and `labels` are (n, n_labels), with labels of 0 and 1, None or NaN
+            where there is none
         """
-        return self._client.run(
-            operations.predictions(
-                self.name, coded_columns(self._client.pseudonyms, columns), batch_id, partial, wait
-            )
-        )
+        coded = coded_columns(self._client.pseudonyms, columns)
+        return self._client.run(operations.predictions(self.name, coded, batch_id, partial, wait))
 
     def send_pane(
         self,
@@ -289,7 +297,8 @@ class Model:
         Parameters
         ----------
         ids : ids of the predictions, sent before or later
-        labels : a class per id, or a list with one class per rater; None withdraws a named rater's rating
+        labels : a class per id, or a list with one class per rater; None withdraws a named rater's rating. Of a multi-label model
+            (n, n_labels) of 0 and 1; what is None or NaN is left out
         raters : names, in the shape of `labels`: a later rating of a named rater replaces the earlier one
         revision : integers in the shape of `labels`: the higher one wins, whichever came first
         batch_id, wait : as in `send`

@@ -61,8 +61,9 @@ class CalibrationInputError(ValueError):
         return type(self), (self.violations, self.n_violations)
 
     def each(self, change: Callable[[Violation], Violation]) -> CalibrationInputError:
-        """Return the error with every violation changed, of the same number."""
-        return CalibrationInputError([change(each) for each in self.violations], self.n_violations)
+        """Return the error with every violation changed, equal ones once, of the same number."""
+        changed = dict.fromkeys(change(each) for each in self.violations)
+        return CalibrationInputError(list(changed), self.n_violations)
 
     @classmethod
     def at(cls, pointer: str, rule: str, detail: str) -> CalibrationInputError:

@@ -37,7 +37,7 @@ TEST = "test"
 SHORT = frozenset({
     "model", "window", "slice", "state_version", "n_predictions", "n_labelled", "n_ratings", "n_units", "raters", "scope",
     "metrics", "label_coverage", "tolerance", "detectable", "against", "clock", "sealed_to", "matured",
-    "every_s", "series", "events", "by", "slices", "slice_test", "test", "warnings",
+    "every_s", "series", "events", "by", "slices", "slice_test", "test", "warnings", "task", "n_labels",
 })  # fmt: skip
 COVERAGE = frozenset({"coverage", "n_predictions", "n_labelled"})
 TABLE = Table(
@@ -119,6 +119,11 @@ class Metrics(Result):
         "With `every`: dated events of the model in the window, if there are any."
     )
     slices: dict[str, dict[str, Any]] | None = may_say("With `by`: one result per value.")
+    labels: dict[str, dict[str, Any]] | None = may_say(
+        "Of a multi-label model, without `slice`: one result per label. `metrics` are means over labels, and have no interval."
+    )
+    n_labels: int | None = may_say("Of a multi-label model.")
+    task: str | None = may_say("`multilabel` of such a model.")
     test: dict[str, Any] | None = may_say(
         "With `include=test`: `p_value` of the error of the bins, against a calibrated model."
     )
@@ -165,6 +170,8 @@ def _rows(found: Values) -> Iterator[Values]:
     """Yield each metric of each part and slice; after a metric that has them, its values by class."""
     for value, each in found.get("slices", {}).items():
         yield from ({**row, "slice": f"{found['by']}:{value}"} for row in _rows(each))
+    for label, each in found.get("labels", {}).items():
+        yield from ({**row, "slice": f"label:{label}"} for row in _rows(each))
     for part in found.get("series", ()):
         yield from _rows({"model": found["model"], **part})
     for metric, estimate in found.get("metrics", {}).items():

@@ -225,7 +225,7 @@ class MultilabelReport(Report):
     Attributes
     ----------
     labels : report of each label, by its name
-    temperatures : of each label, by its name
+    temperatures : of each label, by its name; none of a report of the service, which has them in `by_label("temperature")`
     """
 
     def __init__(
@@ -242,10 +242,13 @@ class MultilabelReport(Report):
         """Return plain values, ready for JSON: `metrics` are means over labels, `labels` has each label's own."""
         return super().to_dict() | {
             "labels": {
-                name: each.to_dict() | {"temperature": self.temperatures[name].to_dict()}
-                for name, each in self.labels.items()
+                name: each.to_dict() | self._temperature(name) for name, each in self.labels.items()
             }
         }
+
+    def _temperature(self, name: str) -> dict[str, Any]:
+        fitted = self.temperatures.get(name)
+        return {} if fitted is None else {"temperature": fitted.to_dict()}
 
 
 def of_labels(
@@ -260,7 +263,7 @@ def of_labels(
 def _about(reports: Sequence[Report]) -> dict[str, Any]:
     """Return the counts of all labels; rows and units are those of the label that has most."""
     own = {name: each for name, each in reports[0].about.items() if name not in ("detectable", "slice")}  # fmt: skip
-    most = {name: max(each.about[name] for each in reports) for name in ("n_labelled", "n_units")}
+    most = {name: max(each.about[name] for each in reports) for name in ("n_predictions", "n_labelled", "n_units")}  # fmt: skip
     n_ratings = sum(each.n_ratings for each in reports)
     return own | most | {"n_ratings": n_ratings, "task": MULTILABEL, "n_labels": len(reports)}
 

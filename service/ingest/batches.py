@@ -1,7 +1,11 @@
 """Batches of predictions and of labels: checked columns to the entry of the stream."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch, BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
@@ -25,6 +29,12 @@ from calibrant_server.service.ingest.model_rules import (
     reject_too_many,
     rows_in_time,
     rows_of_model,
+)
+from calibrant_server.service.ingest.multilabel import (
+    label_cells,
+    label_names,
+    multilabel_config,
+    prediction_cells,
 )
 from calibrant_server.service.ingest.parsed_batch import (
     ParsedBatch,
@@ -52,13 +62,18 @@ def prediction_batch(
     BodyTooLarge
         More rows with ids than one batch may have.
     """
+    names = None if context.config is None else context.config.label_names
+    if posted.reading.task is not None:
+        names = label_names(posted, context.config)
+    if names is not None:
+        posted = prediction_cells(posted, names, context.settings.max_rows)
     reject_many_ids(posted)
     checked = checked_batch(posted, context.config, context.partial)
     checked = reject_unlabelled(checked, posted, context.partial)
     if context.config is not None:
         checked = rows_of_model(checked, posted, context.config, context.partial)
     _reject_too_many(checked, posted)
-    config = context.config or config_for(checked.batch, context)
+    config = context.config or config_for(checked.batch, context, names)
     # A repeated request may arrive when other rows are in time: it is recognised by all rows that are valid at any time.
     others = posted.rows_but(checked.accepted_rows.tolist()) if checked.n_rejected else []
     digest = digest_of_all(checked.batch.digest(), others)
@@ -88,6 +103,8 @@ def small_predictions(body: Body, context: IngestContext) -> IngestBatch | None:
     config = context.config
     if config is None or config.task == SEGMENTATION or body.media_type != JSON:
         return None
+    if config.label_names is not None:
+        return None
     if len(body.data) >= MIN_KERNEL_BYTES or has_numbers(config.classes or ()):
         return None
     found = small_batch(body.data, config.task, config.n_classes)
@@ -105,9 +122,9 @@ def small_predictions(body: Body, context: IngestContext) -> IngestBatch | None:
 
 def reject_unlabelled(checked: BatchResult, posted: ParsedBatch, partial: bool) -> BatchResult:
     """Return the rows with labels, or with ids by which labels can come; another row is a violation."""
-    if checked.batch.ids is not None or checked.batch.row_total.all():
+    missing = unlabelled(checked, posted)
+    if checked.batch.ids is not None or not missing.any():
         return checked
-    missing = checked.batch.row_total == 0
     column = "label_counts" if "label_counts" in posted.columns else "labels"
     detail = "Received no label for this row; expected one. Send it, or send ids, by which labels can be sent later."
     violations = [
@@ -120,8 +137,21 @@ def reject_unlabelled(checked: BatchResult, posted: ParsedBatch, partial: bool) 
     return checked.keeping(~missing, violations)
 
 
-def config_for(batch: Batch, context: IngestContext) -> ModelConfig:
+def unlabelled(checked: BatchResult, posted: ParsedBatch) -> NDArray[np.bool_]:
+    """Return which rows have no label; a multi-label row has one if any of its labels is known."""
+    missing: NDArray[np.bool_] = checked.batch.row_total == 0
+    if posted.cells is None:
+        return missing
+    rows = posted.cells.rows[checked.accepted_rows]
+    return ~np.isin(rows, rows[~missing])
+
+
+def config_for(
+    batch: Batch, context: IngestContext, label_names: Sequence[str] | None = None
+) -> ModelConfig:
     """Return the model that a first batch makes: its task and classes, defaults for the rest."""
+    if label_names is not None:
+        return multilabel_config(context.tenant, context.model, label_names)
     config = ModelConfig(context.tenant, context.model, batch.task, batch.n_classes)
     try:
         config.spec()
@@ -168,7 +198,10 @@ PLURAL = {singular: plural for plural, singular in SINGULAR.items()} | {
 def load_labels(body: Body, context: IngestContext, ignored: tuple[Any, ...] = ()) -> IngestBatch:
     """Return the labels that a body holds, or raise every rule that they break. The query may state `ignored` instead."""
     config = _known(context)
-    posted = read_label_columns(body, min(context.settings.max_rows, MAX_ROWS_BY_ID))
+    max_rows = min(context.settings.max_rows, MAX_ROWS_BY_ID)
+    posted = read_label_columns(body, max_rows)
+    if config.label_names is not None:
+        posted = label_cells(posted, config.label_names, max_rows)
     try:
         checked = read_labels(
             posted.columns,
@@ -243,6 +276,8 @@ def _from_records(records: list[dict[str, Any]], lines: list[int]) -> ParsedBatc
 
 def _placed(posted: ParsedBatch, violation: Violation) -> Violation:
     """Return a violation by line number when lines were sent."""
+    if posted.cells is not None:
+        violation = posted.cells.place(violation)
     _, name, *rest = violation.pointer.split("/")
     if not posted.lines or name not in SINGULAR or not rest or not rest[0].isdigit():
         return violation

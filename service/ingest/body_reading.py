@@ -11,10 +11,12 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.input.class_labels import names_of_classes
 from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE, name_of
 from calibrant.input.timestamps import TIME_UNITS
+from calibrant.results.report import MULTILABEL
 from calibrant_server.service.http.problem_responses import shown
 from calibrant_server.service.ingest.schemas import ReadingQuery, SourceQuery
 from calibrant_server.workers.ingest.entries import SourceOffsets
 
+TASK = "task"  # of bodies that are stored: `POST /v1/score` has a parameter
 READING_FIELDS = ("ignore_label", "normalize", "time_unit", "model_version")
 CLASSES = "classes"  # a field of scored bodies alone: elsewhere the model declares its classes
 MAX_IGNORED, MAX_VERSION = 100, 100
@@ -31,6 +33,7 @@ class BodyReading:
     time_unit : of event times that are numbers; None: numbers are rejected
     model_version : of the model that made the predictions
     class_names : of the classes, where no model declares them
+    task : "multilabel", or None if the model or the shape of the scores says what they are
     """
 
     ignored: tuple[Any, ...] = ()
@@ -38,6 +41,7 @@ class BodyReading:
     time_unit: str | None = None
     model_version: str | None = None
     class_names: tuple[Any, ...] | None = None
+    task: str | None = None
 
     def stated_by(self, other: BodyReading) -> BodyReading:
         """Return this, with what only the other states."""
@@ -47,6 +51,7 @@ class BodyReading:
             self.time_unit or other.time_unit,
             self.model_version or other.model_version,
             self.class_names or other.class_names,
+            self.task or other.task,
         )
 
 
@@ -61,7 +66,7 @@ def reading_of(document: Mapping[str, Any]) -> BodyReading:
     CalibrationInputError
         A field of another type.
     """
-    if document.keys().isdisjoint((*READING_FIELDS, CLASSES)):
+    if document.keys().isdisjoint((*READING_FIELDS, CLASSES, TASK)):
         return PLAIN
     return BodyReading(
         _ignored(document.get("ignore_label")),
@@ -69,6 +74,7 @@ def reading_of(document: Mapping[str, Any]) -> BodyReading:
         _time_unit(document.get("time_unit")),
         _model_version(document.get("model_version")),
         _class_names(document.get(CLASSES)),
+        _task(document.get(TASK)),
     )
 
 
@@ -79,6 +85,7 @@ def reading_of_query(query: ReadingQuery) -> BodyReading:
         query.normalize,
         query.time_unit,
         _model_version(getattr(query, "model_version", None)),
+        task=_task(getattr(query, TASK, None)),
     )
 
 
@@ -125,6 +132,13 @@ def _model_version(value: Any) -> str | None:
         detail = f"Received {shown(value)} for model_version; expected a name of at most {MAX_VERSION} characters, such as 2.1."
         raise CalibrationInputError.at("/model_version", "name", detail)
     return found
+
+
+def _task(value: Any) -> str | None:
+    if value is None or value == MULTILABEL:
+        return None if value is None else MULTILABEL
+    detail = f"Received {shown(value)} for task; expected {MULTILABEL}, or none: the scores say whether a model is binary."
+    raise CalibrationInputError.at(f"/{TASK}", "task", detail)
 
 
 def _class_names(value: Any) -> tuple[Any, ...] | None:

@@ -15,7 +15,7 @@ from calibrant.input.timestamps import in_unit
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, some_of
-from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_config import LABEL_SLICE, ModelConfig
 
 SEGMENTATION = "segmentation"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -159,7 +159,10 @@ def without_undeclared(checked: BatchResult, config: ModelConfig, partial: bool)
 def reject_undeclared_update(
     slices: Mapping[str, str] | None, config: ModelConfig, pointer: str
 ) -> None:
-    """Reject an update of a slice that the model does not declare."""
+    """Reject an update of a slice that the model does not declare, and one of no label of a multi-label model."""
+    if config.label_names is not None and LABEL_SLICE not in (slices or {}):
+        detail = f"Received an update of no label; expected the label that it counts, as slice {LABEL_SLICE}."
+        raise CalibrationInputError.at(f"{pointer}/{LABEL_SLICE}", "label_required", detail)
     reject_undeclared(slices or {}, config, pointer)
     found = (
         undeclared_value(key, value, config, f"{pointer}/{key}")
@@ -176,6 +179,10 @@ class Limits:
 
     max_panes: int
     future_skew_s: int
+
+    def panes_of(self, config: ModelConfig) -> int:
+        """Return the limit of one model: two time slices of a multi-label one, if that is more."""
+        return max(self.max_panes, 2 * (1 + len(config.label_names or ())))
 
 
 class TooManyPanes(CalibrationInputError):
@@ -232,7 +239,7 @@ def check_panes(batch: Batch, config: ModelConfig, received_at: datetime, limits
     """
     if batch.event_times is None and not batch.slices:
         return  # One pane, at the time of receipt.
-    _bound_panes(batch, config, microseconds(received_at), limits.max_panes)
+    _bound_panes(batch, config, microseconds(received_at), limits.panes_of(config))
 
 
 def microseconds(at: datetime) -> int:

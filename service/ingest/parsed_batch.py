@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
@@ -36,10 +37,40 @@ SOME, MAX_NAME = 10, 60  # names that an error quotes, and characters of each
 # Columns of numbers, in which 1 and 1.0 are equal.
 NUMBERS = frozenset(("probabilities", "logits", "confidences", "weights"))
 MAX_EXACT = 2**1023  # larger integers are no float64
+# Columns of multi-label rows with one value per label.
+OF_LABELS = ("probabilities", "logits", "labels")
 ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
 # Fields of earlier versions, and what to send instead.
-REMOVED_FIELDS = dict.fromkeys(("job", "task"), "source and offsets, or batch_id")
+REMOVED_FIELDS = {"job": "source and offsets, or batch_id"}
+
+
+@dataclass(frozen=True, eq=False)
+class LabelCells:
+    """Places of the predictions of multi-label rows, each of which is one prediction per label.
+
+    Attributes
+    ----------
+    rows, labels : int64 (n,), row and label of each prediction
+    n_rows : that were sent
+    names : of the labels
+    """
+
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    n_rows: int
+    names: Sequence[str]
+
+    def place(self, violation: Violation) -> Violation:
+        """Return the violation at the place in the row, with the name of the label."""
+        found = ROW_OF.fullmatch(violation.pointer)
+        if not found or int(found[3]) >= len(self.rows):
+            return violation
+        row, label = (int(each[int(found[3])]) for each in (self.rows, self.labels))
+        if found[1] not in OF_LABELS:
+            return replace(violation, pointer=f"/{found[1]}{found[2] or ''}/{row}{found[4] or ''}")
+        detail = f"Label {self.names[label]!r:.60}: {violation.detail}"
+        return replace(violation, pointer=f"/{found[1]}/{row}/{label}", detail=detail)
 
 
 @dataclass(frozen=True)
@@ -55,6 +86,7 @@ class ParsedBatch:
     reading : how the values are read, as the body states it
     has_named_raters : whether every rating has the name of its rater
     annotations : long table of ratings, as sent
+    cells : places of the predictions of multi-label rows; None for other rows
     """
 
     columns: Columns
@@ -68,10 +100,13 @@ class ParsedBatch:
     reading: BodyReading = PLAIN
     has_named_raters: bool = False
     annotations: object = None
+    cells: LabelCells | None = None
 
     def places(self, accepted: Iterable[int]) -> Places | None:
         """Return the numbers under which the accepted rows were sent; None if they are their own numbers."""
         rows = list(accepted)
+        if self.cells is not None:
+            rows = self.cells.rows[rows].tolist()
         if self.lines:
             return Places([self.lines[row] for row in rows], True, self.under)
         return None if rows == list(range(len(rows))) else Places(rows, False)
@@ -101,6 +136,8 @@ class ParsedBatch:
 
     def place(self, violation: Violation) -> Violation:
         """Return the violation with the client's own position: the line number if lines were sent."""
+        if self.cells is not None:
+            violation = self.cells.place(violation)
         found = ROW_OF.fullmatch(violation.pointer) if self.lines else None
         if not found or found[1] not in IN_A_LINE or int(found[3]) >= len(self.lines):
             return violation

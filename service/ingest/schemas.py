@@ -51,6 +51,14 @@ TimeUnit = Annotated[
     Field(description="Unit of event times that are numbers, which count from 1970 UTC."),
 ]
 
+Task = Annotated[
+    Literal["multilabel"] | None,
+    Field(
+        description="`multilabel`: rows of independent events, with one probability and one label, 0, 1 or null, per event. Makes such a "
+        "model if there is none; default: as the model declares."
+    ),
+]
+
 
 Classes = Annotated[
     list[StrictStr | StrictInt | StrictBool] | None,
@@ -66,6 +74,7 @@ class BatchFields(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     batch_id: Name | None = None
+    task: Task = None
     source: Source = None
     offsets: Offsets = None
     ignore_label: IgnoreLabel = None
@@ -197,6 +206,7 @@ class PredictionsQuery(SourceQuery, ReadingQuery):
     """Query of an operation that takes predictions."""
 
     model_version: str | None = Field(None, description="The same as `model_version` of a body.")
+    task: Task = None
 
 
 class PackedPaneQuery(SourceQuery):

@@ -12,6 +12,7 @@ from calibrant.core.documents import Row
 from calibrant.core.durations import parse_duration
 from calibrant.figures.base import MIN_JOINED
 from calibrant.figures.reliability import band_of, filled_rows
+from calibrant.results.report import MULTILABEL
 from calibrant_server.service.pages.api import Api, ApiResponse, together
 from calibrant_server.service.pages.numbers import (
     before_map,
@@ -20,6 +21,7 @@ from calibrant_server.service.pages.numbers import (
     shown_status,
     verdict,
 )
+from calibrant_server.workers.store.model_config import LABEL_SLICE
 
 METRICS, OVER_TIME = "ece,brier,nll,accuracy", "ece,accuracy"
 MAX_SLICE_KEYS, MAX_VALUES, MAX_LISTED = 4, 30, 10
@@ -52,10 +54,15 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
     """Return the values of the template; a read that fails is replaced by its problem."""
     path = f"/v1/models/{model}"
     window = None if query.window == "all" else query.window
-    view = {"window": window, "slice": query.slice}
     settings = await api.get(path)
     if not settings.is_ok:
         return {"settings": settings}
+    is_multilabel = settings.document["task"] == MULTILABEL
+    if is_multilabel and query.slice is None:
+        query = query.model_copy(
+            update={"slice": f"{LABEL_SLICE}:{settings.document['classes'][0]}"}
+        )
+    view = {"window": window, "slice": query.slice}
     curve = view | {
         "metrics": OVER_TIME,
         "window": window or LONGEST_CURVE,
@@ -72,7 +79,8 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         current=api.get(f"{path}/maps/current"),
         reports=api.get(f"{path}/reports", limit=1000),
     )
-    names = list(settings.document["slices"] or {})[:MAX_SLICE_KEYS]
+    labels = [LABEL_SLICE] if is_multilabel else []
+    names = [*labels, *(settings.document["slices"] or {})][:MAX_SLICE_KEYS]
     by_slice = await together(
         **{
             name: api.get(f"{path}/metrics", metrics="ece", by=name, window=window)

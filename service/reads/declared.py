@@ -14,7 +14,14 @@ from calibrant.results.queries import DETAILS, parts_of, without_details
 from calibrant.results.reads import Read
 from calibrant_server.service.http.lists import PAGE_HEADERS, PageQuery, link_to, page_of
 from calibrant_server.service.http.parameters import MEDIA_TYPES, Format, media_type_of
-from calibrant_server.service.openapi.schema import success
+from calibrant_server.service.openapi.schema import reference, success
+from calibrant_server.service.reads.by_label import (
+    LabelsResponse,
+    has_labels,
+    is_by_label,
+    reject_one_result,
+    respond_by_label,
+)
 from calibrant_server.service.reads.operations import Access, MapReader, Reader, operation
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, PartsQuery, WindowQuery
 from calibrant_server.service.reads.representations import (
@@ -49,6 +56,9 @@ def add_route(router: APIRouter, read: AnyRead) -> None:
     respond.__doc__ = read.summary
     of_page = {} if read.paged is None else {"Link": PAGE_HEADERS["Link"]}
     found = success(response_of(read), read.response, ETag=ETAG, **of_page)
+    if has_labels(read):
+        schema = found["content"][JSON]
+        schema["schema"] = {"anyOf": [schema["schema"], reference(LabelsResponse)]}
     found = found if read.table is None else or_table(found)
     operation(
         router,
@@ -73,9 +83,15 @@ async def response_to(read: AnyRead, access: Access, query: Any) -> Response:
         changed = {"include": without_details(query.include), **changed}
     query = query.model_copy(update=changed) if changed else query
     read_query = await access.read_query(query, ("short",) if is_short else (*options.values(),))
+    is_multilabel = read_query.config.label_names is not None
+    has_all_labels = is_multilabel and is_by_label(read, read_query)
+    if has_all_labels:
+        reject_one_result(read, read_query, media_type)
     if read.paged is not None and media_type == JSON:
         return await _page(read.paged, access, read_query, query)
     render = _rendered_short(read) if is_short else _render(read, media_type, options, read_query)
+    if has_all_labels:
+        return await respond_by_label(access.reads, access.request, read_query, media_type, render)
     if getattr(query, "by", None) is not None:
         each = access.reads.respond_each
         return await each(access.request, read_query, query.by, media_type, render)
@@ -148,7 +164,11 @@ def _rendered_short(read: AnyRead) -> Render:
     assert short is not None
 
     async def render(body: bytes) -> bytes:
-        return orjson.dumps(short(orjson.loads(body)))
+        found = orjson.loads(body)
+        labels = {name: short(each) for name, each in found.pop("labels", {}).items()}
+        if labels and not read.in_parts:
+            return orjson.dumps(found | {"labels": labels})
+        return orjson.dumps(short(found) | ({"labels": labels} if labels else {}))
 
     return render
 

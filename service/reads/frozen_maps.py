@@ -20,6 +20,7 @@ from calibrant_server.service.http.errors import (
     PreconditionFailed,
 )
 from calibrant_server.service.openapi.schema import ProblemError
+from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.reads.service import ReadQuery
@@ -63,6 +64,7 @@ def map_read_query(parameters: MapParameters, config: ModelConfig) -> ReadQuery:
     CalibrationInputError
         The query does not suit the model.
     """
+    require_label(config, parameters.slice)
     return ReadQuery(parameters.resolved(config), config, parameters)
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from calibrant.core.durations import duration_of, parse_duration
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.results.report import MULTILABEL
 from calibrant_server.service.http.errors import ModelConflict
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.reads.alarms import hidden, newly_made, stored_alarm
@@ -20,7 +21,7 @@ from calibrant_server.service.reads.model_settings import ModelSettings, setting
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.url_guard import Network
-from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_config import LABEL_SLICE, ModelConfig
 from calibrant_server.workers.store.model_events import checked_events, with_settings
 from calibrant_server.workers.store.windows import rfc3339
 
@@ -85,17 +86,20 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
     def seconds(text: str | None) -> int | None:
         return None if text is None else int(parse_duration(text))
 
+    labels = settings.label_names
+    names = settings.classes if isinstance(settings.classes, list) else None
     config = ModelConfig(
         tenant=caller.tenant,
         model=model,
-        task=settings.task,
-        n_classes=2 if settings.n_classes is None else settings.n_classes,
-        classes=settings.classes if isinstance(settings.classes, list) else None,
+        task=settings.task if labels is None else "binary",
+        n_classes=2 if labels or settings.n_classes is None else settings.n_classes,
+        classes=names if labels is None else None,
+        label_names=labels,
         grid=settings.grid,
         pane_s=int(parse_duration(settings.pane)),
         retention_s=seconds(settings.retention),
         label_horizon_s=seconds(settings.label_horizon),
-        slices=settings.slices,
+        slices=settings.slices | ({} if labels is None else {LABEL_SLICE: labels}),
         unit=settings.unit,
         listed_classes=settings.listed_classes,
         composites=_composites(settings),
@@ -131,13 +135,13 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         return None if seconds is None else duration_of(seconds)
 
     return {
-        "task": config.task,
-        "classes": config.classes or config.n_classes,
+        "task": MULTILABEL if config.label_names else config.task,
+        "classes": config.label_names or config.classes or config.n_classes,
         "grid": config.grid,
         "pane": duration_of(config.pane_s),
         "retention": text(config.retention_s),
         "label_horizon": text(config.label_horizon_s),
-        "slices": config.slices,
+        "slices": own_slices(config),
         "unit": config.unit,
         "listed_classes": config.listed_classes,
         "composites": config.composites,
@@ -146,6 +150,12 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         "mode": config.mode,
         "tags": config.tags,
     }
+
+
+def own_slices(config: ModelConfig) -> dict[str, list[str] | None]:
+    """Return the declared slices; the labels of a multi-label model are declared as its classes."""
+    labels = {LABEL_SLICE} if config.label_names else set()
+    return {key: values for key, values in config.slices.items() if key not in labels}
 
 
 MAX_CHANGE_CHARACTERS = 2000
@@ -191,8 +201,8 @@ def shown(
         "model": config.model,
         **document,
         "alarm": hidden(document["alarm"], disclosed, with_full_urls),
-        "classes": config.classes,
-        "n_classes": config.n_classes,
+        "classes": config.label_names or config.classes,
+        "n_classes": len(config.label_names or ()) or config.n_classes,
         "revision": config.revision,
         "created_at": rfc3339(config.created_at) if config.created_at else None,
     }
@@ -225,6 +235,7 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         "cloudevents",
         "mode",
         "tags",
+        "label_names",
     )
     checked = {name: getattr(made, name) for name in (*names, "listed_classes", "composites")}
     alarm, events = stored_alarm(settings.alarm, made, None), checked_events(config.events)
@@ -244,7 +255,7 @@ def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-WORDS = {"n_classes": "classes", "pane_s": "pane"}
+WORDS = {"n_classes": "classes", "label_names": "classes", "pane_s": "pane"}
 
 
 def fixed(properties: list[str]) -> ModelConflict:

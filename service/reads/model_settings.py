@@ -17,13 +17,15 @@ from calibrant.core.durations import parse_duration
 from calibrant.core.spec import MAX_COMPOSITES
 from calibrant.input.class_labels import MAX_CLASS_NAME, is_class_name
 from calibrant.input.names import NAME_RULE, name_of
+from calibrant.results.report import MULTILABEL
 from calibrant_server.service.http.parameters import ReadName, SliceKey, TextName
 from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.ingest.cloudevents import CloudEventSettings
+from calibrant_server.service.ingest.multilabel import MAX_LABELS
 from calibrant_server.service.ingest.parsed_batch import reject_unknown
 from calibrant_server.service.reads.alarms import AlarmBody
 from calibrant_server.service.reads.queries import duration
-from calibrant_server.workers.store.model_config import SERVE, Mode
+from calibrant_server.workers.store.model_config import LABEL_SLICE, SERVE, Mode
 
 SHORTEST_PANE_S = 60
 DAY_S = 86_400
@@ -139,9 +141,11 @@ class ModelSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    task: Literal["binary", "multiclass", "segmentation"] = "multiclass"
+    task: Literal["binary", "multiclass", "segmentation", "multilabel"] = "multiclass"
     classes: Classes = Field(
-        None, description="Names of the classes, or their number; two for a binary model."
+        None,
+        description="Names of the classes, or their number; two for a binary model. Of a multi-label model, names of its labels, "
+        f"at most {MAX_LABELS}.",
     )
     grid: int = Field(
         3600, ge=2, le=16384, description="Number of cells of the grid of confidence."
@@ -204,7 +208,37 @@ class ModelSettings(BaseModel):
             raise PydanticCustomError(
                 "missing", "Received no classes; expected their names or their number."
             )
+        self._check_labels()
         return self
+
+    def _check_labels(self) -> None:
+        """Check what a multi-label model may declare."""
+        names = self.label_names
+        if names is None:
+            return
+        detail = ""
+        if not 1 <= len(names) <= MAX_LABELS:
+            detail = f"Received {self.n_classes} labels; expected 1 to {MAX_LABELS}."
+        elif any(name_of(each) != each for each in names):
+            detail = f"Received an invalid label; expected {NAME_RULE}."
+        elif LABEL_SLICE in self.slices:
+            detail = f"Received the slice {LABEL_SLICE}, whose values are the labels; declare them as classes."
+        elif self.listed_classes or self.composites or self.cloudevents:
+            detail = "Received listed_classes, composites or cloudevents of a multi-label model; expected none."
+        if detail:
+            raise PydanticCustomError("labels", "{detail}", {"detail": detail})
+
+    @property
+    def label_names(self) -> list[str] | None:
+        """Return the names of the labels of a multi-label model, by default their places; None for other models."""
+        if self.task != MULTILABEL:
+            return None
+        named = self.classes
+        return (
+            named
+            if isinstance(named, list)
+            else [str(k) for k in range(min(self.n_classes or 0, MAX_LABELS + 1))]
+        )
 
     @property
     def n_classes(self) -> int | None:

@@ -44,7 +44,6 @@ Clock = Literal["event", "sealed"]
 # Replacements of parameters of the first edition. Brackets replace options of metrics, see `replacement`.
 REMOVED: dict[str, str] = {
     "job": "source and offsets, or batch_id",
-    "task": "source and offsets, or batch_id",
     "last": "window, an ISO 8601 duration: window=PT24H for 24 hourly panes",
     "against_model": "against=model:ID",
     "status": "state=open or state=closed, with acknowledged=true or acknowledged=false",

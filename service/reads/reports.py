@@ -21,6 +21,7 @@ from calibrant.results.reads import Raters
 from calibrant.results.reliability import reliability
 from calibrant.results.temperature import temperature
 from calibrant_server.service.ingest.model_rules import SEGMENTATION
+from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.queries import ClockQuery, reject_costly, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
@@ -148,6 +149,7 @@ def series_query(parameters: ReportParameters, config: ModelConfig) -> ReadQuery
 
 def work_of(parameters: ReportParameters, config: ModelConfig) -> int:
     """Return the units of work of a report's metrics; reject too many."""
+    require_label(config, parameters.slice)
     query = query_for(metrics, metrics=parameters.metrics, **parameters.given(*BINNED))
     found = cast("Declared", resolved_query(query, config))
     reject_costly("/metrics", found, at_most=MAX_WORK)

@@ -177,14 +177,13 @@ class ReadService:
         window = (await self.window(read_query)).to_dict()
 
         def side_by_side(found: dict[str, Any]) -> dict[str, Any]:
-            covered = [each["window"] for each in found.values()] or [window]
-            span = {
-                "from": min(each["from"] for each in covered),
-                "to": max(each["to"] for each in covered),
-            }
             tests = {value: each["test"] for value, each in found.items() if "test" in each}
             tested = {"slice_test": slice_test(tests)} if tests else {}
-            head = {"model": read_query.config.model, "window": span, "by": name}
+            head = {
+                "model": read_query.config.model,
+                "window": span(found) if found else window,
+                "by": name,
+            }
             return {**head, **tested, "slices": found}
 
         return await self.together(request, read_queries, side_by_side, media_type, render)
@@ -330,6 +329,15 @@ class ReadService:
                 version, await self.inbox.state_version(other.model, other.slice, other.window)
             )
         return _Current(window, version, etag_of(read_query, media_type, window, version), other)
+
+
+def span(found: dict[str, Any]) -> dict[str, str]:
+    """Return the window that contains those of some results."""
+    covered = [each["window"] for each in found.values()]
+    return {
+        "from": min(each["from"] for each in covered),
+        "to": max(each["to"] for each in covered),
+    }
 
 
 def etag_of(read_query: ReadQuery, media_type: str, window: Window, state_version: str) -> str:

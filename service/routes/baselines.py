@@ -22,6 +22,7 @@ from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, rows_of_model
+from calibrant_server.service.ingest.multilabel import prediction_cells
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.plain_columns import read_document
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
@@ -245,6 +246,8 @@ def baseline_content(body: Body, config: ModelConfig, settings: Settings) -> Bas
         [packed] = pack_pane({"packed": body.data}, config, "", UnpackingBudget())
         return BaselineContent("pane", packed)
     posted = read_columns(body, settings)
+    if config.label_names is not None:
+        posted = prediction_cells(posted, config.label_names, settings.max_rows)
     batch = rows_of_model(checked_batch(posted, config, False), posted, config, False).batch
     if not batch.row_total.any():
         detail = "Received predictions without any label; expected labels: a baseline is what later labels are compared with."

@@ -15,6 +15,7 @@ from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
+from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
     ApplyFit,
@@ -102,6 +103,7 @@ async def apply_calibration_map(access: Access) -> Response:
         if query.is_frozen:
             fitted = await _frozen(access.inbox, config, query.version)
         else:
+            require_label(config, query.slice)
             read_query = ReadQuery(resolved_query(query, config), config, query)
             fitted = orjson.loads((await access.reads.result(read_query)).body)
         result = await in_thread(applied, body, fitted, config, settings, query.partial)

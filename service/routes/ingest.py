@@ -14,6 +14,7 @@ from calibrant_server.service.ingest.batches import load_labels, prediction_batc
 from calibrant_server.service.ingest.body_reading import (
     ORIGIN_FIELDS,
     PLAIN,
+    TASK,
     agreed_origin,
     ignored_of_query,
     origin_of_query,
@@ -21,6 +22,7 @@ from calibrant_server.service.ingest.body_reading import (
 )
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.histograms import load_histograms
+from calibrant_server.service.ingest.multilabel import ids_of_row
 from calibrant_server.service.ingest.schemas import (
     IgnoreLabel,
     IngestQuery,
@@ -106,7 +108,7 @@ def load_predictions(
     small = small_predictions(body, context) if is_plain else None
     if small is not None:
         return small
-    posted = read_columns(body, context.settings, head=("batch_id", *ORIGIN_FIELDS))
+    posted = read_columns(body, context.settings, head=("batch_id", TASK, *ORIGIN_FIELDS))
     agreed = posted.origin if origin is None else agreed_origin(posted.origin, origin)
     posted = replace(posted, reading=posted.reading.stated_by(reading))
     return prediction_batch(posted, context, agreed)
@@ -193,12 +195,15 @@ async def delete_prediction(access: Access) -> Response:
     """Remove one prediction with its ratings permanently."""
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
-        payload = orjson.dumps({"id": access.id})
         if context.config is None:
             raise ModelUnknown()
+        ids = ids_of_row(access.id, context.config)
+        payload = orjson.dumps({"ids": ids})
         # A removal is retained even if its id is unknown.
-        ids, digest = (access.id,), digest_of(payload)
-        return context.batch(context.config, REMOVAL, payload, digest, 1, retains=True, ids=ids)
+        digest = digest_of(payload)
+        return context.batch(
+            context.config, REMOVAL, payload, digest, len(ids), retains=True, ids=ids
+        )
 
     return await access.sender.take(False, load, has_body=False)
 

@@ -15,6 +15,7 @@ from calibrant.results.reads import find_reads
 from calibrant_server.service.engine import model_of
 from calibrant_server.service.http.parameters import PATTERN, Format, media_type_of
 from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.declared import add_route
 from calibrant_server.service.reads.operations import Access, Reader, operation
 from calibrant_server.service.reads.queries import (
@@ -144,6 +145,8 @@ async def compare_models(access: Access) -> Response:
         detail = f"Received {len(names) - 1} other models; expected 1 to {MAX_MODELS - 1}."
         raise unanswerable("/models", "range", detail)
     others = [await model_of(access.connection, access.caller, name) for name in names[1:]]
+    for config in (first, *others):
+        require_label(config, query.slice)
     if "metrics" not in query.model_fields_set:
         chosen = SEGMENTATION if first.task == "segmentation" else OTHERS
         query = query.model_copy(update={"metrics": chosen})

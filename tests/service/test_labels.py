@@ -103,5 +103,8 @@ async def test_predictions_with_ids_may_come_without_labels(client, inbox):
 async def test_a_prediction_is_taken_out(known, inbox):
     answer = await known.delete("/v1/models/digits/predictions/i1")
     assert answer.status_code == 202
-    assert (inbox.deliveries[-1].kind, inbox.deliveries[-1].payload) == ("removal", b'{"id":"i1"}')
+    assert (inbox.deliveries[-1].kind, inbox.deliveries[-1].payload) == (
+        "removal",
+        b'{"ids":["i1"]}',
+    )
     problem(await known.delete(f"/v1/models/digits/predictions/{'x' * 257}"), 422, "invalid-name")

@@ -126,7 +126,7 @@ class BatchAppender:
             mine = batch.config
             if current is None or not batch.create:
                 raise
-            if (current.task, current.n_classes) != (mine.task, mine.n_classes):
+            if current.content != mine.content:
                 raise
         made = replace(_of_config(batch, current), create=False)
         return await self._append_to_model(replace(made, checked_revision=current.revision), record)

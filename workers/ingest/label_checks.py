@@ -26,10 +26,11 @@ def check_labels(rows: Sequence[Any], n_classes: int) -> None:
         )
 
 
-def check_removal(name: Any) -> None:
-    """Raise EntryError unless the id of a deletion is a name."""
-    if type(name) is not str or name_of(name) != name:
-        raise EntryError(f"received the id {name!r:.40}; expected {NAME_RULE}")
+def check_removal(ids: Any) -> None:
+    """Raise EntryError unless the ids of a deletion are names."""
+    for name in ids if type(ids) is list and ids else [ids]:
+        if type(name) is not str or name_of(name) != name:
+            raise EntryError(f"received the id {name!r:.40}; expected {NAME_RULE}")
 
 
 def _are_valid(rows: Sequence[Any], n_classes: int) -> bool:

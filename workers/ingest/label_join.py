@@ -123,9 +123,9 @@ class LabelJoin:
         """Add labels as an entry has them: id, unnamed and named ratings; `order` grows along the stream."""
         self._of(config).add(EntryFacts.of_labels(entry, rows, received_ms, order))
 
-    def deletion(self, entry: str, config: ModelConfig, name: str, received_ms: int) -> None:
-        """Add the deletion of a prediction."""
-        self._of(config).add(EntryFacts.of_deletion(entry, name, received_ms))
+    def deletion(self, entry: str, config: ModelConfig, ids: list[str], received_ms: int) -> None:
+        """Add the deletion of predictions."""
+        self._of(config).add(EntryFacts.of_deletion(entry, ids, received_ms))
 
     def new_rows(self, config: ModelConfig, batch: Batch, received_ms: int) -> list[bool]:
         """Return which rows of a batch that carries ids would count."""

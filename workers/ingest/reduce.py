@@ -272,12 +272,12 @@ def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: R
 
 def _removal(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
     try:
-        name = json.loads(entry.payload)["id"]
+        names = json.loads(entry.payload)["ids"]
     except (ValueError, KeyError, TypeError) as error:
         raise EntryError(f"the removal cannot be read: {error}") from error
-    check_removal(name)
-    into.reads.join.deletion(entry.id, config, name, entry.received_ms)
-    return 1
+    check_removal(names)
+    into.reads.join.deletion(entry.id, config, names, entry.received_ms)
+    return len(names)
 
 
 _KINDS = {

@@ -90,9 +90,9 @@ class EntryFacts:
         return cls(entry, LABELS, list(ids), received_ms, order, None, counted, _rated(named))
 
     @classmethod
-    def of_deletion(cls, entry: str, name: str, received_ms: int) -> EntryFacts:
-        """Return the fact that a prediction is deleted."""
-        return cls(entry, DELETION, [name], received_ms)
+    def of_deletion(cls, entry: str, ids: list[str], received_ms: int) -> EntryFacts:
+        """Return the facts that predictions are deleted."""
+        return cls(entry, DELETION, ids, received_ms)
 
 
 def _rated(named: Sequence[Any]) -> Rated:

@@ -183,6 +183,6 @@ def side_name(against: Against, other: Inputs) -> Result:
 
 def reject_other_classes(config: ModelConfig, other: ModelConfig) -> None:
     """Reject a comparison of models with different tasks or classes."""
-    if (config.task, config.n_classes) != (other.task, other.n_classes):
+    if config.content != other.content:
         detail = "Received a model of another task or other classes; expected the same task and number of classes."
         raise CalibrationInputError.at("/against", "not_comparable", detail)

@@ -17,6 +17,8 @@ MAX_PARSED = 20_000
 Mode = Literal["serve", "observe"]
 SERVE: Mode = "serve"
 OBSERVE: Mode = "observe"
+# Slice whose values are the labels of a multi-label model.
+LABEL_SLICE = "label"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class ModelConfig:
     mode : "serve", or "observe": its maps are advice, none is promoted, handed out as current or applied
     tags : free texts by name, such as owner, team and site
     events : dated events, oldest first (`model_events.ModelEvent`)
+    label_names : of a multi-label model, which is binary with a slice per label; None for other models
     """
 
     tenant: str
@@ -57,11 +60,17 @@ class ModelConfig:
     mode: Mode = SERVE
     tags: dict[str, str] = field(default_factory=dict)
     events: list[Any] = field(default_factory=list)
+    label_names: list[str] | None = None
 
     @property
     def key(self) -> str:
         """`tenant/model`."""
         return model_key(self.tenant, self.model)
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """Task, classes and labels: what models must share to be compared or to take each other's batches."""
+        return self.task, self.n_classes, self.label_names
 
     def spec(self) -> PaneSpec:
         """Return the specification of the model's panes."""

@@ -17,7 +17,7 @@ from calibrant_server.workers.store.script import (
 )
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
-FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
+FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites", "label_names")
 # Reply of the script that deletes a model.
 HAS_REPORTS = 2
 
