@@ -16,6 +16,7 @@ from calibrant.inference.detectable import detectable
 from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
     accepted_options,
+    reject_edges,
     reject_unused_edges,
     slugs_of,
 )
@@ -74,7 +75,10 @@ def reliability_of_pane(
 
 def temperature_of_pane(pane: Pane, **requested: Any) -> Temperature:
     """Fit the temperature of a pane; see `Pane.temperature`."""
-    return Temperature.from_dict(fit_profile(pane, rows_if_complete=True, **requested))
+    reject_edges(requested["bins"])
+    names = ("bins", "min_count", "ci")
+    numbers = PaneQuery(**{name: requested[name] for name in names}).numbers()
+    return Temperature.from_dict(fit_profile(pane, rows_if_complete=True, **requested | numbers))
 
 
 def expected_accuracy_of_pane(pane: Pane, ci: float) -> Estimate:
