@@ -42,7 +42,7 @@ _PLACES = {
     "SplitUnitsWarning": "core.panes_by_key",
     "Temperature": "results",
     "compare": "library_comparison",
-    "compat": "library",
+    "compat": "library_comparison",
     "decision_curve": "library_curves",
     "evaluate": "library",
     "fill_by": "core.panes_by_key",

@@ -15,12 +15,12 @@ from calibrant.core.panes_by_key import SplitUnitsWarning as SplitUnitsWarning
 from calibrant.core.panes_by_key import fill_by as fill_by
 from calibrant.core.spec import PaneSpec as PaneSpec
 from calibrant.input.annotations import Annotations as Annotations
-from calibrant.library import compat as compat
 from calibrant.library import evaluate as evaluate
 from calibrant.library import fit_map as fit_map
 from calibrant.library import fit_temperature as fit_temperature
 from calibrant.library import reliability as reliability
 from calibrant.library_comparison import compare as compare
+from calibrant.library_comparison import compat as compat
 from calibrant.library_curves import decision_curve as decision_curve
 from calibrant.metrics import METRICS as METRICS
 from calibrant.metrics.estimate import Estimate as Estimate

@@ -13,18 +13,16 @@ from typing import Any
 from calibrant.calibrators import fit
 from calibrant.calibrators.temperature.fit import fit_rows
 from calibrant.calibrators.temperature.fit_result import curve_points
-from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
 from calibrant.core.pane import Pane
 from calibrant.core.query import Bins, PaneQuery
 from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
-from calibrant.core.view import NoResultError, View
+from calibrant.core.view import View
 from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
     accepted_options,
     check_types,
-    filled,
     filled_view,
     labelled_batch,
     map_options,
@@ -34,10 +32,7 @@ from calibrant.library_arguments import (
 )
 from calibrant.library_of_panes import report_of
 from calibrant.library_slices import sliced_report
-from calibrant.metrics import accumulators_for
 from calibrant.multilabel import of_task
-from calibrant.peers.comparison import METRICS as COMPARED
-from calibrant.peers.comparison import compared
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
 
 
@@ -308,57 +303,3 @@ classes, ignore_label, normalize : as in `evaluate`
     return CalibrationMap.from_dict(
         batch.notes.added_to(fit(method, View(pane, pane_query, batch), options))
     )
-
-
-def compat(
-    probabilities: Any = None,
-    labels: Any = None,
-    peer: str | None = None,
-    *,
-    bins: int = 15,
-    scope: str | None = None,
-    raters: str = "pooled",
-    logits: Any = None,
-    label_counts: Any = None,
-    label_shares: Any = None,
-    n_ratings: Any = None,
-    weights: Any = None,
-    units: Any = None,
-    ids: Any = None,
-    cases: Any = None,
-    classes: Sequence[Any] | None = None,
-    ignore_label: Any = None,
-    normalize: bool = False,
-) -> dict[str, Any]:
-    """Compute metrics as another library does, next to ours, and state why they differ.
-
-    Parameters
-    ----------
-    peer : "monai", "netcal", "relplot", "scikit-learn", "torchmetrics" or "uncertainty-calibration", or "all". Default: all.
-    raters : "majority" or "single" if a row has several ratings; other libraries take one label per row
-    probabilities, labels, bins, scope, logits, label_counts, label_shares, n_ratings, weights, units, ids, cases, \
-classes, ignore_label, normalize : as in `evaluate`
-
-    Returns
-    -------
-    dict by library: `version` and `values`; these by the library's function: `value` or None with a `reason`, `metric`
-    and `ours` (our metric of the same idea and its value), and `why` they differ
-
-    Raises
-    ------
-    CalibrationInputError
-        A value that is not allowed, with its argument, row and rule; rows with weights or several ratings.
-
-    Examples
-    --------
-    >>> found = compat([0.9, 0.8, 0.3, 1.0], [1, 1, 0, 0], "relplot", bins=2)["relplot"]
-    >>> round(found["values"]["binnedECE"]["value"], 9), round(found["values"]["binnedECE"]["ours"], 9)
-    (0.4, 0.25)
-    """
-    reject_edges(bins)
-    batch = labelled_batch(locals(), counted=True)
-    pane = filled(batch, accumulators_for(COMPARED))
-    try:
-        return compared(View(pane, PaneQuery(bins=bins, scope=scope, raters=raters), batch), peer)
-    except NoResultError as rejection:
-        raise CalibrationInputError.at("/labels", rejection.reason, rejection.detail) from rejection

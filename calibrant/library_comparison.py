@@ -1,4 +1,4 @@
-"""The public function that compares two models on the same rows, and two panes.
+"""The public functions that compare two models on the same rows, two panes, and our metrics with those of another library.
 
 Two separate intervals do not show a difference: both contain what the rows have in common. Here the rows of the two
 models are paired, so that what they share cancels.
@@ -16,17 +16,22 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.grid import Edges
 from calibrant.core.pane import Pane
 from calibrant.core.query import Bins, PaneQuery
-from calibrant.core.view import View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.metrics_differences import differences_of
 from calibrant.inference.pairing import paired
 from calibrant.library_arguments import (
     accepted_options,
+    filled,
     labelled_batch,
+    reject_edges,
     reject_unused_edges,
     slugs_of,
     view_of_rows,
 )
 from calibrant.library_of_panes import report_of, view_of
+from calibrant.metrics import accumulators_for
+from calibrant.peers.comparison import METRICS as COMPARED
+from calibrant.peers.comparison import compared
 from calibrant.results import Comparison
 
 # What the scores of the second model are called, by the name that the first model's have.
@@ -172,3 +177,57 @@ def _renamed(violation: Violation) -> Violation:
     pointer = violation.pointer.replace(f"/{name}", f"/{OTHERS[name]}", 1)
     detail = violation.detail.replace("as logits", "as other_logits")
     return Violation(pointer, violation.rule, detail)
+
+
+def compat(
+    probabilities: Any = None,
+    labels: Any = None,
+    peer: str | None = None,
+    *,
+    bins: int = 15,
+    scope: str | None = None,
+    raters: str = "pooled",
+    logits: Any = None,
+    label_counts: Any = None,
+    label_shares: Any = None,
+    n_ratings: Any = None,
+    weights: Any = None,
+    units: Any = None,
+    ids: Any = None,
+    cases: Any = None,
+    classes: Sequence[Any] | None = None,
+    ignore_label: Any = None,
+    normalize: bool = False,
+) -> dict[str, Any]:
+    """Compute metrics as another library does, next to ours, and state why they differ.
+
+    Parameters
+    ----------
+    peer : "monai", "netcal", "relplot", "scikit-learn", "torchmetrics" or "uncertainty-calibration", or "all". Default: all.
+    raters : "majority" or "single" if a row has several ratings; other libraries take one label per row
+    probabilities, labels, bins, scope, logits, label_counts, label_shares, n_ratings, weights, units, ids, cases, \
+classes, ignore_label, normalize : as in `evaluate`
+
+    Returns
+    -------
+    dict by library: `version` and `values`; these by the library's function: `value` or None with a `reason`, `metric`
+    and `ours` (our metric of the same idea and its value), and `why` they differ
+
+    Raises
+    ------
+    CalibrationInputError
+        A value that is not allowed, with its argument, row and rule; rows with weights or several ratings.
+
+    Examples
+    --------
+    >>> found = compat([0.9, 0.8, 0.3, 1.0], [1, 1, 0, 0], "relplot", bins=2)["relplot"]
+    >>> round(found["values"]["binnedECE"]["value"], 9), round(found["values"]["binnedECE"]["ours"], 9)
+    (0.4, 0.25)
+    """
+    reject_edges(bins)
+    batch = labelled_batch(locals(), counted=True)
+    pane = filled(batch, accumulators_for(COMPARED))
+    try:
+        return compared(View(pane, PaneQuery(bins=bins, scope=scope, raters=raters), batch), peer)
+    except NoResultError as rejection:
+        raise CalibrationInputError.at("/labels", rejection.reason, rejection.detail) from rejection

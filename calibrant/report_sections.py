@@ -22,8 +22,7 @@ from calibrant.raters.disagreement_report import disagreement_report
 from calibrant.raters.posterior import posterior_epistemic_loss
 from calibrant.results.roc import roc_curve
 from calibrant.results.uncertainty import uncertainty_of
-from calibrant.segmentation.case_report import case_reliability, cases_of
-from calibrant.segmentation.case_sensitivity import sensitivity
+from calibrant.segmentation.case_report import case_reliability, cases_of, sensitivity
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.consensus import consensus_of
 from calibrant.segmentation.histogram_report import histogram_report

@@ -284,3 +284,17 @@ def add_cells(own: Cells, added: Cells, sign: int = 1) -> Cells:
         counts[:, index] += times * more_counts
         sums[:, index] += times * more_sums
     return places, counts, sums
+
+
+def close_blocks(mine: Mapping[str, Block], theirs: Mapping[str, Block], rtol: float) -> bool:
+    """Compare the cells of an accumulator: the same counts, and sums within the tolerance."""
+    return mine.keys() == theirs.keys() and all(
+        _close(mine[key].filled(), theirs[key].filled(), rtol) for key in mine
+    )
+
+
+def _close(mine: tuple[Any, Any, Any], theirs: tuple[Any, Any, Any], rtol: float) -> bool:
+    if not (np.array_equal(mine[0], theirs[0]) and np.array_equal(mine[1], theirs[1])):
+        return False
+    largest = np.abs(mine[2]).max(axis=1, initial=0.0, keepdims=True)
+    return bool((np.abs(mine[2] - theirs[2]) <= rtol * largest).all())

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from calibrant.accumulators.block import Counts, Sums
 from calibrant.accumulators.ranges import MASS, Range, Ranges, within
 from calibrant.accumulators.sparse import SparseBlock
-from calibrant.core.arrays import Floats, Ints
+from calibrant.core.arrays import Floats, Ints, distinct
 from calibrant.core.batch_sums import BatchSums
-from calibrant.core.distinct import distinct
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.logits import relative_logits
 

@@ -7,8 +7,9 @@ exp(beta z), two exponentials give the complete grid.
 
 from __future__ import annotations
 
+import numpy as np
+
 from calibrant.accumulators.base import Accumulator
-from calibrant.accumulators.beta_grid import BETAS, N_BETAS, OCTAVES, STEPS_PER_OCTAVE
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     LOGIT_SPAN,
@@ -21,6 +22,14 @@ from calibrant.accumulators.ranges import (
 )
 from calibrant.accumulators.replicates import TABLE_SUMS, ranges_of_table
 from calibrant.core.label_policies import N_POLICIES
+
+STEPS_PER_OCTAVE = 2
+OCTAVES = 5
+BETAS = 2.0 ** (
+    np.arange(-OCTAVES * STEPS_PER_OCTAVE, OCTAVES * STEPS_PER_OCTAVE + 1) / STEPS_PER_OCTAVE
+)
+N_BETAS = len(BETAS)
+
 
 TABLE_BINS = 60
 CURVE_COUNTS = ("predictions", "n_zero_probability")

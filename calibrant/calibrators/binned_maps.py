@@ -16,9 +16,9 @@ from calibrant.calibrators.base import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.calibrators.logistic_maps import PLATT
 from calibrant.core.arrays import Floats
-from calibrant.core.cells import Cells, equal_mass_groups
+from calibrant.core.cells import Cells, Table, equal_mass_groups
 from calibrant.core.grid import equal_width_bin
-from calibrant.core.view import Table, View
+from calibrant.core.view import View
 
 FEW = 10
 

@@ -49,10 +49,6 @@ def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, Result |
         raise NoResultError(
             "not_kept", "panes with this number of classes store no sample of complete rows"
         )
-    if not about["n"] and about["n_drawn_from"]:
-        raise NoResultError(
-            "not_kept", "the panes of this window were stored before samples existed"
-        )
     batch = view.pane.sample.batch()
     if most is not None and batch.n > most:
         batch = batch.take(np.arange(most))

@@ -149,6 +149,37 @@ SUM_FIELDS = (
 FIELDS = ("lower", "upper", "count", "predictions", *SUM_FIELDS)
 
 
+@dataclass(frozen=True)
+class Table:
+    """Cells summed by bin, with the bins' nominal edges.
+
+    `edges` float64 (n_bins + 1,) are k / n_bins for equal-width bins and the observed cuts for equal-mass ones.
+    Bins below the query's `min_count` are zero, and `discarded_weight` is their weight.
+    """
+
+    cells: Cells
+    edges: Floats
+    discarded_weight: float
+
+    @property
+    def n_bins(self) -> int:
+        return len(self.cells)
+
+    @classmethod
+    def of(cls, cells: Cells, edges: Floats, least: float, is_weighted: bool) -> Table:
+        """Return a table without the bins below `least`: samples, or mass if predictions have weights."""
+        if not least:
+            return cls(cells, edges, 0.0)
+        size = cells.weight if is_weighted else cells.count.astype(np.float64)
+        few = (size < least) & (cells.weight > 0)
+        discarded = float(cells.weight[few].sum())
+        emptied = Cells(
+            *(np.where(few, 0, getattr(cells, name)) if name not in ("lower", "upper") else getattr(cells, name)
+              for name in Cells.__dataclass_fields__)
+        )  # fmt: skip
+        return cls(emptied, edges, discarded)
+
+
 def equal_mass_groups(weight: Floats, n_bins: int) -> Ints:
     """Return the group of every cell such that groups have nearly equal weight and no cell is split.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from calibrant.accumulators.block import close_blocks
 from calibrant.core.grid import Edges
-from calibrant.core.pane_comparison import close_blocks
 from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.pane_state import PaneState
 from calibrant.core.routing import split_batch

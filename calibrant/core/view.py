@@ -6,10 +6,8 @@ Metrics, maps and diagrams read only a `View`. With the raw batch in addition to
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +18,11 @@ from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.cells import (
     Cells,
+    Table,
     cells_of_rows,
     cells_of_scores,
     equal_mass_groups,
     rank_groups,
-    under_policy,
     with_histogram,
 )
 from calibrant.core.errors import NoResultError as NoResultError
@@ -40,30 +38,11 @@ from calibrant.core.pane import Pane
 from calibrant.core.pane_cells import has_cells
 from calibrant.core.query import PaneQuery, policy_index
 from calibrant.core.raw_rows import RawRows
-from calibrant.core.view_histograms import HistogramView
+from calibrant.core.view_cells import StoredCellsView
 from calibrant.input.notes import NO_NOTES, InputNotes
 
-T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class Table:
-    """Cells summed by bin, with the bins' nominal edges.
-
-    `edges` float64 (n_bins + 1,) are k / n_bins for equal-width bins and the observed cuts for equal-mass ones.
-    Bins below the query's `min_count` are zero, and `discarded_weight` is their weight.
-    """
-
-    cells: Cells
-    edges: Floats
-    discarded_weight: float
-
-    @property
-    def n_bins(self) -> int:
-        return len(self.cells)
-
-
-class View(HistogramView):
+class View(StoredCellsView):
     """Pane with a query.
 
     Parameters
@@ -175,17 +154,6 @@ class View(HistogramView):
         self._check_histograms(scope)
         return self.once((scope, binning, bins), lambda: self._edged_table(scope, binning, bins))
 
-    def once(self, key: Any, make: Callable[[], T]) -> T:
-        """Compute `make` once per view and share it between metrics."""
-        if key not in self._made:
-            self._made[key] = make()
-        made: T = self._made[key]
-        return made
-
-    def forget(self, key: Any) -> None:
-        """Drop what `once` computed, where it takes much memory and nothing else needs it."""
-        self._made.pop(key, None)
-
     def class_tables(self) -> list[Table]:
         """Return one table per class, one class against the rest.
 
@@ -226,7 +194,7 @@ class View(HistogramView):
             if len(group)
             else np.array([0.0, 1.0])
         )
-        return self._discarding(grouped, edges)
+        return self._table(grouped, edges)
 
     def _mass_groups(self, cells: Cells, bins: int) -> Ints:
         if self._splits_ties:
@@ -323,14 +291,6 @@ class View(HistogramView):
         counts = dict(zip(score_sums.COUNTS, block.counts[:, self.policy].tolist(), strict=True))
         return counts | dict(zip(score_sums.SUMS, block.sums[:, self.policy].tolist(), strict=True))
 
-    def reject_partial(self, n_stored: int, name: str) -> None:
-        """Raise if an accumulator has fewer predictions than were labelled: some were added before it was stored."""
-        missing = self.counts["n_labelled"] - n_stored
-        if missing:
-            raise NoResultError(
-                "not_kept", f"{name} of {missing} predictions of the window was not stored", missing
-            )
-
     def _edged_table(self, scope: str, binning: str, bins: int) -> Table:
         own, grid = self.pane_query.edges_of_bins, self.spec.grid_for(scope)
         if not self.is_raw and not self._is_exact(scope, binning, bins):
@@ -342,79 +302,19 @@ class View(HistogramView):
         key = ("grouped", scope, binning, bins)
         grouped = self.once(key, lambda: self._grouped(scope, binning, bins))
         if binning == OWN:
-            return self._discarding(grouped, np.array(own))
+            return self._table(grouped, np.array(own))
         for stored in self._stored_keys(scope):
             grouped = with_histogram(grouped, self.pane.histograms.table(stored), bins)
-        return self._discarding(grouped, np.arange(bins + 1) / bins)
+        return self._table(grouped, np.arange(bins + 1) / bins)
 
-    def _discarding(self, cells: Cells, edges: Floats) -> Table:
-        """Return a table without the bins below `min_count`: samples, or mass if predictions have weights."""
+    def _table(self, cells: Cells, edges: Floats) -> Table:
+        """Return a table without the bins below `min_count`."""
         least = self.pane_query.min_count
-        if not least:
-            return Table(cells, edges, 0.0)
-        size = cells.weight if self.weighted else cells.count.astype(np.float64)
-        few = (size < least) & (cells.weight > 0)
-        discarded = float(cells.weight[few].sum())
-        emptied = Cells(
-            *(np.where(few, 0, getattr(cells, name)) if name not in ("lower", "upper") else getattr(cells, name)
-              for name in Cells.__dataclass_fields__)
-        )  # fmt: skip
-        return Table(emptied, edges, discarded)
+        return Table.of(cells, edges, least, bool(least) and self.weighted)
 
     def _grouped(self, scope: str, binning: str, bins: int) -> Cells:
         cells, place = self._edged_bins(scope, binning, bins)
         return cells.grouped(place, bins)
-
-    def _stored_cells(self, scope: str) -> tuple[Ints, Cells]:
-        """Return the non-empty cells of a scope under the policy, and their places on its grid."""
-        return self.once(("kept", scope), lambda: self._read_stored_cells(scope))
-
-    def _read_stored_cells(self, scope: str) -> tuple[Ints, Cells]:
-        kind, _, name = scope.partition(":")
-        if kind == "class":
-            return self._class_cells(int(name))
-        if kind == "all" and self.spec.keeps_all_classes:
-            return self._cells_of_any_class()
-        block = self.pane["all_labels" if kind == "all" else kind].blocks["cells"]
-        places, counts, sums = block.filled()
-        return places, self._under_policy(scope, places, counts, sums)
-
-    def _under_policy(self, scope: str, places: Ints, counts: Ints, sums: Floats) -> Cells:
-        grid = self.spec.grid_for(scope)
-        return under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
-
-    def _stored_classes(self) -> tuple[Ints, Cells]:
-        """Return the cells of the stored classes, one after the other: class by class on the classes' grid."""
-        return self.once("classes", self._read_stored_classes)
-
-    def _read_stored_classes(self) -> tuple[Ints, Cells]:
-        places, counts, sums = self.pane["classes"].blocks["cells"].filled()
-        width = self.spec.class_grid.n_positions
-        return places, self._under_policy("class", places % width, counts, sums)
-
-    def _cells_of_any_class(self) -> tuple[Ints, Cells]:
-        """Return the cells of all classes together: those at the same place of the grid are one."""
-        places, cells = self._stored_classes()
-        width = self.spec.class_grid.n_positions
-        place = places % width
-        filled = np.flatnonzero(np.bincount(place, minlength=width))
-        index = np.zeros(width, np.int64)
-        index[filled] = np.arange(len(filled))
-        return filled, cells.grouped(index[place], len(filled))
-
-    def _class_cells(self, class_index: int) -> tuple[Ints, Cells]:
-        slot = self._slot(class_index)
-        places, cells = self._stored_classes()
-        width = self.spec.class_grid.n_positions
-        first, last = np.searchsorted(places, [slot * width, (slot + 1) * width])
-        return places[first:last] - slot * width, cells.select(slice(first, last))
-
-    def _slot(self, class_index: int) -> int:
-        """Return the place of a class among the stored ones."""
-        if class_index not in self.spec.stored_classes:
-            listed = "the first 64 classes have separate tables only if the model has no more; list others when you create the model"
-            raise NoResultError("class_not_kept", listed)
-        return self.spec.stored_classes.index(class_index)
 
     def rows(self, scope: str) -> Cells:
         """Return one cell for each labelled raw row, in the rows' order; for `all`, class after class.

@@ -10,7 +10,8 @@ import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.arrays import Floats, ratio
-from calibrant.core.view import Table, View
+from calibrant.core.cells import Table
+from calibrant.core.view import View
 from calibrant.inference.bin_noise import BinMoments
 from calibrant.inference.closed_null import ClosedNull
 from calibrant.inference.intervals import GapStatistic

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibrant.core.cells import Table
 from calibrant.core.documents import Extra, Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.view import NoResultError, Table, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.bin_noise import DesignEffect, Draws, design_effect, noisy_gaps
 from calibrant.inference.class_dependence import effective_classes, of_dependent_classes
 from calibrant.inference.gap_tables import GapForm, GapTables, gap_tables, replicates_of

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from calibrant.core.arrays import Floats, share
+from calibrant.core.cells import Table
 from calibrant.core.documents import Extra
 from calibrant.core.query import TIES, Option
-from calibrant.core.view import Table, View
+from calibrant.core.view import View
 from calibrant.inference.closed_null import ClosedNull, null_of_sum
 from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.gap_tables import GapForm, GapTables, gap_tables

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calibrant.core.arrays import Floats, ratio, share
-from calibrant.core.cells import Cells, cuts_inside
+from calibrant.core.cells import Cells, Table, cuts_inside
 from calibrant.core.query import TIES, Option
-from calibrant.core.view import Table, View
+from calibrant.core.view import View
 from calibrant.estimators.cut_error import cut_error, power_mean_gap
 from calibrant.inference.closed_null import ClosedNull, null_of_sum
 from calibrant.inference.gap_sums import GapSum

@@ -23,8 +23,8 @@ from calibrant.estimators.isotonic import (
     decompose,
     each_recalibrated,
     mean_score,
-    min_score,
-    recalibrated,
+    recalibration_bound,
+    score_bound,
 )
 from calibrant.inference.intervals import GapStatistic, jackknife_interval
 from calibrant.inference.isotonic_null import NORMAL, isotonic_null
@@ -79,39 +79,6 @@ def parts_of(view: View) -> Decomposition | None:
 
 def _rate(cells: Cells) -> Floats:
     return np.clip(cells.rate, 0.0, 1.0)
-
-
-def recalibration_bound(cells: Cells, kind: str) -> float:
-    """Bound the decrease of the recalibrated score when scores are anywhere inside their cells."""
-    weight, rate = cells.weight, _rate(cells)
-    divisible = cells.divisible
-    best = float(mean_score(weight, rate, recalibrated(weight, rate), kind))
-    return max(best - min_score(weight, rate * weight, divisible, kind), 0.0)
-
-
-def score_bound(cells: Cells, kind: str) -> float:
-    """Bound the change of the predictions' own score when scores are anywhere inside their cells."""
-    several = cells.predictions > 1
-    if kind == "brier":
-        spread = np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0) * several
-        return float(
-            (cells.weight * spread + 2.0 * cells.largest_covariance).sum() / cells.weight.sum()
-        )
-    losses = (_log_loss(cells.correct, at) for at in (cells.lower, cells.mean, cells.upper))
-    missed = np.maximum(cells.weight - cells.correct, 0.0)
-    others = (_log_loss(missed, 1.0 - at) for at in (cells.lower, cells.mean, cells.upper))
-    change = sum(
-        np.maximum(np.abs(low - mean), np.abs(high - mean)) for low, mean, high in (losses, others)
-    )
-    return float(np.where(several, change, 0.0).sum() / cells.weight.sum())
-
-
-def _log_loss(weight: Floats, probability: Floats) -> Floats:
-    """Return log losses of outcomes of this weight and probability; infinite at 0, zero where there is no weight."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(
-            -weight * np.log(probability, where=weight > 0, out=np.zeros(len(weight)))
-        )
 
 
 def _reader(part: str) -> Callable[[View], MetricValue | None]:

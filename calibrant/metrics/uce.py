@@ -57,7 +57,7 @@ def table_of(view: View) -> dict[str, Floats]:
     Raises
     ------
     NoResultError
-        Plain histograms of other kinds alone, predictions merged before uncertainty was stored, or bins that its grid cannot
+        Plain histograms of other kinds alone, or bins that its grid cannot
         give exactly. Histograms of uncertainty count; they have no confidence, so that `confidence` is nan in their bins.
     """
     posted = view.posted_table("uncertainty")
@@ -81,8 +81,7 @@ def table_of(view: View) -> dict[str, Floats]:
 
 def _stored_sums(view: View) -> Floats:
     block = view.pane["uncertainty"].blocks["cells"]
-    places, counts, sums = block.filled()
-    view.reject_partial(int(counts[0].sum()), "uncertainty")
+    places, _, sums = block.filled()
     grid, bins = uncertainty_grid(), view.pane_query.bins
     if bins not in grid.exact_bins:
         exact = ", ".join(map(str, grid.exact_bins))

@@ -25,8 +25,7 @@ from calibrant.results.tables import Table, Values
 from calibrant.segmentation.case_comparison import compare_case_errors
 from calibrant.segmentation.case_errors import ERRORS, case_errors
 from calibrant.segmentation.case_options import AVERAGE, BACKGROUND
-from calibrant.segmentation.case_report import case_reliability, cases_of
-from calibrant.segmentation.case_sensitivity import sensitivity
+from calibrant.segmentation.case_report import case_reliability, cases_of, sensitivity
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.core.arrays import Floats, ratio
 from calibrant.core.documents import Result, Row
 from calibrant.core.errors import check_range
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
-from calibrant.segmentation.box_plot import box
 from calibrant.segmentation.case_bins import CaseBins
 from calibrant.segmentation.case_errors import ERRORS, CaseErrors, case_errors, numbers, spread
 
@@ -249,3 +249,73 @@ def _table(one: CaseBins, slot: int) -> list[Row]:
         }
         for i in range(one.n_bins)
     ]
+
+
+WHISKER = 1.5
+
+
+def box(values: NDArray[np.float64]) -> Result | None:
+    """Return the statistics of a box plot: quartiles, whiskers to the outermost values within 1.5 box heights, outliers.
+
+    Parameters
+    ----------
+    values : float64 (n,), nan is ignored
+
+    Returns
+    -------
+    dict, None without values.
+
+    Source
+    ------
+    Tukey, Exploratory Data Analysis (1977).
+    """
+    found = np.sort(values[np.isfinite(values)])
+    if not len(found):
+        return None
+    lower, median, upper = np.quantile(found, [0.25, 0.5, 0.75])
+    reach = WHISKER * (upper - lower)
+    inside = found[(found >= lower - reach) & (found <= upper + reach)]
+    outside = found[(found < lower - reach) | (found > upper + reach)]
+    # With few, distant values, the outermost value inside the limits can be within the box.
+    return {
+        "n": len(found),
+        "mean": float(found.mean()),
+        "lower_quartile": float(lower),
+        "median": float(median),
+        "upper_quartile": float(upper),
+        "lower_whisker": float(min(inside[0], lower)),
+        "upper_whisker": float(max(inside[-1], upper)),
+        "outliers": outside.tolist(),
+    }
+
+
+SENSITIVITY_BINS = (5, 10, 20, 50, 100)
+
+
+def sensitivity(view: View) -> list[Row]:
+    """Return macro averages of every error at 5, 10, 20, 50 and 100 bins; soft bins of stored cases are exact at all of them.
+
+    Returns
+    -------
+    list of dict with `bins`, and by error `value`, `sd` and `n`
+
+    Raises
+    ------
+    NoResultError
+        As `case_errors`.
+
+    Source
+    ------
+    Barfoot et al., fig. 6.
+    """
+    found = []
+    for bins in SENSITIVITY_BINS:
+        batch = None if view.batch_sums is None else view.batch_sums.complete_batch
+        cases = case_errors(View(view.pane, view.pane_query.without_edges(bins=bins), batch))
+        averages = {name: cases.macro(name) for name in ERRORS}
+        shown = ("value", "sd", "n")
+        found.append(
+            {"bins": bins}
+            | {name: {key: each[key] for key in shown} for name, each in averages.items()}
+        )
+    return found

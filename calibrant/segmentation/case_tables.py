@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.ranges import HITS, MASS, in_cell
 from calibrant.accumulators.sparse import SparseBlock
-from calibrant.core.arrays import Floats, Ints
+from calibrant.core.arrays import Floats, Ints, distinct
 from calibrant.core.batch_sums import BatchSums, CorrectRatings
-from calibrant.core.distinct import distinct
 from calibrant.core.grid import Grid
 from calibrant.core.spec import PaneSpec
 

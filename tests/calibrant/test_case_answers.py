@@ -13,10 +13,9 @@ from scipy import stats
 from calibrant import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError
-from calibrant.segmentation.box_plot import box
 from calibrant.segmentation.case_comparison import compare_case_errors, compare_cases, permutation_p
 from calibrant.segmentation.case_errors import ERRORS, case_errors
-from calibrant.segmentation.case_report import case_reliability, cases_of
+from calibrant.segmentation.case_report import box, case_reliability, cases_of
 from tests.calibrant.case_rows import (
     batch_of,
     golden_batch,

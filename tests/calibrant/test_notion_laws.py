@@ -242,19 +242,6 @@ def test_instances_on_request_are_in_the_order_of_the_rows() -> None:
     assert asked(batch, "ent_ce", False, instances="yes")["ent_ce"]["reason"] == "needs_rows"
 
 
-def test_predictions_merged_before_a_notion_was_kept_are_not_passed_over() -> None:
-    pane = pane_of(batch_of(20))
-    parts = {
-        name: data
-        for name, data in pane.parts().items()
-        if name not in ("label_distribution", "uncertainty")
-    }
-    old = Pane.from_parts(pane.spec, parts)
-    for slug in ("dist_ce", "uce"):
-        found = compute_metrics(View(old, PaneQuery()), [slug])[slug]
-        assert (found["value"], found["reason"], found["n_excluded"]) == (None, "not_kept", 36)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3, 8, 10, 40])
 @pytest.mark.parametrize("logits", [False, True])
 def test_a_row_falls_into_the_same_cells_alone_and_in_a_batch(n_classes: int, logits: bool) -> None:

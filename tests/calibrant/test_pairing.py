@@ -237,9 +237,6 @@ def test_a_temperature_that_is_not_there_is_no_difference() -> None:
     assert temperature_difference(*fits, a, a)["difference_interval"] == pytest.approx(
         [0.0, 0.0], abs=1e-6
     )
-    del a["temperature"].blocks["curvature"]  # a pane of an older format
-    fits = [fit_temperature(each, objective="brier") for each in (a, a)]
-    assert temperature_difference(*fits, a, a)["difference_reason"] == "not_kept"
 
 
 def votes_of(rng: np.random.Generator, p: np.ndarray, n_votes: int) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import calibrant as cal
-from calibrant.accumulators.beta_grid import BETAS, STEPS_PER_OCTAVE
+from calibrant.accumulators.temperature import BETAS, STEPS_PER_OCTAVE
 from calibrant.core.grid import equal_width_bin
 from calibrant.kernel import tempered
 from calibrant.kernel.tempered import WITH_BRIER_DERIVATIVES, TemperedRows

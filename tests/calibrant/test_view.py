@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.core.cells import equal_mass_groups
+from calibrant.core.cells import Table, equal_mass_groups
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NoResultError, Table, View
+from calibrant.core.view import NoResultError, View
 from tests.calibrant import reference
 from tests.calibrant.data import shapes
 from tests.calibrant.panes import SPECS, a_histogram, batches_of, every_spec

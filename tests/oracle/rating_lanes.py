@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.beta_grid import N_BETAS
+from calibrant.accumulators.temperature import N_BETAS
 from tests.oracle.squaring import even_steps, powers, squarings
 
 ALL, MAJORITY, SINGLE = 0, 1, 2

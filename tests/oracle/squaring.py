@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.beta_grid import BETAS, STEPS_PER_OCTAVE
+from calibrant.accumulators.temperature import BETAS, STEPS_PER_OCTAVE
 
 Floats = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.beta_grid import BETAS, N_BETAS, STEPS_PER_OCTAVE
+from calibrant.accumulators.temperature import BETAS, N_BETAS, STEPS_PER_OCTAVE
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.logits import relative_logits
 from tests.oracle.rating_lanes import ALL, MAJORITY, SINGLE, Lane, Policies

@@ -103,16 +103,6 @@ typedef struct {
     const double *weights, *rates, *score; /* (n_weights, n); (n_rows, n), in [0, 1]; (n,) */
 } Gains;
 
-/* How the values of a packed array become those in memory. */
-enum packed { PACKED_AS_STORED, PACKED_INTEGERS, PACKED_WHOLE_NUMBERS };
-
-/* An array in packed bytes, and where its values go: as stored, as int64, or as doubles that are whole numbers. */
-typedef struct {
-    int64_t n, width, kind; /* bytes of a stored value; of `enum packed` */
-    const uint8_t *from;    /* (width, n) */
-    uint8_t *to;
-} PackedArray;
-
 /* Rows of scores, some of which may have been sent as float32. */
 typedef struct {
     int64_t n, n_columns;

@@ -16,9 +16,8 @@ from calibrant.accumulators.replicates import (
     n_pairs,
     pair_places,
 )
-from calibrant.core.arrays import Floats, Ints
+from calibrant.core.arrays import Floats, Ints, distinct
 from calibrant.core.batch_sums import CorrectRatings
-from calibrant.core.distinct import distinct
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
 from tests.oracle.batch_sums import FillSums

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from calibrant.accumulators.beta_grid import N_BETAS
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.temperature import (
     CURVATURE_SUMS,
     CURVE_SUMS,
+    N_BETAS,
     TABLE_BINS,
     UNIT_COUNTS,
     TemperatureProfile,
