@@ -254,3 +254,26 @@ async def several_days(client: Client) -> None:
     await client.get("/models/days/metrics", metrics=FEW, every="P1D", window="P7D")
     await client.get("/models/days/metrics", metrics=FEW, window="P2D")
     await client.get("/models/days/metrics", metrics=FEW, window="P2D", against="window:P2D")
+
+
+async def multilabel(client: Client) -> None:
+    """Rows of independent events: their labels arrive late, are corrected and deleted."""
+    path, names_of_labels = "/models/tags", ["car", "dog", "sky"]
+    await client.put(path, {"task": "multilabel", "classes": names_of_labels})
+    scores = [[0.05 + (7 * i + 5 * k) % 90 / 100 for k in range(3)] for i in range(60)]
+    events = [[int((3 * i + k) % 10 < 10 * p) for k, p in enumerate(row)] for i, row in enumerate(scores)]  # fmt: skip
+    rows = {"probabilities": scores, "ids": names("id", 60), "event_times": times(60, 3)}
+    await client.post(f"{path}/predictions", {"batch_id": "p1", **rows})
+    await client.post(f"{path}/predictions", {"batch_id": "p1", **rows})
+    first = [[y if k or i < 40 else None for k, y in enumerate(row)] for i, row in enumerate(events)]  # fmt: skip
+    await _label(client, "tags", "l1", ids=names("id", 60), labels=first, raters=["ann"] * 60)
+    await _label(client, "tags", "l2", ids=["id1"], labels=[[None, 1, None]], raters=["ann"])
+    headers = {"Prefer": "wait=60", "Idempotency-Key": "d"}
+    await client.send("DELETE", f"{path}/predictions/id2", headers=headers)
+    for read in ("metrics", "temperature", "reliability", "calibration-map"):
+        await client.get(f"{path}/{read}")
+    await client.get(f"{path}/metrics", metrics=FEW, slice="label:dog")
+    await client.get(f"{path}/metrics", metrics="ece", by="label")
+    await client.get(f"{path}/report")
+    await client.post(f"{path}/predictions", {"probabilities": [[0.5, 0.5]], "labels": [[1, 0]]})
+    await client.post(f"{path}/predictions", {"probabilities": [[0.5] * 3], "labels": [[1, 0, 2]]})
