@@ -189,10 +189,10 @@ def runs(rows: list[Row]) -> list[list[Row]]:
     return [run for run in found if run]
 
 
-def legend(axes: Axes, place: Any = "best") -> None:
-    """Draw the legend if there are labelled elements."""
+def legend(axes: Axes, place: Any = "best", **options: Any) -> None:
+    """Draw the legend if there are labelled elements, with options of matplotlib's."""
     if axes.get_legend_handles_labels()[1]:
-        axes.legend(loc=place, framealpha=0.9, edgecolor="none", fontsize=8.5)
+        axes.legend(loc=place, framealpha=0.9, edgecolor="none", fontsize=8.5, **options)
 
 
 def diagonal(axes: Axes, label: str = "calibrated") -> None:

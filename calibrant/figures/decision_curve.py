@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Acting on all loses without limit towards threshold 1: the axis ends this far below 0, as a share of the highest value.
 _BELOW = 0.25
+# Height of the legend, two rows, in inches.
+LEGEND_IN = 0.42
 
 
 def draw_decision_curve(result: Result, *, on: Figure | None = None) -> Figure:
@@ -36,7 +38,7 @@ def draw_decision_curve(result: Result, *, on: Figure | None = None) -> Figure:
     lines = [data_of(result), f"one acts on the {scope_of(result)}; {labels_of(result)}"]
     if result.get("prevalence") is not None:
         lines.append(f"share with the outcome: {result['prevalence']:.4g}")
-    figure = new_figure(result, "Decision curve", lines, (6.4, 5.4), on=on)
+    figure = new_figure(result, "Decision curve", lines, (6.4, 5.6), titles=LEGEND_IN, on=on)
     draw_benefits(figure.subplots(), result)
     return figure
 
@@ -59,7 +61,9 @@ def draw_benefits(axes: Axes, result: Result) -> None:
     highest = max(*benefit, *of_all, *_uppers(result), 1e-3)
     lowest = max(min(*benefit, 0.0), -_BELOW * highest)
     axes.set(xlim=(0.0, threshold[-1]), ylim=(lowest - 0.06 * highest, 1.05 * highest))
-    legend(axes, "upper right")
+    # Above the axes: bands of intervals can fill all of them.
+    place = {"bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.3, "ncols": 2}
+    legend(axes, "lower left", **place, columnspacing=0.8, handlelength=1.4, handletextpad=0.4)
 
 
 def _band(axes: Axes, result: Result) -> None:

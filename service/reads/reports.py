@@ -14,6 +14,7 @@ from calibrant.figures.numbers import plain_number, to_the_minute
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup, worst_first
 from calibrant.results.cases import cases
+from calibrant.results.decision_curve import decision_curve
 from calibrant.results.drift import EVIDENCE, drift
 from calibrant.results.metric_work import metric_work
 from calibrant.results.metrics import TEST, metrics
@@ -119,6 +120,9 @@ def queries(
     }
     if config.task == SEGMENTATION:
         requested["cases"] = query_for(cases)
+    if config.task == "binary" or "net_benefit" in parameters.metrics:
+        given = parameters.given("scope", "raters", "ci")
+        requested["decision_curve"] = query_for(decision_curve, **given)
     found = {
         name: ReadQuery(resolved_query(query, config), config, parameters, shown=shown)
         for name, query in requested.items()
@@ -186,6 +190,7 @@ def contents_of(
         generated_at=rfc3339(datetime.now(UTC).replace(microsecond=0)),
         reliability=results["reliability"],
         temperature=results["temperature"],
+        decision_curve=results.get("decision_curve"),
         series=results[SERIES],
         tolerance=parameters.tolerance_of(config),
         detectable={

@@ -124,3 +124,14 @@ def test_intervals_contain_the_true_benefit() -> None:
             assert bounds is not None
             held[i] += bounds[0] <= truth[i] <= bounds[1]
     assert (held >= 70).all(), held
+
+
+@pytest.mark.parametrize("width", [4.2, 6.4])
+def test_the_legend_is_outside_of_the_data(width: float) -> None:
+    figure = Figure(figsize=(width, 4.0), layout="constrained")
+    axes = cal.decision_curve(SCORES[:80], LABELS[:80]).plot(figure.subplots())
+    figure.draw_without_rendering()
+    legend = axes.get_legend()
+    assert legend is not None and legend.get_window_extent().y0 >= axes.get_window_extent().y1
+    assert 0 <= legend.get_window_extent().x0
+    assert legend.get_window_extent().x1 <= figure.bbox.x1

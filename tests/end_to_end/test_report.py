@@ -88,6 +88,21 @@ def test_a_decision_threshold_is_a_sentence(model: Deployment) -> None:
     ) in text
 
 
+def test_a_binary_model_has_its_decision_curve(model: Deployment, embedded: Deployment) -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.uniform(0.02, 0.98, 300)
+    labels = (rng.uniform(size=300) < scores).astype(int)
+    path = "/v1/models/report-binary"
+    rows = {"confidences": scores.tolist(), "labels": labels.tolist()}
+    sent = embedded.client.post(f"{path}/predictions", json=rows, headers={"Prefer": "wait=60"})
+    assert sent.status_code == 200, sent.text
+    page = embedded.client.get(f"{path}/report").text
+    assert "Decision curve" in page and "Net benefit of acting from a threshold on" in page
+    assert "Decision curve" not in model.client.get(f"{URL}/report").text
+    chosen = {"metrics": "ece,net_benefit(threshold=0.3)"}
+    assert "Decision curve" in model.client.get(f"{URL}/report", params=chosen).text
+
+
 def test_more_days_of_a_window_without_a_start_are_those_of_its_data(model: Deployment) -> None:
     """The window of all data would start in 1970: thirty more days of so many would change nothing."""
     found = model.client.get(f"{URL}/metrics", params={"metrics": "ece", "tolerance": 0.05}).json()
