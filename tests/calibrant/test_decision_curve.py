@@ -133,5 +133,5 @@ def test_the_legend_is_outside_of_the_data(width: float) -> None:
     figure.draw_without_rendering()
     legend = axes.get_legend()
     assert legend is not None and legend.get_window_extent().y0 >= axes.get_window_extent().y1
-    assert 0 <= legend.get_window_extent().x0
+    assert legend.get_window_extent().x0 >= 0
     assert legend.get_window_extent().x1 <= figure.bbox.x1
