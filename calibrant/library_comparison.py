@@ -19,6 +19,7 @@ from calibrant.core.query import Bins, PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.metrics_differences import differences_of
 from calibrant.inference.pairing import paired
+from calibrant.input.table_names import names_of_columns, reject_order
 from calibrant.library_arguments import (
     accepted_options,
     filled,
@@ -139,6 +140,7 @@ def _other_batch(arguments: dict[str, Any], mine: Batch) -> Batch:
         detail = f"Received {received} of other and other_logits; expected exactly one of them."
         raise CalibrationInputError.at("/other", "one_score_column", detail)
     _reject_other_rows(scores, mine.n)
+    _reject_other_order(arguments, _given(scores))
     try:
         theirs = labelled_batch(arguments | scores)
     except CalibrationInputError as error:
@@ -163,6 +165,12 @@ def _reject_other_rows(scores: dict[str, Any], n: int) -> None:
     if hasattr(found, "__len__") and not is_single and len(found) != n:
         detail = f"Received {len(found)} rows; expected {n}, the same items as of the first model."
         raise CalibrationInputError.at(f"/{_given(scores)}", "length", detail)
+
+
+def _reject_other_order(arguments: dict[str, Any], other: str) -> None:
+    """Reject a table whose columns are those of the first model in another order."""
+    first = arguments["logits" if arguments["probabilities"] is None else "probabilities"]
+    reject_order(other, names_of_columns(arguments[other]), names_of_columns(first))
 
 
 def _given(scores: dict[str, Any]) -> str:

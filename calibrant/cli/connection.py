@@ -55,6 +55,16 @@ class Service:
         finally:
             transport.close()
 
+    def classes(self, model: str) -> list[str] | None:
+        """Return the names of a model's classes; None if it has none, does not exist yet, or the key may not read it."""
+        try:
+            found: list[str] | None = self.get(of_model(model))["classes"]
+        except ServiceError as error:
+            if error.slug not in ("model-unknown", "scope-missing"):
+                raise
+            return None
+        return found
+
 
 def plain(found: Any) -> Any:
     """Return the JSON of a response unchanged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, service
 from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.roles import listed
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
 from calibrant.cli.progress import Progress
 from calibrant.cli.pseudonyms import Salt, pseudonyms_of
@@ -25,6 +27,7 @@ from calibrant.cli.table_options import (
 )
 from calibrant.cli.terminal import fail, output
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.class_texts import has_numbers
 
 ROWS = 5000
 Text = str | None
@@ -70,14 +73,34 @@ def push(
     accepted = 0
     with service(url, key) as connected, Progress() as progress:
         target = connected.client.model(model)
+        are_names = _are_names(data, connected.classes(model))
         progress.begin(f"sending to {model}", len(starts))
         for start in starts:
             receipt = target.send(
-                batch_id=batch_id(data, model, start), **columns(data, slice_, start, start + ROWS)
+                batch_id=batch_id(data, model, start),
+                **columns(data, slice_, start, start + ROWS, are_names),
             )
             accepted += receipt.accepted
             progress.step(f"{accepted:,} rows")
     output().print(f"{accepted:,} rows accepted by {model}", markup=False, highlight=False)
+
+
+def _are_names(data: ScoredData, declared: Sequence[str] | None) -> bool:
+    """Return whether labels are sent as names of the model's classes; end the command if the file has others, or another order.
+
+    Parameters
+    ----------
+    declared : names of the model's classes; None if it has none, or if they are not known
+    """
+    if declared is None or (data.classes is None and not has_numbers(declared)):
+        return False
+    own = data.classes or list(map(str, range(data.batch.n_classes)))
+    if own != list(declared):
+        fail(
+            f"Received scores of the classes {listed(own)}; expected those of the model, in its order: {listed(declared)}. "
+            "Name the columns in this order: --scores, or the classes: --classes."
+        )
+    return True
 
 
 def batch_id(data: ScoredData, model: str, start: int) -> str:
@@ -86,14 +109,18 @@ def batch_id(data: ScoredData, model: str, start: int) -> str:
     return f"push.{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}"
 
 
-def columns(data: ScoredData, slice_: str | None, first: int, last: int) -> dict[str, Any]:
-    """Return rows as the columns that a client sends."""
+def columns(
+    data: ScoredData, slice_: str | None, first: int, last: int, are_names: bool
+) -> dict[str, Any]:
+    """Return rows as the columns that a client sends; `are_names`: labels are names."""
+    places = range(data.batch.n_classes)
+    labels: Sequence[Any] = (data.classes or list(map(str, places))) if are_names else places
     batch = data.batch.take(np.arange(first, min(last, data.batch.n)))
     found: dict[str, Any] = {"logits" if batch.is_logits else "probabilities": batch.scores}
     if batch.task == "binary":
         found = {"probabilities": batch.probabilities[:, 1]}
     found["labels"] = [
-        [each for each, n in enumerate(row) for _ in range(n)] or None
+        [label for label, n in zip(labels, row, strict=True) for _ in range(n)] or None
         for row in batch.label_counts.tolist()
     ]
     for name in ("units", "cases", "ids", "weights"):

@@ -7,6 +7,7 @@ would be wrong without an error: such tables are rejected.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
@@ -74,8 +75,34 @@ def reject_numbers(scores: str, names: Sequence[str], naming: str = NAMING) -> N
 
 def reject_order(name: str, names: Sequence[str], scores: Sequence[str]) -> None:
     """Reject columns that have the names, or the numbers, of those of the scores in another order."""
-    for of_both in ((list(names), list(scores)), (numbers_of(names), numbers_of(scores))):
-        one, two = of_both
-        if one and two and one != two and sorted(map(str, one)) == sorted(map(str, two)):
-            detail = f"Received the columns {', '.join(names[:8])}; expected them in the order of the scores: {', '.join(scores[:8])}."
-            raise CalibrationInputError.at(f"/{name}", "column_order", detail)
+    if matched(names, scores) in (None, list(names)):
+        return
+    detail = f"Received the columns {', '.join(names[:8])}; expected them in this order: {', '.join(scores[:8])}."
+    raise CalibrationInputError.at(f"/{name}", "column_order", detail)
+
+
+def matched(columns: Sequence[str], names: Sequence[str]) -> list[str] | None:
+    """Return columns in the order of the names that they share, by endings or numbers; None if they share no names.
+
+    Examples
+    --------
+    >>> matched(["label_dog", "label_cat"], ["cat", "dog"]), matched(["s2", "s1"], ["p1", "p2"]), matched(["a", "b"], ["p1", "p2"])
+    (['label_cat', 'label_dog'], ['s1', 's2'], None)
+    """
+    for found, wanted in (
+        (_endings(columns), _endings(names)),
+        (numbers_of(columns) or [], numbers_of(names) or []),
+    ):
+        places: dict[Any, str] = dict(zip(found, columns, strict=False))
+        if len(columns) == len(names) == len(places) and places.keys() == set(wanted):
+            return [places[each] for each in wanted]
+    return None
+
+
+def _endings(names: Sequence[str]) -> list[str]:
+    """Return what follows the beginning that all names have, up to a sign such as _."""
+    shared = takewhile(lambda signs: len(set(signs)) == 1, zip(*names, strict=False))
+    end = max(
+        (place + 1 for place, (sign, *_) in enumerate(shared) if not sign.isalnum()), default=0
+    )
+    return [name[end:] for name in names]

@@ -70,7 +70,11 @@ def test_what_the_caller_states_counts(table: Make) -> None:
 @TABLES
 @pytest.mark.parametrize(
     ("scores", "other"),
-    [(["a", "b", "c"], ["c", "b", "a"]), (["p0", "p1", "p2"], ["n_1", "n_0", "n_2"])],
+    [
+        (["a", "b", "c"], ["c", "b", "a"]),
+        (["p0", "p1", "p2"], ["n_1", "n_0", "n_2"]),
+        (["p_cat", "p_cow", "p_dog"], ["label_cow", "label_cat", "label_dog"]),
+    ],
 )
 def test_columns_in_another_order_are_not_matched_by_place(
     scores: list[str], other: list[str], table: Make
@@ -84,9 +88,11 @@ def test_columns_in_another_order_are_not_matched_by_place(
         cal.evaluate(table(scores), of_pandas(other, COUNTS), "ece", task="multilabel")
     found = cal.evaluate(table(scores), of_pandas(scores, COUNTS), "accuracy", task="multilabel")
     assert float(found["accuracy"]) == 1.0
+    with pytest.raises(cal.CalibrationInputError, match=r"other: .*column_order"):
+        cal.compare(table(scores), of_pandas(other, P[:, [1, 0, 2]]), [0, 1, 0, 1])
 
 
-def test_columns_that_a_caller_lists(tmp_path: Any) -> None:
+def test_columns_that_a_caller_lists() -> None:
     rows = of_pandas(["p1", "p2", "p3"]).assign(label=LABELS)
     named = {"probabilities": ["p1", "p2", "p3"], "labels": "label"}
     with pytest.raises(cal.CalibrationInputError, match=r"class_names=.*class_number"):

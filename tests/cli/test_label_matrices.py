@@ -120,6 +120,41 @@ def test_what_rows_of_events_do_not_have(more: Any, message: str, tmp_path: Path
     assert found.code and message in found.error, found.error
 
 
+@pytest.mark.parametrize("starts", [("p", "label_"), ("p_", "y"), ("score ", "label.")])
+def test_numbered_columns_are_matched_by_number(
+    starts: tuple[str, str], tmp_path: Path, run: Run
+) -> None:
+    """Also in another order, of events and of shares; read as they stand, they would be those of other scores."""
+    scores, labels = ([f"{start}{k}" for k in range(K)] for start in starts)
+    columns: dict[str, list[Any]] = dict(zip(scores, P.T.tolist(), strict=True))
+    columns |= {labels[k]: [plain(y) for y in Y[:, k]] for k in (2, 0, 1)}
+    path, out = tmp_path / "f.csv", tmp_path / "o.json"
+    path.write_text(csv_of(columns))
+    chosen = ("--scores", ",".join(scores))
+    found = run("score", path, *EVENTS, *chosen, "--label", f"{starts[1]}*", "-o", out)
+    assert found.code == 0, found.error
+    result = json.loads(out.read_text())
+    assert result["metrics"]["brier"]["value"] == pytest.approx(
+        np.mean([2 * np.nanmean((P[:, k] - Y[:, k]) ** 2) for k in range(K)]), abs=1e-12
+    )
+    assert list(result["labels"]) == ["0", "1", "2"]
+    shares = dict(zip(scores, Q.T.tolist(), strict=True))
+    path.write_text(csv_of(shares | {labels[k]: S[:, k].tolist() for k in (2, 0, 1)}))
+    metrics = ("--metrics", "accuracy", "--label-shares", f"{starts[1]}*")
+    found = run("score", path, *chosen, *metrics, "-o", out)
+    assert found.code == 0, found.error
+    expected = S[np.arange(N), Q.argmax(axis=1)].mean()
+    value = json.loads(out.read_text())["metrics"]["accuracy"]["value"]
+    assert value == pytest.approx(expected, abs=1e-9)
+
+
+def test_columns_of_other_numbers_are_refused(tmp_path: Path, run: Run) -> None:
+    columns = {"p1": [0.2], "p2": [0.8], "label_0": [0], "label_1": [1]}
+    (tmp_path / "f.csv").write_text(csv_of(columns))
+    found = run("score", tmp_path / "f.csv", *EVENTS, "--label", "label_*")
+    assert "numbered '0', '1'" in found.error and "(class_number)" in found.error
+
+
 def test_labels_in_one_file_are_named(tmp_path: Path, run: Run) -> None:
     path = files("csv", tmp_path)[0]
     found = run("score", path, "--scores", ",".join(NAMES), *EVENTS)

@@ -54,6 +54,24 @@ def test_the_same_files_count_once(run: Run, files: list[Path], embedded: Deploy
     assert found["metrics"]["ece"]["value"] == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("names", [["cat", "dog", "owl"], ["1", "0", "2"]])
+def test_classes_of_a_file_are_those_of_the_model(
+    names: list[str], run: Run, embedded: Deployment, tmp_path: Path
+) -> None:
+    """Their order too: a file is sent by the places of its columns."""
+    model, path = f"named-{names[0]}", tmp_path / "rows.csv"
+    embedded.client.put(f"/v1/models/{model}", json={"classes": names})
+    rows = [",".join([*map(repr, p.tolist()), names[y]]) for p, y in zip(P, Y, strict=True)]
+    path.write_text("\n".join(["a,b,c,label", *rows]))
+    found = run("push", model, path, "--classes", ",".join(names))
+    assert found.code == 0, found.error
+    eventually(lambda: embedded.get(f"/v1/models/{model}/metrics")["n_labelled"] == len(P))
+    result = embedded.get(f"/v1/models/{model}/metrics", metrics="accuracy")["metrics"]["accuracy"]
+    assert result["value"] == pytest.approx((P.argmax(axis=1) == Y).mean())
+    found = run("push", model, path, "--classes", ",".join(names[::-1]))
+    assert found.code == 1 and "expected those of the model, in its order" in found.error
+
+
 def test_models_are_listed_and_watched(run: Run, files: list[Path], embedded: Deployment) -> None:
     pushed(run, files, embedded)
     for command in (["models"], ["watch", "--count", 1]):

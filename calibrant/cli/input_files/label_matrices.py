@@ -14,6 +14,8 @@ from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.labels import KnownClasses, class_indices
 from calibrant.cli.input_files.roles import classes_of, listed, named
+from calibrant.input.class_texts import numbers_of
+from calibrant.input.table_names import matched
 
 Order = NDArray[np.int64] | None
 
@@ -38,7 +40,7 @@ def share_columns(files: Files, order: Order, classes: Sequence[str] | None) -> 
     """Return `label_shares`, and `n_ratings` where a column has the number, as arguments of the library."""
     table, roles = files.label_table, files.roles
     assert roles.shares is not None
-    names = _matched(named(table, roles.shares, "--label-shares"), classes)
+    names = _matched(table.path, named(table, roles.shares, "--label-shares"), classes)
     found: dict[str, Any] = {"label_shares": _in_order(table.numbers(names), order)}
     if roles.n_ratings is not None:
         column = named(table, roles.n_ratings, "--n-ratings")
@@ -58,14 +60,14 @@ def event_labels(
     """
     table, roles = files.label_table, files.roles
     columns = _event_columns(files)
-    names = _names(files, score_names, columns)
+    by_name = _matched(table.path, columns, score_names if files.table.is_named else None)
+    names = _names(files, score_names, by_name)
     if len(columns) == 1 and hasattr(table, "columns"):
         return _in_order(table.numbers(columns), order), names
-    by_name = _matched(columns, score_names if files.table.is_named else None)
     known = KnownClasses((), roles.ignored, 2)
     found = [class_indices([table.texts(name)], known, table, name, [])[0] for name in by_name]
     values = np.array([[np.nan if each is None else each for each in column] for column in found])
-    return _in_order(values.T, order), names if columns == by_name else list(by_name)
+    return _in_order(values.T, order), names
 
 
 def _event_columns(files: Files) -> list[str]:
@@ -88,10 +90,24 @@ def _names(files: Files, score_names: Sequence[str], columns: Sequence[str]) -> 
     return None
 
 
-def _matched(columns: Sequence[str], names: Sequence[str] | None) -> list[str]:
-    """Return columns in the order of the names if they have the same names."""
-    is_same = names is not None and len(names) == len(columns) and set(names) == set(columns)
-    return list(names) if is_same and names is not None else list(columns)
+def _matched(path: Path, columns: Sequence[str], names: Sequence[str] | None) -> list[str]:
+    """Return columns in the order of the classes or events: by their names, or by their numbers, else as they are.
+
+    Raises
+    ------
+    InputFileError
+        Both have numbers, and not the same.
+    """
+    found = None if names is None else matched(columns, names)
+    numbers = numbers_of(columns) if len(columns) > 1 else None
+    if found is not None or numbers is None:
+        return found or list(columns)
+    wanted = (numbers_of(names) if names else None) or sorted(numbers)
+    if sorted(wanted) != sorted(numbers):
+        given, expected = (listed(list(map(str, each))) for each in (numbers, wanted))
+        detail = f"Received columns of labels numbered {given}; expected the numbers of the scores: {expected}."
+        raise InputFileError(path, detail, "class_number")
+    return [columns[numbers.index(number)] for number in wanted]
 
 
 def _in_order(values: NDArray[np.float64], order: Order) -> NDArray[np.float64]:
