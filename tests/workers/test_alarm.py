@@ -62,11 +62,11 @@ def pane_of(rng, n=200, slope=1.0, labelled=True):
 
 def advance(commit, config, start_s, panes, held, token):
     """Advance all detectors by a day in the commit that seals it; returns the alarms that were raised."""
-    writing = AlarmCommit(commit, config, held, token, 1e9)
+    writing = AlarmCommit(commit, held, token, 1e9)
     tables = tables_of(writing.settings, panes, held.active_map)
     contents = CohortContents.of(panes.get(""), [start_s])
     complete = PartialCohort(start_s, start_s + DAY_S, tables, contents=contents)
-    return advance_cohort(writing, start_s, evidence_of(held, writing.settings, complete))
+    return advance_cohort(writing, start_s, evidence_of(held, complete))
 
 
 class Sealing:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from secrets import token_hex
+from time import time
 from typing import Any, TypedDict
 
 from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings
@@ -51,10 +53,13 @@ class AlarmCommit:
     """A commit that changes a model's alarm, with its token and the clock."""
 
     commit: Commit
-    config: ModelConfig
     alarm_state: AlarmState
-    token: bytes
-    now_s: float
+    token: bytes = field(default_factory=lambda: token_hex(8).encode())
+    now_s: float = field(default_factory=time)
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.alarm_state.config
 
     @property
     def settings(self) -> AlarmSettings:

@@ -65,12 +65,10 @@ class CohortEvidence:
     units: FirstContacts | None = None
 
 
-def evidence_of(
-    state: AlarmState, settings: AlarmSettings, sealed: PartialCohort
-) -> CohortEvidence:
+def evidence_of(state: AlarmState, sealed: PartialCohort) -> CohortEvidence:
     """Return the complete evidence of a cohort for its detectors."""
-    cohorts, contents, units = sealed.cohorts, sealed.contents, None
-    if _takes_rows(state, settings, sealed):
+    settings, cohorts, contents, units = state.settings, sealed.cohorts, sealed.contents, None
+    if _takes_rows(state, sealed):
         rows, are_all = state.rows(contents)
         batch = rows.batch(state.config.task)
         if batch is not None:
@@ -89,8 +87,9 @@ def evidence_of(
     return CohortEvidence(cohorts, dict.fromkeys(missing, why), units)
 
 
-def _takes_rows(state: AlarmState, settings: AlarmSettings, sealed: PartialCohort) -> bool:
-    contents, names = sealed.contents, (detector_name(scope, ALL_ROWS) for scope in settings.scopes)
+def _takes_rows(state: AlarmState, sealed: PartialCohort) -> bool:
+    settings, contents = state.settings, sealed.contents
+    names = (detector_name(scope, ALL_ROWS) for scope in settings.scopes)
     return bool(
         settings.rater is not None
         or any(name not in sealed.cohorts for name in names)

@@ -107,7 +107,7 @@ def lost_cohorts(name: str, cohorts: Sequence[int], begun: int | None) -> list[i
 
 
 def since_change(
-    results: Sequence[CohortResult], start: int, until: int | None
+    results: Sequence[CohortResult], start: int, until: int | None = None
 ) -> tuple[UnitTable, UnitTable]:
     """Return the cohorts from the start of a change until the alarm, and those after it."""
     begun = [each for each in results if each.cohort >= start]

@@ -7,7 +7,6 @@ Because they are entries of the stream, each change goes through the fencing tok
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -68,7 +67,7 @@ def write_order(
             return
         if command["op"] not in _EFFECTS:
             raise EntryError(f"the command {command['op']!r} is not known")
-        writing = AlarmCommit(commit, config, AlarmState(node, keys, config), token, time.time())
+        writing = AlarmCommit(commit, AlarmState(node, keys, config), token)
         _EFFECTS[command["op"]](node, writing, command)
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise EntryError(f"the command cannot be read: {error}") from error

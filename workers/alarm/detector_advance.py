@@ -6,19 +6,13 @@ Detectors, cohort results, episodes and deliveries change together with the seal
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from secrets import token_hex
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.actions import Advice, next_request
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.change import Change
 from calibrant.drift.evaluation import effects_of, evaluate, judge_cohorts
 from calibrant.drift.recommendation import at_rows, recommended_action
 from calibrant.drift.unit_tables import UnitTable, merged
@@ -31,6 +25,7 @@ from calibrant_server.workers.alarm.cohorts import (
     FIRST_CONTACTS,
     UNKNOWN,
     CohortContents,
+    FirstContacts,
     PartialCohort,
     detector_name,
     parts_of,
@@ -41,7 +36,7 @@ from calibrant_server.workers.alarm.detectors import (
     Detector,
     OpenChange,
     n_judged,
-    renewed,
+    promoted,
     skipped,
     watched,
 )
@@ -74,26 +69,23 @@ def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence)
     -------
     Episodes of the alarms that were raised.
     """
-    settings, alarm_state = writing.settings, writing.alarm_state
-    names = watched(alarm_state.detectors, [*evidence.cohorts, *evidence.passed], settings)
-    before = {
-        name: alarm_state.detectors.get(name) or Detector.begin(settings, alarm_state.active_map)
-        for name in names
-    }
+    settings, state = writing.settings, writing.alarm_state
+    names = watched(state.detectors, [*evidence.cohorts, *evidence.passed], settings)
+    begun = Detector.begin(settings, state.active_map)
+    before = {name: state.detectors.get(name) or begun for name in names}
     after: dict[str, Detector] = {}
     for name, each in before.items():
-        again = renewed(each, settings, alarm_state.active_map)
-        if not again.is_open(start_s):
-            continue
-        if name in evidence.cohorts:
+        is_same = each.made_of == settings.made_of
+        again = each if is_same else promoted(each, settings, state.active_map)
+        if name in evidence.cohorts and again.is_open(start_s):
             after[name] = _advanced(writing, name, again, start_s, evidence.cohorts[name], names)
-        elif name in evidence.passed:
+        elif name in evidence.passed and again.is_open(start_s):
             after[name] = skipped(again, start_s, evidence.passed[name])
     if not after:
         return []
-    alarm_state.detectors.update(after)
+    state.detectors.update(after)
     raised = _episodes(writing, start_s, before, after)
-    _note_units(writing, start_s, evidence, after)
+    _note_units(writing, start_s, evidence.units, after)
     writing.detectors(after)
     return raised
 
@@ -107,13 +99,11 @@ def _advanced(
     names: list[str],
 ) -> Detector:
     """Return a detector after one more cohort, whose result is written."""
-    settings, level = writing.settings, writing.settings.level(max(1, len(names)))
+    settings, state = writing.settings, writing.alarm_state
+    level, before = settings.level(max(1, len(names))), state.reference.of(name)
     new = CohortResult(start_s, 1.0, level, table).stored()
-    results = [*writing.alarm_state.cohort_results(name), new]
-    reference = writing.alarm_state.reference
-    found = advanced(
-        detector, results, settings, level, n_judged(names, settings), reference.of(name)
-    )
+    results = [*state.cohort_results(name), new]
+    found = advanced(detector, results, settings, level, n_judged(names, settings), before)
     writing.cohort_result(name, replace(new, p=found.p), [each.cohort for each in results], found)
     return found
 
@@ -128,55 +118,47 @@ def _episodes(
     raised: list[Episode] = []
     who = who_alarms({**before, **after})  # the watched detectors only
     for name, each in list(after.items()):
-        if before[name].episode is not None and each.episode is None:
-            writing.close(str(before[name].episode), "the settings of the alarm changed")
+        ended = before[name].episode
+        if ended is not None and each.episode is None:
+            writing.close(ended, "the settings of the alarm changed")
         if each.change is None or each.change.alarmed_at != start_s:
             continue
         if each.episode is not None:
             writing.close(each.episode, "the detector raised another alarm")
-        episode = _raised(writing, name, each, who)
-        after[name] = replace(each, episode=episode.id)
-        raised.append(episode)
+        raised.append(_raised(writing, name, each.change, who))
+        after[name] = replace(each, episode=raised[-1].id)
     return writing.raise_event(raised)
 
 
 def _note_units(
-    writing: AlarmCommit, start_s: int, evidence: CohortEvidence, after: dict[str, Detector]
+    writing: AlarmCommit, start_s: int, units: FirstContacts | None, after: dict[str, Detector]
 ) -> None:
     """Write the units that were new in a cohort, and how many were left out."""
     name = detector_name(writing.settings.scopes[0], ALL_ROWS)
     main = after.get(name)
-    if main is None:
+    if main is None or units is None:
+        after |= {} if main is None else {name: replace(main, units=UNKNOWN)}
         return
-    if evidence.units is None:
-        after[name] = replace(main, units=UNKNOWN)
-        return
-    after[name] = replace(
-        main, units=FIRST_CONTACTS, n_left_out=main.n_left_out + evidence.units.n_left_out
-    )
+    n_left_out = main.n_left_out + units.n_left_out
+    after[name] = replace(main, units=FIRST_CONTACTS, n_left_out=n_left_out)
     key = units_key(writing.commit.keys, writing.config.key, writing.config.generation)
-    if len(evidence.units.new):
-        writing.commit.set_fields(key, {str(start_s): evidence.units.pack()})
-    lost = writing.alarm_state.seen_units.forgotten(len(evidence.units.new))
+    if len(units.new):
+        writing.commit.set_fields(key, {str(start_s): units.pack()})
+    lost = writing.alarm_state.seen_units.forgotten(len(units.new))
     if lost:
         writing.commit.drop_fields(key, [str(start) for start in lost])
 
 
 def _raised(
-    writing: AlarmCommit, name: str, detector: Detector, who: Attribution | None
+    writing: AlarmCommit, name: str, change: OpenChange, who: Attribution | None
 ) -> Episode:
-    config, settings, state = writing.config, writing.settings, writing.alarm_state
-    results = state.cohort_results(name)
-    change = detector.change
-    assert change is not None
-    words = words_of(AlarmSnapshot(state, name), writing.now_s)
+    config, state, now_s = writing.config, writing.alarm_state, writing.now_s
+    results, (scope, slice_) = state.cohort_results(name), parts_of(name)
+    words = words_of(AlarmSnapshot(state, name), now_s)
     document = words_document(words)
-    scope, slice_ = parts_of(name)
-    since, _ = since_change(results, change.start, None)
+    partition = writing.commit.keys.partition
     return Episode(
-        id=episode_id(
-            writing.commit.keys.partition, config.key, config.generation, name, change.alarmed_at
-        ),
+        id=episode_id(partition, config.key, config.generation, name, change.alarmed_at),
         tenant=config.tenant,
         model=config.model,
         generation=config.generation,
@@ -186,29 +168,31 @@ def _raised(
         title=title_of(name, who),
         number=state.next_number(),
         cohort=change.alarmed_at,
-        bucket_s=settings.bucket_s,
+        bucket_s=writing.settings.bucket_s,
         start_of_change=change.start,
         evidence_log10=log10_of_p(change.p),
         threshold_log10=log10_of_p(results[-1].level),
         calibration=document["calibration"],
         change=document["change"],
         effect=effect_of(words.change, config.task) or {},
-        recommendation=_recommendation(writing, since, change.start, who),
-        map_version=detector.map_version,
-        raised_s=writing.now_s,
-        changed_s=writing.now_s,
+        recommendation=_recommendation(
+            writing, since_change(results, change.start)[0], change, who
+        ),
+        map_version=state.detectors[name].map_version,
+        raised_s=now_s,
+        changed_s=now_s,
     )
 
 
 def _recommendation(
-    writing: AlarmCommit, since: UnitTable, start_s: int, who: Attribution | None
+    writing: AlarmCommit, since: UnitTable, change: OpenChange, who: Attribution | None
 ) -> Advice:
     """Return what to do about a change that was just shown, with the request that does it."""
     config, is_binary = writing.config, writing.config.task == "binary"
     # The table of a top label gives another temperature than its rows do.
     advice = recommended_action(since, None, writing.settings.tolerance) if is_binary else at_rows()
     advice = advised(advice, who)
-    window = {"from": at(start_s), "clock": "sealed"}
+    window = {"from": at(change.start), "clock": "sealed"}
     return {**advice, "next": next_request(advice["action"], config.model, is_binary, window)}
 
 
@@ -230,18 +214,19 @@ def advanced(
     before : the model's reference
     """
     cohort = results[-1]
-    begun = detector.begun
-    if begun is None and cohort.table.occupancy.sum() > 0:
-        begun = cohort.cohort
+    begins = detector.begun is None and cohort.table.occupancy.sum() > 0
     ahead = replace(
         detector,
-        begun=begun,
+        begun=cohort.cohort if begins else detector.begun,
         last=cohort.cohort,
         total=merged([detector.total, cohort.table]),
     )
     if not cohort.is_labelled:
         return ahead
-    return _judged(_compared(ahead, results, level, before), results, settings, n_words)
+    ahead = _compared(ahead, results, level, before)
+    recent = [each.table for each in ahead.recent(ahead.counted(results))]
+    now = judge_cohorts(recent, settings.tolerance, n_words)
+    return replace(ahead, words=ahead.words.turned(now, cohort.cohort, settings.tolerance))
 
 
 def _compared(
@@ -258,36 +243,8 @@ def _compared(
         return ahead
     if not found.change.is_worse:
         return replace(ahead, improved_at=labelled[found.change.start].cohort)
-    change = _opened(
-        found.change, [each.cohort for each in labelled], found.leaning, before.block is not None
-    )
+    change = OpenChange.of(found.change, found.leaning, labelled, before.block is not None)
     return replace(ahead, change=change, words=replace(ahead.words, was_good=True))
-
-
-def _opened(
-    found: Change, cohorts: Sequence[int], leaning: NDArray[np.float64], has_block: bool
-) -> OpenChange:
-    return OpenChange(
-        cohorts[-1],
-        cohorts[found.start],
-        cohorts[found.earliest],
-        cohorts[found.latest],
-        found.direction,
-        int(np.sign(leaning[found.direction])),
-        found.p,
-        has_block and found.start == 0,
-    )
-
-
-def _judged(
-    detector: Detector, results: Sequence[CohortResult], settings: AlarmSettings, n_words: int
-) -> Detector:
-    """Compare the recent cohorts with the tolerance."""
-    recent = detector.recent(detector.counted(results))
-    now = judge_cohorts([each.table for each in recent], settings.tolerance, n_words)
-    return replace(
-        detector, words=detector.words.turned(now, results[-1].cohort, settings.tolerance)
-    )
 
 
 def take_sealed(
@@ -300,51 +257,41 @@ def take_sealed(
     panes: Mapping[str, Pane],
 ) -> None:
     """Pass what a commit seals to the alarm: the panes of each slice from `start_s` to `end_s`."""
-    writing = _writing(commit, keys, node, config)
-    settings, alarm_state = writing.settings, writing.alarm_state
-    length_s = settings.bucket_s
-    bucket = start_s // length_s * length_s
-    partial_cohort = alarm_state.partial_cohort
-    if partial_cohort is not None and partial_cohort.start_s != bucket:
-        _advance(writing, partial_cohort)
-        partial_cohort = None
-    found = tables_of(settings, panes, alarm_state.active_map)
+    state = AlarmState(node, keys, config)
+    settings, begun = state.settings, state.partial_cohort
+    bucket = start_s // settings.bucket_s * settings.bucket_s
+    if begun is not None and begun.start_s != bucket:
+        _advance(commit, state, begun)
+        begun = None
     contents = CohortContents.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
-    made_of = f"{settings.made_of}|{alarm_state.active_map.version if settings.is_mapped else None}"
-    begun = partial_cohort or PartialCohort(bucket, bucket + length_s, {}, made_of)
-    cohort = begun.joined(found, contents, made_of)
+    made_of = f"{settings.made_of}|{state.active_map.version if settings.is_mapped else None}"
+    begun = begun or PartialCohort(bucket, bucket + settings.bucket_s, {}, made_of)
+    cohort = begun.joined(tables_of(settings, panes, state.active_map), contents, made_of)
     if end_s >= cohort.end_s:
-        _advance(writing, cohort)
+        _advance(commit, state, cohort)
     else:
-        commit.set_fields(
-            keys.partial_cohorts, {f"{config.key}|{config.generation}": cohort.pack()}
-        )
+        commit.set_fields(keys.partial_cohorts, {_field(config): cohort.pack()})
 
 
 def close_partial_cohort(
     node: Any, keys: PartitionKeys, config: ModelConfig, sealed_until_s: float
 ) -> Commit | None:
     """Return the commit that advances detectors by a collected cohort that can no longer grow, or None."""
-    if config.label_horizon_s is None:
+    state = AlarmState(node, keys, config)
+    cohort = None if config.label_horizon_s is None else state.partial_cohort
+    if cohort is None or cohort.end_s > sealed_until_s:
         return None
     commit = Commit(keys)
-    writing = _writing(commit, keys, node, config)
-    partial_cohort = writing.alarm_state.partial_cohort
-    if partial_cohort is None or partial_cohort.end_s > sealed_until_s:
-        return None
-    _advance(writing, partial_cohort)
+    _advance(commit, state, cohort)
     return commit
 
 
-def _advance(writing: AlarmCommit, cohort: PartialCohort) -> None:
+def _advance(commit: Commit, state: AlarmState, cohort: PartialCohort) -> None:
     """Advance detectors by a cohort and drop its collected parts."""
-    config, commit = writing.config, writing.commit
-    evidence = evidence_of(writing.alarm_state, writing.settings, cohort)
-    advance_cohort(writing, cohort.start_s, evidence)
-    commit.drop_fields(commit.keys.partial_cohorts, [f"{config.key}|{config.generation}"])
-    forget(commit, commit.keys, config, cohort.contents.starts)
+    advance_cohort(AlarmCommit(commit, state), cohort.start_s, evidence_of(state, cohort))
+    commit.drop_fields(commit.keys.partial_cohorts, [_field(state.config)])
+    forget(commit, commit.keys, state.config, cohort.contents.starts)
 
 
-def _writing(commit: Commit, keys: PartitionKeys, node: Any, config: ModelConfig) -> AlarmCommit:
-    token = token_hex(8).encode()
-    return AlarmCommit(commit, config, AlarmState(node, keys, config), token, time.time())
+def _field(config: ModelConfig) -> str:
+    return f"{config.key}|{config.generation}"

@@ -22,7 +22,7 @@ from calibrant.drift.calibration import (
     Word,
     held_word,
 )
-from calibrant.drift.change import DIRECTIONS
+from calibrant.drift.change import DIRECTIONS, Change
 from calibrant.drift.false_alarm_rate import flagged
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
@@ -58,6 +58,17 @@ class OpenChange:
     sign: int
     p: float
     of_reference: bool = False
+
+    @classmethod
+    def of(
+        cls, found: Change, leaning: Floats, cohorts: Sequence[CohortResult], has_block: bool
+    ) -> OpenChange:
+        """Create from a change that the last of some cohorts shows."""
+        last, start, earliest, latest = (
+            cohorts[each].cohort for each in (-1, found.start, found.earliest, found.latest)
+        )
+        sign, is_first = int(np.sign(leaning[found.direction])), has_block and found.start == 0
+        return cls(last, start, earliest, latest, found.direction, sign, found.p, is_first)
 
 
 @dataclass(frozen=True)
@@ -166,34 +177,20 @@ class Detector:
 
     def pack(self) -> bytes:
         """Return the stored form."""
-        about = {name: getattr(self, name) for name in _PLAIN}
-        about |= {
-            "alarm": FORMAT,
-            "words": asdict(self.words),
-            "change": None if self.change is None else asdict(self.change),
-        }
-        return pack({"total": self.total.columns, "leaning": self.leaning}, about)
+        about = asdict(self) | {"alarm": FORMAT}
+        del about["total"]
+        arrays = {"total": self.total.columns, "leaning": about.pop("leaning")}
+        return pack(arrays, about)
 
     @classmethod
     def unpack(cls, data: bytes) -> Detector:
         """Read what `pack` wrote; raises PackingError."""
         arrays, about = unpack(data, largest=MAX_BYTES)
-        if about.get("alarm") != FORMAT:
+        if about.pop("alarm", None) != FORMAT:
             raise PackingError(f"this is not a model's detector in format {FORMAT}")
-        change = about["change"]
-        return cls(
-            **{name: about[name] for name in _PLAIN},
-            words=Words(**about["words"]),
-            change=None if change is None else OpenChange(**change),
-            total=UnitTable(*arrays["total"]),
-            leaning=arrays["leaning"],
-        )
-
-
-_PLAIN = (
-    "made_of", "begun", "acknowledged_at", "improved_at", "p", "last", "episode", "map_version", "n_passed", "why_passed",
-    "units", "n_left_out",
-)  # fmt: skip
+        about["words"] = Words(**about["words"])
+        about["change"] = about["change"] and OpenChange(**about["change"])
+        return cls(**about, total=UnitTable(*arrays["total"]), leaning=arrays["leaning"])
 
 
 def watched(
@@ -235,9 +232,7 @@ def watched_raters(
 
 
 def skipped(detector: Detector, start_s: int, why: str) -> Detector:
-    """Return a detector after a skipped cohort; one at or below its last changes nothing."""
-    if not detector.is_open(start_s):
-        return detector
+    """Return a detector after a skipped cohort that is open to it."""
     return replace(detector, last=start_s, n_passed=detector.n_passed + 1, why_passed=why)
 
 
@@ -253,15 +248,6 @@ def acknowledged(detector: Detector) -> Detector:
         p=1.0,
         leaning=np.zeros(len(DIRECTIONS)),
     )
-
-
-def renewed(
-    detector: Detector, settings: AlarmSettings, active_map: ActiveMap = NO_MAP
-) -> Detector:
-    """Return the detector, or a reset one if its tables depend on other settings."""
-    if detector.made_of == settings.made_of:
-        return detector
-    return promoted(detector, settings, active_map)
 
 
 def flagged_names(detectors: Mapping[str, Detector], settings: AlarmSettings) -> list[str]:
