@@ -16,9 +16,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.drift.unit_tables import UnitTable
 
-Floats = NDArray[np.float64]
 Word = Literal["good", "off", "unknown"]
 GOOD: Word = "good"
 OFF: Word = "off"
@@ -69,7 +69,7 @@ class BinnedError:
         """
         weight, confidence, correct, squared = np.asarray(columns, np.float64)
         n = weight.sum(-1)
-        mean, rate = _share(confidence, weight), _share(correct, weight)
+        mean, rate = ratio(confidence, weight), ratio(correct, weight)
         chance = np.maximum(mean * (1.0 - mean), rate * (1.0 - rate))
         noise = np.sqrt(np.asarray(phi)[..., None] * chance * squared)
         total = np.maximum(n, 1e-300)
@@ -106,9 +106,9 @@ class BinnedError:
         high = self.error + (reach + 1.0) * np.sqrt(squares) + 1e-12
         for _ in range(_STEPS):
             middle = (low + high) / 2.0
-            ratio = _share(middle, total)
-            mean = _folded(ratio)
-            spread = np.sqrt(np.maximum(1.0 + ratio**2 - mean**2, 0.0) * squares)
+            size = ratio(middle, total)
+            mean = _folded(size)
+            spread = np.sqrt(np.maximum(1.0 + size**2 - mean**2, 0.0) * squares)
             is_seen = np.where(total > 0, mean * total - reach * spread, middle) <= self.error
             low, high = np.where(is_seen, middle, low), np.where(is_seen, high, middle)
         return np.asarray((low + high) / 2.0)
@@ -229,8 +229,8 @@ def phi_of(errors: ArrayLike, variance: ArrayLike) -> Floats:
     4.0
     """
     g, v = np.asarray(errors, np.float64), np.asarray(variance, np.float64)
-    theta = _share(g.sum(-1), v.sum(-1))[..., None]
-    squares = _share((g - theta * v) ** 2, v).sum(-1)
+    theta = ratio(g.sum(-1), v.sum(-1))[..., None]
+    squares = ratio((g - theta * v) ** 2, v).sum(-1)
     n = (v > 0).sum(-1)
     return np.where(n >= MIN_COHORTS, np.maximum(1.0, squares / np.maximum(n - 1.0, 1.0)), 1.0)
 
@@ -298,13 +298,8 @@ def _differs_by_score(table: UnitTable) -> bool:
     return bool(scipy.special.chdtrc(bands.shape[1] - 1, statistic) < COVERAGE_LEVEL)
 
 
-def _folded(ratio: Floats) -> Floats:
+def _folded(size: Floats) -> Floats:
     """Mean of |N(κ, 1)|."""
     return np.asarray(
-        _MEAN * np.exp(-(ratio**2) / 2.0) + ratio * (1.0 - 2.0 * scipy.special.ndtr(-ratio))
+        _MEAN * np.exp(-(size**2) / 2.0) + size * (1.0 - 2.0 * scipy.special.ndtr(-size))
     )
-
-
-def _share(top: ArrayLike, bottom: ArrayLike) -> Floats:
-    top, bottom = np.broadcast_arrays(np.asarray(top, np.float64), np.asarray(bottom, np.float64))
-    return np.asarray(np.divide(top, bottom, out=np.zeros(bottom.shape), where=bottom > 0))

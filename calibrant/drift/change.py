@@ -24,8 +24,8 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from calibrant.core.arrays import Floats, Ints, ratio
+
 WINDOWS = (1, 2, 3, 5, 7, 10, 14, 21, 28, 42, 60)
 N_BANDS = 5
 DIRECTIONS = ("level", "slope", *(f"band {k}" for k in range(N_BANDS)))
@@ -79,7 +79,7 @@ class Effects:
         weight, confidence, correct = (
             np.asarray(each, np.float64) for each in (weight, confidence, correct)
         )
-        mean = np.divide(confidence, weight, out=np.full(weight.shape, 0.5), where=weight > 0)
+        mean = ratio(confidence, weight, 0.5)
         mean = np.clip(mean, CLIP, 1.0 - CLIP)
         rated = rated and weight.shape[-2] >= MIN_RATED + LATEST
         rate = _rates(weight, mean, correct) if rated else mean
@@ -273,7 +273,7 @@ class _Sums:
     def of(cls, effects: Effects, block: Effects | None) -> _Sums:
         g, v = effects.errors, effects.variance
         root = np.sqrt(v)
-        scaled = np.divide(g, root, out=np.zeros_like(g), where=v > 0)
+        scaled = ratio(g, root)
         pairs = (
             scaled[..., 1:, :] * scaled[..., :-1, :],
             scaled[..., 1:, :] * root[..., :-1, :] + scaled[..., :-1, :] * root[..., 1:, :],
@@ -299,31 +299,31 @@ def _compare(
     if sums.block is not None:
         block = sums.block
         g, v, third = g + block.errors, v + block.variance, third + block.third
-    before, after, has_block = _ratio(g, v), _ratio(g_after, v_after), sums.block is not None
+    before, after, has_block = ratio(g, v), ratio(g_after, v_after), sums.block is not None
     rest_before = np.maximum(square_before - 2.0 * before * g_live + before**2 * v_live, 0.0)
     rest_after = np.maximum(square_after - after * g_after, 0.0)
     df = np.maximum(m - 1.0, 0.0) + n_after - 1.0
-    phi = np.maximum(1.0, _ratio(rest_before + rest_after, df))
+    phi = np.maximum(1.0, ratio(rest_before + rest_after, df))
     products = [each[..., cut, :] for each in sums.products]
     lagged = products[0] - before * products[1] + before**2 * products[2]
-    phi, is_known = _correlated(phi, _ratio(rest_before, m), _ratio(lagged, rest_before), m)
+    phi, is_known = _correlated(phi, ratio(rest_before, m), ratio(lagged, rest_before), m)
     df = np.where(is_known & sums.is_rated, np.inf, df)
-    chance = _ratio(1.0, v_after) + _ratio(1.0, v)
+    chance = ratio(1.0, v_after) + ratio(1.0, v)
     variance = phi * chance
     if has_block and not any_start:
         assumed = m + n_after < MIN_LIVE
         variance = variance + np.where(assumed, DAY_SD**2 / np.maximum(n_after, 1.0), 0.0)
         df = np.where(assumed, np.inf, df)
     gap = np.maximum(np.abs(after - before) - margin, 0.0)
-    skew = np.sign(after - before) * (_ratio(third_after, v_after**3) - _ratio(third, v**3))
+    skew = np.sign(after - before) * (ratio(third_after, v_after**3) - ratio(third, v**3))
     usable = (
         (ends - w >= 0)[:, None]
         & (n_after > 0)
         & (df >= 1)
         & (has_block | (m >= (1 if any_start else MIN_BEFORE)))
     )
-    t = np.where(usable, gap * np.sqrt(_ratio(1.0, variance)), 0.0)
-    z = t * _skewed(_ratio(skew * gap, chance**2))
+    t = np.where(usable, gap * np.sqrt(ratio(1.0, variance)), 0.0)
+    z = t * _skewed(ratio(skew * gap, chance**2))
     return t, z, df, before, after, variance
 
 
@@ -363,12 +363,12 @@ def _inflation(rho: Floats) -> Floats:
 def _rates(weight: Floats, mean: Floats, correct: Floats) -> Floats:
     """Return the rate of outcomes by bin, float64 (..., 1, n_bins), of all cohorts but the last 3."""
     n, score, hits = (each[..., :-LATEST, :].sum(-2, keepdims=True) for each in (weight, weight * mean, correct))  # fmt: skip
-    prior = PRIOR_UNITS * np.clip(_ratio(score, n) + 0.5 * (n <= 0), CLIP, 1.0 - CLIP)
+    prior = PRIOR_UNITS * np.clip(ratio(score, n) + 0.5 * (n <= 0), CLIP, 1.0 - CLIP)
     return np.asarray((np.clip(hits, 0.0, n) + prior) / (n + PRIOR_UNITS))
 
 
 def _slope(g: Floats, v: Floats, third: Floats, log_odds: Floats) -> tuple[Floats, ...]:
-    centre = _ratio((v * log_odds).sum(-1), v.sum(-1))[..., None]
+    centre = ratio((v * log_odds).sum(-1), v.sum(-1))[..., None]
     along = log_odds - centre
     return (along * g).sum(-1), (along**2 * v).sum(-1), (along**3 * third).sum(-1)
 
@@ -379,7 +379,7 @@ def _bands(*bins: Floats) -> list[tuple[Floats, ...]]:
     by_band = (each.reshape(*each.shape[:-1], N_BANDS, -1).sum(-1) for each in bins)
     found: list[tuple[Floats, ...]] = []
     for own, variance, moment in zip(*(np.moveaxis(each, -1, 0) for each in by_band), strict=True):
-        part = _ratio(variance, total)
+        part = ratio(variance, total)
         rest = (1.0 - part) ** 3 * moment - part**3 * (third - moment)
         found.append((own - part * level, variance * (1.0 - part), rest))
     return found
@@ -389,8 +389,3 @@ def _running(values: Floats) -> Floats:
     """Running sums along the cohorts, from 0."""
     first = np.zeros((*values.shape[:-2], 1, values.shape[-1]))
     return np.concatenate([first, np.cumsum(values, axis=-2)], axis=-2)
-
-
-def _ratio(top: ArrayLike, bottom: Floats) -> Floats:
-    top, bottom = np.broadcast_arrays(np.asarray(top, np.float64), bottom)
-    return np.asarray(np.divide(top, bottom, out=np.zeros(bottom.shape), where=bottom > 0))

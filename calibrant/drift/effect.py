@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.calibrators.cell_fits import log_odds, logistic
 from calibrant.calibrators.logistic import LogisticLoss
 from calibrant.calibrators.solver import minimise
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.documents import Row
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.inference.reliability_table import wilson
 
-Floats = NDArray[np.float64]
 # Mean scores closer to 0 or 1 than this are moved to this distance: the log-odds of 1 is infinite.
 NEAREST_TO_CERTAIN = 1e-4
 _FARTHEST = 12.0
@@ -88,10 +87,8 @@ def bin_rows(table: UnitTable, ci: float = 0.95) -> list[Row]:
     table : UnitTable
     ci : level of each bin's interval
     """
-    rate = np.divide(
-        table.correct, table.weight, out=np.zeros(table.n_bins), where=table.weight > 0
-    )
-    low, high = wilson(np.clip(rate, 0.0, 1.0), table.weight, ci)
+    rate = np.clip(ratio(table.correct, table.weight), 0.0, 1.0)
+    low, high = wilson(rate, table.weight, ci)
     rows: list[Row] = []
     for k, mean in enumerate(table.mean_confidence):
         here = bool(table.weight[k] > 0)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, ratio
 from calibrant.drift.calibration import Judgement, judge, phi_of
 from calibrant.drift.change import (
     CLIP,
@@ -27,7 +27,6 @@ from calibrant.drift.change import (
 )
 from calibrant.drift.unit_tables import UnitTable, merged
 
-Floats = NDArray[np.float64]
 _LEAST_P = 1e-300
 LEANING = float(np.log10(20.0))
 
@@ -208,5 +207,4 @@ def points_shift(table: UnitTable, points: float) -> Floats:
 def _shift(table: UnitTable, gap: Floats) -> Floats:
     columns = (table.weight, table.confidence, table.confidence + gap * table.weight)
     effects = Effects.of(*(each[None] for each in columns))
-    errors, variance = effects.errors[0], effects.variance[0]
-    return np.asarray(np.divide(errors, variance, out=np.zeros(errors.shape), where=variance > 0))
+    return ratio(effects.errors[0], effects.variance[0])

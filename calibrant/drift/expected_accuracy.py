@@ -16,13 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.accumulators.units import UNIT_BINS
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.pane import Pane
 from calibrant.drift.unit_tables import UnitTable, merged, unit_table
 
-Floats = NDArray[np.float64]
 # Bins of the map: with few labels, and with many. One half is an edge, so that scores of one bin decide for the same class.
 FEW_BINS, MANY_BINS, MANY_LABELLED = 20, 60, 2000.0
 MIN_LABELLED, MIN_UNLABELLED = 200.0, 20.0
@@ -111,9 +110,9 @@ def _mapped(labelled: UnitTable, bins: int) -> tuple[Floats, Floats, Floats]:
         each.reshape(bins, -1).sum(axis=1)
         for each in (labelled.weight, labelled.correct, labelled.squared, labelled.weight * centre)
     )
-    gap = np.divide(correct - scores, weight, out=np.zeros(bins), where=weight > 0)
-    size = np.divide(weight**2, squared, out=np.zeros(bins), where=squared > 0)
-    share = np.divide(correct, weight, out=np.full(bins, 0.5), where=weight > 0)
-    rate = (share * size + 1.0) / (size + 2.0)
-    mapped = np.clip(centre + np.repeat(gap, labelled.n_bins // bins), 0.0, 1.0)
+    size = ratio(weight**2, squared)
+    rate = (ratio(correct, weight, 0.5) * size + 1.0) / (size + 2.0)
+    mapped = np.clip(
+        centre + np.repeat(ratio(correct - scores, weight), labelled.n_bins // bins), 0.0, 1.0
+    )
     return mapped, rate, rate * (1.0 - rate) / np.maximum(size, 1.0)

@@ -7,17 +7,15 @@ of the bets, the probability stays as sent.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibrators.applying import apply
 from calibrant.calibrators.base import map_methods
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.documents import FittedMap
 from calibrant.core.grid import equal_width_bin
 from calibrant.drift.unit_tables import UnitTable, squared_together
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 OWN_SCORE = "score"
 
 

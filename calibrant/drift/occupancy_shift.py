@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats, Ints
 from calibrant.drift.change import N_BANDS, Effects, compare_windows
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 WINDOWS = (1, 2, 3)
 LEVEL = 1.0 / 365.0
 PSI, NULL_LEVEL = 0.1, 0.003

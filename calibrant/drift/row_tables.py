@@ -10,9 +10,9 @@ retained by id do: all rows of a unit in the cohort share the unit's weight of o
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.units import UNIT_BINS
+from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import FittedMap
@@ -26,9 +26,6 @@ from calibrant.core.view import NoResultError, View
 from calibrant.drift.mapped_scores import OWN_SCORE, class_of, scalar, scores_of, table_at
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged, unit_table
 from calibrant.raters.label_coverage import label_counts
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def row_table(
@@ -200,8 +197,8 @@ def posted_table(
     _, numbers, unstated, units = np.sum([histograms.blocks[key].counts for key in keys], axis=0)
     if weight.sum() > units.sum() * (1.0 + SUM_TOLERANCE):
         return None
-    mean = np.divide(confidence, weight, out=np.zeros_like(weight), where=weight > 0)
-    mapped = _mapped(pane, scope, fitted, np.clip(mean, 0.0, 1.0))
+    mean = np.clip(ratio(confidence, weight), 0.0, 1.0)
+    mapped = _mapped(pane, scope, fitted, mean)
     if mapped is None:
         return None
     numbers = np.where(unstated == 0, numbers, np.rint(weight))

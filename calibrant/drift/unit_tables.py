@@ -11,16 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calibrant.accumulators.units import SUMS, UNIT_BINS
+from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
 from calibrant.raters.label_coverage import label_counts
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 DRIFT_BINS = 15
 
 
@@ -104,12 +103,12 @@ class UnitTable:
     @property
     def gap(self) -> Floats:
         """Accuracy minus mean confidence; 0 in empty bins."""
-        return _ratio(self.correct - self.confidence, self.weight)
+        return ratio(self.correct - self.confidence, self.weight)
 
     @property
     def mean_confidence(self) -> Floats:
         """Mean score of each bin, 0 in empty bins."""
-        return _ratio(self.confidence, self.weight)
+        return ratio(self.confidence, self.weight)
 
 
 def merged(tables: Iterable[UnitTable], bins: int = DRIFT_BINS) -> UnitTable:
@@ -173,7 +172,3 @@ def squared_together(weight: Floats, squared: Floats, place: Ints, bins: int) ->
     """
     root = np.bincount(place, np.sqrt(np.maximum(squared, 0.0)), bins)
     return np.asarray(np.minimum(root**2, np.bincount(place, weight, bins)))
-
-
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.zeros(len(bottom)), where=bottom > 0)

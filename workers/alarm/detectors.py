@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.core.arrays import Floats
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.drift.calibration import (
     GOOD,
@@ -29,7 +29,6 @@ from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, Ala
 from calibrant_server.workers.alarm.cohort_history import Before, CohortResult
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 
-Floats = NDArray[np.float64]
 FORMAT = 2
 # Further slices of a model are not watched, and the verdict reports it: each reduces the sensitivity of all others.
 MAX_DETECTORS = 256
