@@ -17,7 +17,6 @@ from calibrant_server.workers.alarm.deliveries import RAISED, WAS_CLOSED, delive
 from calibrant_server.workers.alarm.detectors import Detector, n_requested, requested
 from calibrant_server.workers.alarm.episodes import (
     CLOSED,
-    LAST_NUMBER,
     Episode,
     at,
     event_id,
@@ -81,8 +80,7 @@ class AlarmCommit:
 
     def store(self, episode: Episode) -> None:
         """Write a change of an episode."""
-        fields = {episode.id: episode.to_json(), LAST_NUMBER: str(episode.number)}
-        self.commit.set_fields(self.commit.keys.episodes, fields)
+        self.commit.set_fields(self.commit.keys.episodes, episode.fields())
 
     def raise_event(self, raised: Iterable[Episode]) -> list[Episode]:
         """Write the alarms that one cohort raised, with one notification for all; return them, that of all rows first."""

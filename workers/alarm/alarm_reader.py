@@ -111,9 +111,7 @@ class AlarmReader:
 
         waiting, done = await self._retried(once)
         found = [WebhookDelivery.from_json(text) for text in (*waiting, *done)]
-        mine = [
-            each for each in found if (each.model, each.generation) == (model.key, model.generation)
-        ]
+        mine = [each for each in found if each.of == (model.key, model.generation)]
         return sorted(mine, key=lambda each: (-each.made_s, each.id))
 
     async def _of_each(self, read: Callable[[Any, Any], Any]) -> list[Any]:

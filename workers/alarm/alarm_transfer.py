@@ -19,6 +19,7 @@ from typing import Any
 from calibrant.core.packing import unpack
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import MAX_UNITS, UNIT_BYTES, PartialCohort, units_key
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
@@ -30,7 +31,7 @@ from calibrant_server.workers.alarm.episodes import (
     read_episodes,
 )
 from calibrant_server.workers.store.commit import Commit, FencingToken
-from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys, model_key
+from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 
 DETECTOR, COHORT_RESULTS, PARTIAL_COHORT = "detector", "looks", "gathered"
@@ -38,6 +39,8 @@ EPISODE, SUMMARY, CHANGE = "episode", "alarm_summary", "alarm_change"
 MAP, UNITS = "alarm_map", "alarm_units"
 KINDS = frozenset({DETECTOR, COHORT_RESULTS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP, UNITS})
 Fields = dict[bytes, bytes]
+# A hash of the store, and what is written into it.
+Written = tuple[str, Mapping[str, bytes | str]]
 # Exports of versions with another statistic than the rule of change.
 FORMER, _FORMER_HEAD = 1, Struct("<Bdddd")
 _COUNTERS = ("begun", "last", "episode", "map_version", "n_passed", "why_passed", "units", "n_left_out")  # fmt: skip
@@ -67,30 +70,33 @@ async def alarm_lines(
         yield {"type": PARTIAL_COHORT, "packed": _text(partial_cohort)}
     for text in await episodes_of(client, keys, config):
         yield {"type": EPISODE, "holds": json.loads(text)}
-    summary = await client.hget(keys.summaries, config.key)
-    if summary is not None and json.loads(summary)["generation"] == config.generation:
-        yield {"type": SUMMARY, "holds": json.loads(summary)}
+    summary = json.loads(await client.hget(keys.summaries, config.key) or "{}")
+    if summary.get("generation") == config.generation:
+        yield {"type": SUMMARY, "holds": summary}
 
 
 async def episodes_of(client: Any, keys: PartitionKeys, config: ModelConfig) -> list[bytes]:
     """Return the episodes of a generation by id."""
     found: Fields = await client.hgetall(keys.episodes)
-    found.pop(LAST_NUMBER.encode(), None)
-    own = config.tenant, config.model, config.generation
-    stored = ((text, json.loads(text)) for _, text in sorted(found.items()))
-    return [text for text, each in stored if (each["tenant"], each["model"], each["generation"]) == own]  # fmt: skip
+    own = config.key, config.generation
+    stored = (
+        (text, Episode.from_json(text))
+        for name, text in sorted(found.items())
+        if name != LAST_NUMBER.encode()
+    )
+    return [text for text, each in stored if each.of == own]
 
 
 def _text(packed: bytes) -> str:
     return b64encode(packed).decode()
 
 
+def _packed(text: str) -> bytes:
+    return b64decode(text, validate=True)
+
+
 def _by_cohort(found: Fields) -> dict[str, str]:
     return {start.decode(): _text(found[start]) for start in sorted(found, key=int)}
-
-
-def _packed_by_cohort(stored: Mapping[str, str]) -> dict[str, bytes]:
-    return {str(int(start)): b64decode(text, validate=True) for start, text in stored.items()}
 
 
 def _detector_of(data: bytes, config: ModelConfig) -> Detector:
@@ -115,11 +121,10 @@ class AlarmLines:
     """Writer of lines of an alarm into a commit."""
 
     def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
-        self._node, self._keys, self._config = node, keys, config
+        self._state, self._keys, self._config = AlarmState(node, keys, config), keys, config
         self._name = (config.key, config.generation)
-        self._number: int | None = None
-        self._fields: dict[str, Callable[[Any], tuple[str, Mapping[str, bytes | str]]]] = {
-            CHANGE: self._change,
+        self._written: dict[str, Callable[[Any], Written]] = {
+            CHANGE: lambda line: self._of_detectors(LAST_CHANGE, line["version"]),
             DETECTOR: self._detector,
             COHORT_RESULTS: self._cohort_results,
             MAP: self._map,
@@ -131,29 +136,29 @@ class AlarmLines:
 
     def put(self, line: Mapping[str, Any], commit: Commit) -> None:
         """Write one line; raise PackingError if it is not a line of an alarm."""
-        commit.set_fields(*self._fields[line["type"]](line))
+        commit.set_fields(*self._written[line["type"]](line))
 
-    def _change(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
-        return self._keys.detectors(*self._name), {LAST_CHANGE: line["version"].encode()}
+    def _of_detectors(self, field: str, value: bytes | str) -> Written:
+        return self._keys.detectors(*self._name), {field: value}
 
-    def _detector(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
-        detector = _detector_of(b64decode(line["packed"], validate=True), self._config)
+    def _detector(self, line: Mapping[str, Any]) -> Written:
+        detector = _detector_of(_packed(line["packed"]), self._config)
         if detector.episode is not None:
             detector = replace(detector, episode=self._id(detector.episode, line["of"]))
-        return self._keys.detectors(*self._name), {str(line["name"]): detector.pack()}
+        return self._of_detectors(str(line["name"]), detector.pack())
 
-    def _cohort_results(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
-        packed = _packed_by_cohort(line["looks"])
-        results = {start: _result_of(int(start), each).pack() for start, each in packed.items()}
-        return self._keys.cohort_results(*self._name, str(line["detector"])), results
+    def _cohort_results(self, line: Mapping[str, Any]) -> Written:
+        found = [_result_of(int(start), _packed(text)) for start, text in line["looks"].items()]
+        key = self._keys.cohort_results(*self._name, str(line["detector"]))
+        return key, {str(each.cohort): each.pack() for each in found}
 
-    def _map(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+    def _map(self, line: Mapping[str, Any]) -> Written:
         version, until_s = line["holds"]["version"], line["holds"]["fitted_to_s"]
         active_map = ActiveMap(None if version is None else str(version), until_s)
-        return self._keys.detectors(*self._name), {ACTIVE_MAP: active_map.to_json()}
+        return self._of_detectors(ACTIVE_MAP, active_map.to_json())
 
-    def _units(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
-        found = _packed_by_cohort(line["by_cohort"])
+    def _units(self, line: Mapping[str, Any]) -> Written:
+        found = {str(int(start)): _packed(text) for start, text in line["by_cohort"].items()}
         n_bytes = [len(packed) for packed in found.values()]
         if any(each % UNIT_BYTES for each in n_bytes) or sum(n_bytes) > MAX_UNITS * UNIT_BYTES:
             raise ValueError(
@@ -161,33 +166,25 @@ class AlarmLines:
             )
         return units_key(self._keys, *self._name), found
 
-    def _partial_cohort(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
-        packed = b64decode(line["packed"], validate=True)
-        PartialCohort.unpack(packed)
-        return self._keys.partial_cohorts, {"|".join(self._name): packed}
+    def _partial_cohort(self, line: Mapping[str, Any]) -> Written:
+        cohort = PartialCohort.unpack(_packed(line["packed"]))
+        return self._keys.partial_cohorts, {"|".join(self._name): cohort.pack()}
 
-    def _summary(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes]]:
+    def _summary(self, line: Mapping[str, Any]) -> Written:
         summary = {"p": {}, **line["holds"]}
         return self._keys.summaries, {self._config.key: json.dumps(summary).encode()}
 
-    def _episode(self, line: Mapping[str, Any]) -> tuple[str, dict[str, bytes | str]]:
+    def _episode(self, line: Mapping[str, Any]) -> Written:
         """Return an episode under the next number; the partition counts changes."""
-        holds = line["holds"]
-        if self._number is None:
-            self._number = int(self._node.hget(self._keys.episodes, LAST_NUMBER) or 0)
-        self._number += 1
+        found = Episode.from_json(json.dumps(line["holds"]))
         episode = replace(
-            Episode.from_json(json.dumps(holds)),
-            id=self._id(holds["id"], model_key(holds["tenant"], holds["model"])),
+            found,
+            id=self._id(found.id, found.of[0]),
             tenant=self._config.tenant,
             model=self._config.model,
-            number=self._number,
+            number=self._state.next_number(),
         )
-        fields: dict[str, bytes | str] = {
-            episode.id: episode.to_json(),
-            LAST_NUMBER: str(self._number).encode(),
-        }
-        return self._keys.episodes, fields
+        return self._keys.episodes, episode.fields()
 
     def _id(self, alarm_id: str, of: str) -> str:
         """Return the local id of an imported episode: partition and model name are part of the id."""
@@ -203,32 +200,22 @@ def remove_alarm(
     node: Any, keys: PartitionKeys, fencing: FencingToken, model: str, generation: str
 ) -> list[str]:
     """Remove the fields of a generation in shared hashes; return its own keys, to be unlinked. Safe to repeat."""
-    episodes = [
-        each.id
-        for each in read_episodes(node.hgetall(keys.episodes))
-        if (f"{each.tenant}/{each.model}", each.generation) == (model, generation)
-    ]
-    waiting = [
-        each.id
-        for each in map(WebhookDelivery.from_json, node.hvals(keys.deliveries))
-        if (each.model, each.generation) == (model, generation)
-    ]
-    summary = node.hget(keys.summaries, model)
-    commit = Commit(keys)
-    if episodes:
-        commit.drop_fields(keys.episodes, episodes)
-    if waiting:
-        commit.drop_fields(keys.deliveries, waiting)
-    if summary is not None and json.loads(summary)["generation"] == generation:
+    own, commit = (model, generation), Commit(keys)
+    episodes = read_episodes(node.hgetall(keys.episodes))
+    deliveries = map(WebhookDelivery.from_json, node.hvals(keys.deliveries))
+    for key, items in ((keys.episodes, episodes), (keys.deliveries, deliveries)):
+        found = [each.id for each in items if each.of == own]
+        if found:
+            commit.drop_fields(key, found)
+    if json.loads(node.hget(keys.summaries, model) or "{}").get("generation") == generation:
         commit.drop_fields(keys.summaries, [model])
     commit.drop_fields(keys.statuses, [model])  # an entry of a later generation is computed again
     commit.drop_fields(keys.partial_cohorts, [f"{model}|{generation}"])
     fencing.send(commit, fencing.new_token())
     detectors = keys.detectors(model, generation)
     names = [name.decode() for name in node.hkeys(detectors) if b"|" in name]
-    cohort_results = [keys.cohort_results(model, generation, name) for name in names]
     return [
-        *cohort_results,
+        *(keys.cohort_results(model, generation, name) for name in names),
         units_key(keys, model, generation),
         detectors,
         keys.delivery_log(model, generation),

@@ -60,6 +60,11 @@ class WebhookDelivery:
     status: str = WAITING
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def of(self) -> tuple[str, str]:
+        """`tenant/model` and generation."""
+        return self.model, self.generation
+
     def to_json(self) -> bytes:
         """Return the stored form."""
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any
 
 from calibrant.core.actions import Advice
+from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.windows import rfc3339
 
 OPEN, ACKNOWLEDGED, CLOSED = "open", "acknowledged", "closed"
@@ -69,6 +70,11 @@ class Episode:
     change: dict[str, Any] | None = None
 
     @property
+    def of(self) -> tuple[str, str]:
+        """`tenant/model` and generation."""
+        return model_key(self.tenant, self.model), self.generation
+
+    @property
     def state(self) -> str:
         """Whether it is open or closed; an acknowledged alarm stays open until it is closed."""
         return CLOSED if self.status == CLOSED else OPEN
@@ -81,6 +87,10 @@ class Episode:
     def to_json(self) -> bytes:
         """Return the stored form."""
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
+
+    def fields(self) -> dict[str, bytes | str]:
+        """Return what is stored of a change of the episode: the episode, and the number of the last change."""
+        return {self.id: self.to_json(), LAST_NUMBER: str(self.number)}
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Episode:
