@@ -11,8 +11,8 @@ from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.operations import Access, Admin, Page, operation
+from calibrant_server.workers.alarm.alarm_commit import trial
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.commands import trial
 from calibrant_server.workers.alarm.deliveries import WAITING, WebhookDelivery
 from calibrant_server.workers.alarm.episodes import at
 

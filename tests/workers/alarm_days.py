@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from calibrant import Batch
+from calibrant_server.workers.alarm.alarm_commit import promotion
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.orders import alarm_order

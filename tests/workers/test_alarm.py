@@ -14,13 +14,17 @@ from scipy.special import expit, logit
 
 from calibrant import Batch, Pane
 from calibrant.drift.unit_tables import UnitTable
-from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
+from calibrant_server.workers.alarm.alarm_commit import (
+    AlarmCommit,
+    acknowledgement,
+    promotion,
+    trial,
+)
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import evidence_of
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort, tables_of
-from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detector_advance import (
     advance_cohort,

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from calibrant_server.workers.alarm.commands import acknowledgement
+from calibrant_server.workers.alarm.alarm_commit import acknowledgement
 from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, OPEN
 from tests.workers.test_alarm import Sealing, pane_of
 

@@ -1,33 +1,49 @@
-"""A commit that changes a model's alarm: detectors, cohort results, episodes, deliveries and gauges together."""
+"""Changes of a model's alarm: detectors, cohort results, episodes, deliveries and gauges in one commit; and the commands that cause them.
+
+Commands acknowledge an alarm, restart under another calibration map, send a test, or record a delivery attempt. They are entries
+of the partition's stream, so each change goes through the fencing token. A repeated command changes nothing.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from time import time
 from typing import Any, TypedDict
 
-from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings, promoted_map
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_cohorts
 from calibrant_server.workers.alarm.cohorts import detector_name, rater_in
-from calibrant_server.workers.alarm.deliveries import RAISED, WAS_CLOSED, delivery_of
-from calibrant_server.workers.alarm.detectors import Detector, n_requested, requested
-from calibrant_server.workers.alarm.episodes import (
-    CLOSED,
-    Episode,
-    at,
-    event_id,
-    shown,
+from calibrant_server.workers.alarm.deliveries import (
+    RAISED,
+    TEST,
+    WAITING,
+    WAS_ACKNOWLEDGED,
+    WAS_CLOSED,
+    WebhookDelivery,
+    delivery_of,
 )
+from calibrant_server.workers.alarm.detectors import (
+    Detector,
+    acknowledged,
+    n_requested,
+    promoted,
+    requested,
+)
+from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, at, event_id, shown
+from calibrant_server.workers.ingest.entries import EntryError, IngestEntry
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE
-from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys
+from calibrant_server.workers.store.model_config import ModelConfig, read_configs
 
 # What a notification states of each of its alarms.
 OF_SCOPE = ("id", "scope", "slice", "calibration", "change", "effect")
+MAX_DELIVERIES = 200
+# By its operation `op`, a command has further fields: see the functions that return one.
+Command = dict[str, Any]
 
 
 class AlarmSummary(TypedDict):
@@ -64,23 +80,20 @@ class AlarmCommit:
     def settings(self) -> AlarmSettings:
         return self.alarm_state.settings
 
-    def detectors(self, changed: Mapping[str, Detector]) -> None:
-        """Write detectors and the version that results depend on."""
+    def detectors(self, changed: Mapping[str, Detector], **more: bytes) -> None:
+        """Write detectors, further fields of their hash, and the version that results depend on."""
         key = self.commit.keys.detectors(self.config.key, self.config.generation)
-        fields: dict[str, bytes] = {name: each.pack() for name, each in changed.items()}
-        self.commit.set_fields(key, {**fields, LAST_CHANGE: self.token})
+        fields = {name: each.pack() for name, each in changed.items()}
+        self.commit.set_fields(key, {**fields, **more, LAST_CHANGE: self.token})
         self.alarm_state.detectors.update(changed)
-        summary = summary_of(self.config, self.settings, self.alarm_state.detectors)
-        self.commit.set_fields(self.commit.keys.summaries, {self.config.key: summary})
+        self.commit.set_fields(
+            self.commit.keys.summaries, {self.config.key: summary_of(self.alarm_state)}
+        )
 
     def episode(self, episode: Episode, kind: str) -> None:
         """Write a change of an episode and notify all receivers."""
-        self.store(episode)
-        self.notify(kind, f"{episode.id}|{episode.number}", shown(episode))
-
-    def store(self, episode: Episode) -> None:
-        """Write a change of an episode."""
         self.commit.set_fields(self.commit.keys.episodes, episode.fields())
+        self.notify(kind, f"{episode.id}|{episode.number}", shown(episode))
 
     def raise_event(self, raised: Iterable[Episode]) -> list[Episode]:
         """Write the alarms that one cohort raised, with one notification for all; return them, that of all rows first."""
@@ -90,29 +103,19 @@ class AlarmCommit:
         name = event_id(ordered[0])
         alarms = [replace(each, event=name) for each in ordered]
         for each in alarms:
-            self.store(each)
+            self.commit.set_fields(self.commit.keys.episodes, each.fields())
         scopes = [{field: shown(each)[field] for field in OF_SCOPE} for each in alarms]
         self.notify(RAISED, f"{name}|{alarms[0].number}", {**shown(alarms[0]), "scopes": scopes})
         return alarms
 
-    def notify(self, kind: str, about: str, data: Mapping[str, Any]) -> list[str]:
-        """Enqueue a message to each receiver; return the ids."""
-        made = [
-            delivery_of(
-                self.config.key,
-                self.config.generation,
-                webhook.url,
-                kind,
-                about,
-                data,
-                self.now_s,
-                at(self.now_s),
+    def notify(self, kind: str, about: str, data: Mapping[str, Any]) -> None:
+        """Enqueue a message to each receiver."""
+        model, generation = self.config.key, self.config.generation
+        for webhook in self.settings.webhooks:
+            made = delivery_of(
+                model, generation, webhook.url, kind, about, data, self.now_s, at(self.now_s)
             )
-            for webhook in self.settings.webhooks
-        ]
-        for each in made:
-            self.commit.set_fields(self.commit.keys.deliveries, {each.id: each.to_json()})
-        return [each.id for each in made]
+            self.commit.set_fields(self.commit.keys.deliveries, {made.id: made.to_json()})
 
     def close(self, alarm_id: str, because: str) -> None:
         """Close an episode, if it is not closed."""
@@ -132,30 +135,119 @@ class AlarmCommit:
         if lost:
             self.commit.drop_fields(key, [str(start) for start in lost])
 
-    def set_active_map(self, promoted: ActiveMap) -> None:
-        """Write the active calibration map."""
-        key = self.commit.keys.detectors(self.config.key, self.config.generation)
-        self.commit.set_fields(key, {ACTIVE_MAP: promoted.to_json()})
-        self.alarm_state.active_map = promoted
 
-
-def summary_of(
-    config: ModelConfig, settings: AlarmSettings, detectors: Mapping[str, Detector]
-) -> bytes:
+def summary_of(state: AlarmState) -> bytes:
     """Write the gauges of a model, so that reading them needs no detector."""
-    main = detectors.get(detector_name(settings.scopes[0], ""))
+    scope, names = state.settings.scopes[0], requested(state.detectors, state.settings)
+    found, main = state.detectors, state.detectors.get(detector_name(scope, ""))
+    begun = [each for each in names if found[each].begun is not None and rater_in(each) is None]
     stored: AlarmSummary = {
-        "generation": config.generation,
-        "n_detectors": n_requested(detectors, settings) if detectors else 0,
-        "n_alarms": sum(detectors[name].in_alarm for name in requested(detectors, settings)),
+        "generation": state.config.generation,
+        "n_detectors": n_requested(found, state.settings) if found else 0,
+        "n_alarms": sum(found[name].in_alarm for name in names),
         "first_cohort": None if main is None else main.begun,
         "cohort": None if main is None else main.last,
-        "p": {
-            name: detectors[name].p
-            for name in requested(detectors, settings)
-            if detectors[name].begun is not None and rater_in(name) is None
-        },
-        "scope": settings.scopes[0],
+        "p": {name: found[name].p for name in begun},
+        "scope": scope,
         "bins": [] if main is None else main.total.columns[:3].tolist(),
     }
     return json.dumps(stored, separators=(",", ":")).encode()
+
+
+def acknowledgement(alarm_id: str, by: str, note: str | None, role: str | None = None) -> Command:
+    """Return the command to acknowledge an alarm."""
+    return {"op": "acknowledge", "alarm": alarm_id, "by": by, "note": note, "role": role}
+
+
+def promotion(map_version: str | None) -> Command:
+    """Return the command to restart under another calibration map."""
+    return {"op": "promote", "map_version": map_version}
+
+
+def trial(about: str) -> Command:
+    """Return the command to send a test to each receiver; `about` distinguishes tests."""
+    return {"op": "test", "about": about}
+
+
+def attempt(
+    delivery: WebhookDelivery, at_s: float, status: int | None, error: str | None
+) -> Command:
+    """Return the command to record the outcome of a delivery attempt."""
+    reported = {"n": len(delivery.attempts), "at_s": at_s, "status": status, "error": error}
+    return {"op": "attempted", "delivery": delivery.id, "attempt": reported}
+
+
+def write_order(
+    node: Any, keys: PartitionKeys, entry: IngestEntry, commit: Commit, token: bytes
+) -> None:
+    """Write the effects of a command into the commit that consumes it; raise EntryError if it is not a command."""
+    try:
+        command: Command = json.loads(entry.payload)
+        config = read_configs(node, keys.models, [entry.model]).get(entry.model)
+        if config is None or config.generation != entry.generation:
+            return
+        if command["op"] not in _EFFECTS:
+            raise EntryError(f"the command {command['op']!r} is not known")
+        writing = AlarmCommit(commit, AlarmState(node, keys, config), token)
+        _EFFECTS[command["op"]](node, writing, command)
+    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise EntryError(f"the command cannot be read: {error}") from error
+
+
+def _acknowledge(node: Any, writing: AlarmCommit, command: Command) -> None:
+    """Acknowledge an alarm: Before starts again at the start of the change. An alarm that is not open does not change."""
+    state = writing.alarm_state
+    episode = state.episode(command["alarm"])
+    if episode is None or episode.status != OPEN or episode.generation != writing.config.generation:
+        return
+    name = detector_name(episode.scope, episode.slice)
+    detector = state.detectors.get(name)
+    if detector is not None and detector.episode == episode.id:
+        writing.detectors({name: acknowledged(detector)})
+    by, note, role = command["by"], command["note"], command.get("role")
+    noted = episode.acknowledged(by, note, writing.now_s, state.next_number(), role)
+    writing.episode(noted, WAS_ACKNOWLEDGED)
+
+
+def _promote(node: Any, writing: AlarmCommit, command: Command) -> None:
+    """Reset detectors of mapped scores under another calibration map and close their episodes."""
+    state, changed = writing.alarm_state, {}
+    state.active_map = promoted_map(node, writing.commit.keys, state.config, command["map_version"])
+    for name, detector in state.detectors.items() if state.settings.is_mapped else ():
+        if detector.episode is not None:
+            writing.close(detector.episode, "another calibration map is active")
+        changed[name] = promoted(detector, state.settings, state.active_map)
+    writing.detectors(changed, **{ACTIVE_MAP: state.active_map.to_json()})
+
+
+def _test(node: Any, writing: AlarmCommit, command: Command) -> None:
+    """Send a test message to each receiver."""
+    writing.notify(TEST, command["about"], {"model": writing.config.model})
+
+
+def _note_attempt(node: Any, writing: AlarmCommit, command: Command) -> None:
+    """Write the outcome of a delivery attempt; the log keeps the latest 200 completed deliveries."""
+    commit, keys, noted = writing.commit, writing.commit.keys, command["attempt"]
+    text = node.hget(keys.deliveries, command["delivery"])
+    delivery = None if text is None else WebhookDelivery.from_json(text)
+    if delivery is None or len(delivery.attempts) != noted["n"]:
+        return
+    after = delivery.attempted(noted["at_s"], noted["status"], noted["error"])
+    if after.status == WAITING:
+        commit.set_fields(keys.deliveries, {after.id: after.to_json()})
+        return
+    done = keys.delivery_log(*after.of)
+    log = sorted(map(WebhookDelivery.from_json, node.hvals(done)), key=lambda each: each.made_s)
+    commit.drop_fields(keys.deliveries, [after.id])
+    commit.set_fields(done, {after.id: after.to_json()})
+    surplus = log[: max(0, len(log) + 1 - MAX_DELIVERIES)]
+    if surplus:
+        commit.drop_fields(done, [each.id for each in surplus])
+
+
+_EFFECTS: dict[str, Callable[[Any, AlarmCommit, Command], None]] = {
+    "acknowledge": _acknowledge,
+    "promote": _promote,
+    "test": _test,
+    "attempted": _note_attempt,
+}

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
+from calibrant_server.workers.alarm.alarm_commit import attempt
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings, Webhook
-from calibrant_server.workers.alarm.commands import attempt
 from calibrant_server.workers.alarm.deliveries import EMAIL, WebhookDelivery, request_of, send_mail
 from calibrant_server.workers.alarm.url_guard import (
     BlockedUrlError,

@@ -12,7 +12,7 @@ The service makes one `IngestBatch` per posted batch. The stream holds its field
 - `baseline`: JSON, `{"op": "freeze" or "remove", "name": ...}` and the window, slice and clock to freeze
 - `restore`: lines of an export (`calibrant_server.workers.lifecycle.transfer`)
 - `control`: JSON, `{"op": "delete_model"}`
-- `alarm`: JSON, `{"op": ...}`: an order about a model's alarm (`calibrant_server.workers.alarm.commands`)
+- `alarm`: JSON, `{"op": ...}`: an order about a model's alarm (`calibrant_server.workers.alarm.alarm_commit`)
 
 Optional fields: `p` valid rows are accepted although others are not, `w` places of the rows, `r` largest number of
 retained records that may result, `o` the id under which an entry came that was parked and replayed.

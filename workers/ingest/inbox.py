@@ -240,7 +240,7 @@ class Inbox:
         return await self._retried(lambda: self._versions.unchanged_state(model, slice_, needs))
 
     async def order(self, model: ModelConfig, order: Mapping[str, Any]) -> None:
-        """Append an order about a model's alarm (`calibrant_server.workers.alarm.commands`). Orders are safe to repeat.
+        """Append an order about a model's alarm (`calibrant_server.workers.alarm.alarm_commit`). Orders are safe to repeat.
 
         Raises
         ------

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.alarm.commands import write_order
+from calibrant_server.workers.alarm.alarm_commit import write_order
 from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.ingest.entries import (
     ALARM,

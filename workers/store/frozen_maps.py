@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
-from calibrant_server.workers.alarm.commands import promotion
+from calibrant_server.workers.alarm.alarm_commit import promotion
 from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
