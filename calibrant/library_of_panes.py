@@ -11,7 +11,7 @@ from calibrant.core.documents import Extra
 from calibrant.core.pane import Pane
 from calibrant.core.query import Bins, PaneQuery, default_bins
 from calibrant.core.view import View
-from calibrant.drift.expected_accuracy import expected_of_panes
+from calibrant.drift.unlabelled_scores import expected_of_panes
 from calibrant.inference.detectable import detectable
 from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (

@@ -34,8 +34,8 @@ from benchmarks.drift.detector import (
     first_change,
     has_bounds,
 )
-from calibrant.drift.occupancy_shift import shift_of
 from calibrant.drift.unit_tables import DRIFT_BINS
+from calibrant.drift.unlabelled_scores import shift_of
 
 YEAR = 365
 STATED = YEAR / RUN_LENGTH

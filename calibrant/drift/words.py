@@ -9,10 +9,9 @@ from typing import Literal
 
 from calibrant.drift.calibration import GOOD, MIN_UNITS, OFF, Judgement, Selection, Word
 from calibrant.drift.effect import temperature_of
-from calibrant.drift.expected_accuracy import ExpectedAccuracy
-from calibrant.drift.occupancy_shift import Shift
 from calibrant.drift.phrases import against_scores, day_of, labels_text, percent_text, size_text
 from calibrant.drift.unit_tables import UnitTable
+from calibrant.drift.unlabelled_scores import ExpectedAccuracy, Shift
 
 ChangeWord = Literal[
     "changed", "none_seen", "not_armed", "no_recent_predictions", "no_recent_labels"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant.drift.cohort_tables import OWN_SCORE
 from calibrant.figures.drift import draw_drift
 from calibrant.input.names import MAX_LENGTH
 from calibrant.results.base import Result, may_say, says

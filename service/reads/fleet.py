@@ -12,8 +12,8 @@ from typing import Any, TypedDict
 
 from cachetools import TTLCache
 
+from calibrant.drift.cohort_tables import OWN_SCORE
 from calibrant.drift.false_alarm_rate import flagged
-from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.computed_statuses import (
     NOT_READY,

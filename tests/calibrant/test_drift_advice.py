@@ -9,6 +9,7 @@ import pytest
 from scipy.special import expit, logit, softmax
 
 from calibrant import Batch
+from calibrant.drift.cohort_tables import row_table
 from calibrant.drift.effect import Recalibration, recalibration
 from calibrant.drift.recommendation import (
     UNITS_PER_PARAMETER,
@@ -18,7 +19,6 @@ from calibrant.drift.recommendation import (
     recommended_action,
     softmax_update,
 )
-from calibrant.drift.row_tables import row_table
 from calibrant.drift.unit_tables import UnitTable, merged
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.histogram import Histogram
-from calibrant.drift.mapped_scores import scalar
-from calibrant.drift.row_tables import has_histograms, posted_table
+from calibrant.drift.cohort_tables import has_histograms, posted_table, scalar
 from calibrant.drift.unit_tables import unit_table
 
 SPEC = PaneSpec("binary", 2)

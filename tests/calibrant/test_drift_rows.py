@@ -10,8 +10,7 @@ from scipy.special import expit, logit
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.label_policies import POLICIES
-from calibrant.drift.mapped_scores import scalar, scores_of, side_of, table_at
-from calibrant.drift.row_tables import row_table
+from calibrant.drift.cohort_tables import row_table, scalar, scores_of, side_of, table_at
 from calibrant.drift.unit_tables import unit_table
 from calibrant.raters.label_coverage import label_counts
 

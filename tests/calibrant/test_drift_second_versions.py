@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, chi2_contingency, entropy
 
-from calibrant.drift.occupancy_shift import NULL_LEVEL, PSI, window_shift
+from calibrant.drift.unlabelled_scores import NULL_LEVEL, PSI, window_shift
 
 
 def test_two_windows_differ_as_naive_tests_say() -> None:

@@ -16,8 +16,8 @@ from calibrant.drift.calibration import (
 )
 from calibrant.drift.change import Effects
 from calibrant.drift.evaluation import Monitor, points_shift, slope_shift
-from calibrant.drift.occupancy_shift import psi, shift_of
 from calibrant.drift.unit_tables import UnitTable
+from calibrant.drift.unlabelled_scores import psi, shift_of
 from calibrant.drift.words import ChangeState
 
 LEVEL = 1.0 / 3650.0

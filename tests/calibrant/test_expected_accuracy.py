@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import calibrant as cal
-from calibrant.drift.expected_accuracy import expected_accuracy
 from calibrant.drift.unit_tables import UnitTable
+from calibrant.drift.unlabelled_scores import expected_accuracy
 
 
 def scores_and_labels(

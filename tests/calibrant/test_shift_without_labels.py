@@ -9,8 +9,8 @@ from scipy.special import expit
 from calibrant import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
-from calibrant.drift.occupancy_shift import window_shift
 from calibrant.drift.unit_tables import unit_table
+from calibrant.drift.unlabelled_scores import window_shift
 
 
 def occupancy(seed, n, mean):

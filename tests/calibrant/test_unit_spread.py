@@ -8,7 +8,7 @@ import pytest
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.grid import equal_width_bin
 from calibrant.drift.calibration import BinnedError
-from calibrant.drift.mapped_scores import table_at
+from calibrant.drift.cohort_tables import table_at
 from calibrant.drift.unit_tables import UnitTable, unit_table
 
 BINS = 15

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from calibrant.drift.row_tables import row_table
+from calibrant.drift.cohort_tables import row_table
 from calibrant_server.workers.alarm.alarm_commit import promotion
 from calibrant_server.workers.alarm.episodes import at
 from tests.workers.alarm_days import BINARY, DAY_S, START_S, Played

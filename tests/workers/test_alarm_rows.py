@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant.core.pane import Pane
-from calibrant.drift.row_tables import row_table
+from calibrant.drift.cohort_tables import row_table
 from calibrant.drift.unit_tables import unit_table
 from calibrant_server.workers.alarm.cohorts import FirstContacts, SeenUnits
 from calibrant_server.workers.alarm.detectors import Detector

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.core.durations import parse_duration
 from calibrant.drift.calibration import TOLERANCE
+from calibrant.drift.cohort_tables import OWN_SCORE
 from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
-from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant_server.workers.alarm.deliveries import STANDARD
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import OBSERVE, ModelConfig

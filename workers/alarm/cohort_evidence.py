@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from calibrant.core.batch import Batch, Ratings
-from calibrant.core.documents import FittedMap
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.row_tables import row_table
+from calibrant.drift.cohort_tables import row_table
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.input.labels import WITHDRAWN
-from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohorts import (
     RATER,
@@ -68,31 +65,28 @@ class CohortEvidence:
 def evidence_of(state: AlarmState, sealed: PartialCohort) -> CohortEvidence:
     """Return the complete evidence of a cohort for its detectors."""
     settings, cohorts, contents, units = state.settings, sealed.cohorts, sealed.contents, None
-    if _takes_rows(state, sealed):
+    wanted = [detector_name(scope, ALL_ROWS) for scope in settings.scopes]
+    if _takes_rows(state, contents) or any(name not in cohorts for name in wanted):
         rows, are_all = state.rows(contents)
         batch = rows.batch(state.config.task)
         if batch is not None:
             batch = replace(batch, weights=None, cases=None)  # each row counts once
             if are_all and contents.has_units:
                 rows, batch, units = state.seen_units.without(rows, batch, sealed.start_s)
-            is_complete = are_all and not contents.has_histograms
-            found = _RowCohorts(rows, batch, settings, state.active_map)
-            if is_complete or settings.rater is not None:
+            found = _RowCohorts(rows, batch, state)
+            if (are_all and not contents.has_histograms) or settings.rater is not None:
                 cohorts = found.of_slices()
-            cohorts = {**cohorts, **found.of_raters(watched_raters(state.detectors, rows.raters, settings))}  # fmt: skip
-    wanted = [detector_name(scope, ALL_ROWS) for scope in settings.scopes]
+            cohorts = {**cohorts, **found.of_raters()}
     has_data = contents.n or contents.has_histograms
     missing = [name for name in wanted if name not in cohorts] if has_data else []
-    why = _why(settings, state.active_map, contents)
-    return CohortEvidence(cohorts, dict.fromkeys(missing, why), units)
+    return CohortEvidence(cohorts, dict.fromkeys(missing, _why(state, contents)), units)
 
 
-def _takes_rows(state: AlarmState, sealed: PartialCohort) -> bool:
-    settings, contents = state.settings, sealed.contents
-    names = (detector_name(scope, ALL_ROWS) for scope in settings.scopes)
+def _takes_rows(state: AlarmState, contents: CohortContents) -> bool:
+    """Whether rows contain more than the tables of panes."""
+    settings = state.settings
     return bool(
         settings.rater is not None
-        or any(name not in sealed.cohorts for name in names)
         or (settings.is_mapped and state.active_map.version is not None)
         or contents.has_units
         or contents.has_ratings
@@ -102,37 +96,37 @@ def _takes_rows(state: AlarmState, sealed: PartialCohort) -> bool:
 
 @dataclass(frozen=True)
 class _RowCohorts:
-    """Cohorts of detectors from rows; none if the active map cannot be read."""
+    """Tables of detectors from rows; none if the active map cannot be read."""
 
     rows: IdentifiedRows
     batch: Batch
-    settings: AlarmSettings
-    active_map: ActiveMap
+    state: AlarmState
 
     def of_slices(self) -> dict[str, UnitTable]:
-        """Return the cohort of each detector except the raters' own."""
-        rater, raters = self.settings.rater, self.settings.policy
-        batch = self.batch if rater is None else self._rated_by(rater)
+        """Return the table of each detector except the raters' own."""
+        settings = self.state.settings
+        batch = self.batch if settings.rater is None else self._rated_by(settings.rater)
         found: dict[str, UnitTable] = {}
         for slice_, index in self._slices().items():
             part = batch if slice_ == ALL_ROWS else batch.take(index)
-            for scope in self.settings.scopes:
-                found |= self._cohort(detector_name(scope, slice_), part, scope, raters)
+            for scope in settings.scopes:
+                name = detector_name(scope, slice_)
+                found |= self._table(name, part, scope, settings.policy)
         return found
 
-    def of_raters(self, names: list[str]) -> dict[str, UnitTable]:
-        """Return the cohort of each named rater's own detector: all rows, labelled by that rater alone."""
-        found: dict[str, UnitTable] = {}
-        for rater in names:
-            name, scope = detector_name(f"{RATER}{rater}", ALL_ROWS), self.settings.scopes[0]
-            found |= self._cohort(name, self._rated_by(rater), scope, "mean")
+    def of_raters(self) -> dict[str, UnitTable]:
+        """Return the table of each watched rater's own detector: all rows, labelled by that rater alone."""
+        settings, found = self.state.settings, dict[str, UnitTable]()
+        for rater in watched_raters(self.state.detectors, self.rows.raters, settings):
+            name = detector_name(f"{RATER}{rater}", ALL_ROWS)
+            found |= self._table(name, self._rated_by(rater), settings.scopes[0], "mean")
         return found
 
-    def _cohort(self, name: str, batch: Batch, scope: str, raters: str) -> dict[str, UnitTable]:
-        if self.settings.is_mapped and self.active_map.is_lost:
+    def _table(self, name: str, batch: Batch, scope: str, raters: str) -> dict[str, UnitTable]:
+        is_mapped, active_map = self.state.settings.is_mapped, self.state.active_map
+        if is_mapped and active_map.is_lost:
             return {}
-        fitted: FittedMap | None = self.active_map.fitted if self.settings.is_mapped else None
-        return {name: row_table(batch, scope, raters, fitted)}
+        return {name: row_table(batch, scope, raters, active_map.fitted if is_mapped else None)}
 
     def _rated_by(self, rater: str) -> Batch:
         """Return the batch of the rows with one rater's labels only."""
@@ -148,12 +142,12 @@ class _RowCohorts:
         return {name: np.array(found, np.int64) for name, found in sorted(places.items())}
 
 
-def _why(settings: AlarmSettings, active_map: ActiveMap, contents: CohortContents) -> str:
+def _why(state: AlarmState, contents: CohortContents) -> str:
+    settings, active_map = state.settings, state.active_map
     if settings.is_mapped and active_map.is_lost:
         return MAP_LOST
     if settings.rater is not None:
         return ONE_RATER
-    fitted: Mapping[str, Any] = (settings.is_mapped and active_map.fitted) or {}
-    if fitted.get("scope") == "full":
+    if settings.is_mapped and (active_map.fitted or {}).get("scope") == "full":
         return COMPLETE_ROWS
     return SHARED_UNITS if contents.n else HISTOGRAMS

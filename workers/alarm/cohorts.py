@@ -22,7 +22,7 @@ from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.row_tables import cohort_table, has_histograms
+from calibrant.drift.cohort_tables import cohort_table, has_histograms
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.results.drift import RATER as RATER
 from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
@@ -59,23 +59,17 @@ class CohortContents:
         """Create from the pane of all rows."""
         if pane is None:
             return cls(starts=tuple(starts))
-        counts = pane.counts
-        return cls(
-            counts["n_predictions"],
-            tuple(starts),
-            not pane["unit_sample"].is_empty,
-            counts["n_ratings"] > counts["n_labelled"],
-            has_histograms(pane),
-        )
+        n, counts = pane.counts["n_predictions"], pane.counts
+        has_ratings = counts["n_ratings"] > counts["n_labelled"]
+        has_units = not pane["unit_sample"].is_empty
+        return cls(n, tuple(starts), has_units, has_ratings, has_histograms(pane))
 
     def joined(self, more: CohortContents) -> CohortContents:
         """Return the sum with one more pane's."""
         return CohortContents(
             self.n + more.n,
             self.starts + more.starts,
-            self.has_units or more.has_units,
-            self.has_ratings or more.has_ratings,
-            self.has_histograms or more.has_histograms,
+            *(getattr(self, name) or getattr(more, name) for name in _PLAIN[1:]),
         )
 
 
@@ -86,7 +80,7 @@ class PartialCohort:
     Attributes
     ----------
     start_s, end_s : start and end of the cohort
-    cohorts : table by detector, so far; one of format 1 may have its counts apart
+    cohorts : table by detector, so far
     made_of : name of the settings and the map that the tables depend on
     contents : of all rows
     """
@@ -110,9 +104,7 @@ class PartialCohort:
 
     def pack(self) -> bytes:
         """Return the stored form."""
-        arrays: dict[str, Any] = {"starts": np.array(self.contents.starts, np.int64)}
-        for number, each in enumerate(self.cohorts.values()):
-            arrays[f"{number}.table"] = each.columns
+        arrays = {f"{i}.table": each.columns for i, each in enumerate(self.cohorts.values())}
         about = {
             "gathered": FORMAT,
             "start": self.start_s,
@@ -121,7 +113,7 @@ class PartialCohort:
             "made_of": self.made_of,
             **{name: getattr(self.contents, name) for name in _PLAIN},
         }
-        return pack(arrays, about)
+        return pack({"starts": np.array(self.contents.starts, np.int64), **arrays}, about)
 
     @classmethod
     def unpack(cls, data: bytes) -> PartialCohort:
@@ -129,13 +121,13 @@ class PartialCohort:
         arrays, about = unpack(data, largest=_MAX_BYTES)
         if about.get("gathered") != FORMAT:
             raise PackingError(f"these bytes are not a partial cohort of format {FORMAT}")
+        # The first cohorts of format 1 have counts apart, or only their tables.
         cohorts = {
             name: UnitTable(*arrays[f"{i}.table"], *arrays.get(f"{i}.coverage", ()))
             for i, name in enumerate(about["names"])
         }
-        # The first cohorts of format 1 have only their tables.
+        starts = tuple(int(each) for each in arrays.get("starts", ()))
         reported = {name: about[name] for name in _PLAIN if name in about}
-        starts = tuple(arrays["starts"].tolist()) if "starts" in arrays else ()
         contents = CohortContents(starts=starts, **reported)
         return cls(about["start"], about["end"], cohorts, about.get("made_of", ""), contents)
 
@@ -236,9 +228,5 @@ def units_key(keys: PartitionKeys, model: str, generation: str) -> str:
 def read_units(node: Any, keys: PartitionKeys, config: ModelConfig) -> SeenUnits:
     """Read the seen units of a model."""
     found = node.hgetall(units_key(keys, config.key, config.generation))
-    return SeenUnits(
-        {
-            int(start): np.frombuffer(packed, "<u8").astype(np.uint64)
-            for start, packed in found.items()
-        }
-    )
+    hashes = {int(start): np.frombuffer(packed, "<u8") for start, packed in found.items()}
+    return SeenUnits({start: each.astype(np.uint64) for start, each in hashes.items()})

@@ -9,9 +9,9 @@ from calibrant.core.actions import Advice
 from calibrant.core.documents import Result, Row
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.calibration import MIN_UNITS
+from calibrant.drift.cohort_tables import OWN_SCORE
 from calibrant.drift.effect import bin_rows, temperature_of
 from calibrant.drift.evaluation import leans_towards
-from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.recommendation import of_raters
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState

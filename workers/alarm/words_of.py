@@ -9,9 +9,9 @@ import numpy as np
 
 from calibrant.drift.calibration import N_RECENT, OFF, phi_of, selection_of
 from calibrant.drift.evaluation import Monitor, effects_of, judge_cohorts
-from calibrant.drift.occupancy_shift import Shift, shift_of
 from calibrant.drift.phrases import event_text
 from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.drift.unlabelled_scores import Shift, shift_of
 from calibrant.drift.words import (
     CHANGED,
     NO_LABELS,

@@ -18,14 +18,13 @@ from calibrant.core.available_rows import bounded
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
-from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant.drift.cohort_tables import OWN_SCORE, row_table
 from calibrant.drift.recommendation import (
     ModelUpdate,
     cox_updates,
     recommended_action,
     softmax_update,
 )
-from calibrant.drift.row_tables import row_table
 from calibrant.drift.unit_tables import UnitTable, unit_table
 from calibrant.results.calibration_map import calibration_map
 from calibrant.results.temperature import temperature

@@ -8,10 +8,9 @@ from dataclasses import asdict, replace
 from calibrant.core.actions import Advice
 from calibrant.core.documents import Extra, Result
 from calibrant.drift.calibration import Selection, judge, selection_of
-from calibrant.drift.expected_accuracy import expected_of_panes
-from calibrant.drift.occupancy_shift import Shift, window_shift
 from calibrant.drift.recommendation import collect_more, no_action
 from calibrant.drift.unit_tables import UnitTable, merged, unit_table
+from calibrant.drift.unlabelled_scores import Shift, expected_of_panes, window_shift
 from calibrant.drift.words import (
     CHANGED,
     NONE_SEEN,
