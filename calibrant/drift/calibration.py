@@ -39,18 +39,11 @@ _THIRD = np.sqrt(2.0 / np.pi) * (4.0 / np.pi - 1.0)
 
 @dataclass(frozen=True)
 class BinnedError:
-    """The binned error with its noise; each float64 of one shape (...), the noise float64 (..., n_bins).
+    """The binned error with its noise; each float64 of one shape (...), the noise float64 (..., n_bins)."""
 
-    Attributes
-    ----------
-    error : E
-    noise : standard deviation of each bin's share of E
-    n_units : labelled units
-    """
-
-    error: Floats
-    noise: Floats
-    n_units: Floats
+    error: Floats  # E
+    noise: Floats  # standard deviation of each bin's share of E
+    n_units: Floats  # labelled units
 
     @classmethod
     def of(cls, columns: ArrayLike, phi: ArrayLike = 1.0) -> BinnedError:
@@ -116,25 +109,17 @@ class BinnedError:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Word of one evaluation, before it has held.
+    """Word of one evaluation, before it has held."""
 
-    Attributes
-    ----------
-    word : `good`, `off` or `unknown`
-    limit : the limit that decides: lower limit of the error if `off`, else upper limit; None below 50 units
-    error, null : E and its .95 null quantile
-    n_units : labelled units
-    n_more : labelled units that would decide, None if none are needed or more than 100 times the present ones
-    at_once : whether `off` turns without waiting
-    """
-
-    word: Word
+    word: Word  # `good`, `off` or `unknown`
+    # the limit that decides: lower limit of the error if `off`, else upper limit; None below 50 units
     limit: float | None
-    error: float | None
+    error: float | None  # error, null: E and its .95 null quantile
     null: float | None
-    n_units: float
+    n_units: float  # labelled units
+    # labelled units that would decide, None if none are needed or more than 100 times the present ones
     n_more: int | None = None
-    at_once: bool = False
+    at_once: bool = False  # whether `off` turns without waiting
 
 
 def judge(
@@ -241,13 +226,11 @@ class Selection:
 
     Attributes
     ----------
-    coverage : share with labels, None without predictions
-    differs : whether the share depends on the score
     bounds : the error if all unlabelled units had the least and the most favourable labels; None without selection
     """
 
-    coverage: float | None
-    differs: bool = False
+    coverage: float | None  # share with labels, None without predictions
+    differs: bool = False  # whether the share depends on the score
     bounds: tuple[float, float] | None = None
 
     @property

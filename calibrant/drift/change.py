@@ -115,22 +115,14 @@ class Effects:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Comparisons of After against Before; each float64 (..., n_ends, 7, n_windows). Without a test, t is 0.
+    """Comparisons of After against Before; each float64 (..., n_ends, 7, n_windows). Without a test, t is 0."""
 
-    Attributes
-    ----------
-    t, df : statistic and degrees of freedom
-    z : normal statistic with the same tail as skewed counts have at t
-    before, after : effects θ in log-odds
-    variance : of the difference of the two effects, φ included
-    """
-
-    t: Floats
-    z: Floats
+    t: Floats  # t, df: statistic and degrees of freedom
+    z: Floats  # normal statistic with the same tail as skewed counts have at t
     df: Floats
-    before: Floats
+    before: Floats  # before, after: effects θ in log-odds
     after: Floats
-    variance: Floats
+    variance: Floats  # of the difference of the two effects, φ included
 
     @property
     def tail(self) -> Floats:
@@ -186,20 +178,12 @@ def compare_windows(
 
 @dataclass(frozen=True)
 class Change:
-    """The most significant change at the end of the cohorts.
+    """The most significant change at the end of the cohorts."""
 
-    Attributes
-    ----------
-    p : of the best test, compared with the level of a day
-    direction : index into `DIRECTIONS`
-    is_worse : an alarm if True, else an improvement
-    start, earliest, latest : indices of cohorts: the most likely first one, and the range within 2 log units
-    """
-
-    p: float
-    direction: int
-    is_worse: bool
-    start: int
+    p: float  # of the best test, compared with the level of a day
+    direction: int  # index into `DIRECTIONS`
+    is_worse: bool  # an alarm if True, else an improvement
+    start: int  # start, earliest, latest: indices of cohorts: the most likely first one, and the range within 2 log units
     earliest: int
     latest: int
 

@@ -33,18 +33,11 @@ LEANING = float(np.log10(20.0))
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the cohorts so far show.
+    """What the cohorts so far show."""
 
-    Attributes
-    ----------
-    p : of the best test for the worse; 1 without a test. Compare it with the level
-    leaning : float64 (7,), −log10 of each direction's p-value over all windows, with the sign of its change
-    change : shown at the level, or None
-    """
-
-    p: float
-    leaning: Floats
-    change: Change | None
+    p: float  # of the best test for the worse; 1 without a test. Compare it with the level
+    leaning: Floats  # float64 (7,), −log10 of each direction's p-value over all windows, with the sign of its change
+    change: Change | None  # shown at the level, or None
 
 
 def effects_of(tables: Sequence[UnitTable], rated: bool = False) -> Effects:
@@ -104,24 +97,14 @@ _LARGEST = 0.5
 
 @dataclass(frozen=True)
 class Monitor:
-    """What the power of a detector depends on.
+    """What the power of a detector depends on."""
 
-    Attributes
-    ----------
-    typical : table of one typical cohort; its labels are not used
-    level : of a day's tests
-    n_before : cohorts before
-    variance_before : float64 (7,), variance of the sums before, a reference included
-    phi : float64 (7,), variance between days
-    has_block : whether a reference without days belongs to Before
-    """
-
-    typical: UnitTable
-    level: float
-    n_before: int
-    variance_before: Floats
-    phi: Floats
-    has_block: bool = False
+    typical: UnitTable  # table of one typical cohort; its labels are not used
+    level: float  # of a day's tests
+    n_before: int  # cohorts before
+    variance_before: Floats  # float64 (7,), variance of the sums before, a reference included
+    phi: Floats  # float64 (7,), variance between days
+    has_block: bool = False  # whether a reference without days belongs to Before
 
     @property
     def variance(self) -> Floats:

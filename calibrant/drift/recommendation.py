@@ -43,22 +43,13 @@ PASSED = (
 
 @dataclass(frozen=True)
 class ModelUpdate:
-    """A possible update.
+    """A possible update."""
 
-    Attributes
-    ----------
-    action : what it is
-    n_parameters : number of free parameters
-    parameters : estimates from all cohorts since the change, None without
-    p_value : of what it leaves unexplained since the change
-    p_later : of the gaps that it leaves after the alarm, 1 without such cohorts
-    """
-
-    action: str
-    n_parameters: int
-    parameters: dict[str, float] | None
-    p_value: float
-    p_later: float
+    action: str  # what it is
+    n_parameters: int  # number of free parameters
+    parameters: dict[str, float] | None  # estimates from all cohorts since the change, None without
+    p_value: float  # of what it leaves unexplained since the change
+    p_later: float  # of the gaps that it leaves after the alarm, 1 without such cohorts
 
     @property
     def holds(self) -> bool:

@@ -29,18 +29,14 @@ class UnitTable:
 
     Attributes
     ----------
-    weight : labelled units; a unit's contributions share a weight of one
-    confidence, correct : sums of weight · score and weight · label
-    squared : sum over units of the square of the unit's weight in the bin; an upper bound for merged bins
-    occupancy : units by bin of the score, labelled or not
     predictions, labelled : predictions by bin of the score, and those with labels; 0 if they are not counted
     """
 
-    weight: Floats
-    confidence: Floats
+    weight: Floats  # labelled units; a unit's contributions share a weight of one
+    confidence: Floats  # confidence, correct: sums of weight · score and weight · label
     correct: Floats
-    squared: Floats
-    occupancy: Floats
+    squared: Floats  # sum over units of the square of the unit's weight in the bin; an upper bound for merged bins
+    occupancy: Floats  # units by bin of the score, labelled or not
     predictions: Floats = field(default_factory=lambda: np.zeros(1))
     labelled: Floats = field(default_factory=lambda: np.zeros(1))
 

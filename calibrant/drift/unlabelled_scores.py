@@ -39,22 +39,13 @@ WINDOW_LEVEL = 0.01
 
 @dataclass(frozen=True)
 class Shift:
-    """The distribution of the scores of recent cohorts compared with earlier ones.
+    """The distribution of the scores of recent cohorts compared with earlier ones."""
 
-    Attributes
-    ----------
-    is_shifted : whether test and size both show a shift
-    psi : population stability index of the last cohorts
-    limit : what it must exceed
-    n_after : cohorts compared
-    start : index of the first shifted cohort, None without a shift
-    """
-
-    is_shifted: bool
-    psi: float
-    limit: float
-    n_after: int
-    start: int | None = None
+    is_shifted: bool  # whether test and size both show a shift
+    psi: float  # population stability index of the last cohorts
+    limit: float  # what it must exceed
+    n_after: int  # cohorts compared
+    start: int | None = None  # index of the first shifted cohort, None without a shift
 
 
 def shift_of(occupancy: Floats, weekday: Sequence[int] | None = None) -> Shift | None:
@@ -186,17 +177,11 @@ MIN_LABELLED, MIN_UNLABELLED = 200.0, 20.0
 
 @dataclass(frozen=True)
 class ExpectedAccuracy:
-    """Accuracy to expect of units without a label.
+    """Accuracy to expect of units without a label."""
 
-    Attributes
-    ----------
-    value : share of correct predictions
-    interval : that the accuracy of these units will be in
-    n_unlabelled, n_labelled : units that it describes, and those whose labels it uses
-    """
-
-    value: float
-    interval: tuple[float, float]
+    value: float  # share of correct predictions
+    interval: tuple[float, float]  # that the accuracy of these units will be in
+    # n_unlabelled, n_labelled: units that it describes, and those whose labels it uses
     n_unlabelled: float
     n_labelled: float
 

@@ -33,28 +33,19 @@ class CalibrationState:
 
     Attributes
     ----------
-    word : as shown, after it has held on two cohorts
-    judgement : of the recent cohorts
-    tolerance : allowed error
     selection : of the labels
-    slices_off : limit of the error of each slice that is off
-    n_slices : slices judged
-    is_since_start : whether no earlier cohort was good and no change was shown
-    why_not : why nothing is known
-    since : the cohort at which the word turned
-    coverage_fell : whether the labelled share fell by 20 points
     """
 
-    word: Word
-    judgement: Judgement
-    tolerance: float
+    word: Word  # as shown, after it has held on two cohorts
+    judgement: Judgement  # of the recent cohorts
+    tolerance: float  # allowed error
     selection: Selection = Selection(None)  # noqa: RUF009
-    slices_off: Mapping[str, float] | None = None
-    n_slices: int = 0
-    is_since_start: bool = False
-    why_not: str | None = None
-    since: int | None = None
-    coverage_fell: bool = False
+    slices_off: Mapping[str, float] | None = None  # limit of the error of each slice that is off
+    n_slices: int = 0  # slices judged
+    is_since_start: bool = False  # whether no earlier cohort was good and no change was shown
+    why_not: str | None = None  # why nothing is known
+    since: int | None = None  # the cohort at which the word turned
+    coverage_fell: bool = False  # whether the labelled share fell by 20 points
 
     @property
     def is_off(self) -> bool:
@@ -105,39 +96,26 @@ class CalibrationState:
 
 @dataclass(frozen=True)
 class ChangeState:
-    """What the word of change depends on; times in seconds since the epoch.
+    """What the word of change depends on; times in seconds since the epoch."""
 
-    Attributes
-    ----------
-    word : see `ChangeWord`
-    n_units : labelled units since the change, or of all cohorts compared
-    start, earliest, latest : DATE with its range
-    sides : labelled units before and since the change
-    is_binary : whether labels are positive, rather than correct
-    of_reference : whether the live data differ from the reference from their first day
-    smallest_points : change of the rate that would show within 7 cohorts; None if none would
-    armed_at : when the change is armed; None if it is, or will not be
-    last_at : end of the last predictions or labels, of the words about missing data
-    acknowledged_at : of the last change
-    is_by_day : whether a cohort is at least a day
-    why_not : why no change can be seen at all
-    events : dated events of the model about DATE, each with its time
-    """
-
-    word: ChangeWord
-    n_units: float = 0.0
-    start: int | None = None
+    word: ChangeWord  # see `ChangeWord`
+    n_units: float = 0.0  # labelled units since the change, or of all cohorts compared
+    start: int | None = None  # start, earliest, latest: DATE with its range
     earliest: int | None = None
     latest: int | None = None
-    sides: tuple[UnitTable, UnitTable] | None = None
-    is_binary: bool = False
+    sides: tuple[UnitTable, UnitTable] | None = None  # labelled units before and since the change
+    is_binary: bool = False  # whether labels are positive, rather than correct
+    # whether the live data differ from the reference from their first day
     of_reference: bool = False
+    # change of the rate that would show within 7 cohorts; None if none would
     smallest_points: float | None = None
-    armed_at: int | None = None
+    armed_at: int | None = None  # when the change is armed; None if it is, or will not be
+    # end of the last predictions or labels, of the words about missing data
     last_at: int | None = None
-    acknowledged_at: int | None = None
-    is_by_day: bool = True
-    why_not: str | None = None
+    acknowledged_at: int | None = None  # of the last change
+    is_by_day: bool = True  # whether a cohort is at least a day
+    why_not: str | None = None  # why no change can be seen at all
+    # dated events of the model about DATE, each with its time
     events: tuple[tuple[str, float], ...] = ()
 
     @property

@@ -7,10 +7,10 @@ of the partition's stream, so each change goes through the fencing token. A repe
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
-from time import time
 from typing import Any, TypedDict
 
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings, promoted_map
@@ -70,7 +70,7 @@ class AlarmCommit:
     commit: Commit
     alarm_state: AlarmState
     token: bytes = field(default_factory=lambda: token_hex(8).encode())
-    now_s: float = field(default_factory=time)
+    now_s: float = field(default_factory=lambda: time.time())
 
     @property
     def config(self) -> ModelConfig:

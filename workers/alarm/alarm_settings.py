@@ -42,30 +42,19 @@ class Webhook:
 
 @dataclass(frozen=True)
 class AlarmSettings:
-    """Settings of one model's alarm.
+    """Settings of one model's alarm."""
 
-    Attributes
-    ----------
-    tolerance : allowed calibration error
-    false_alarms : how often an alarm may be false, over all detectors of the model
-    bucket : length of a cohort
-    bets : `score` (top label, or positive class of a binary model), or indices of classes
-    scores : `mapped` (by the active calibration map; as sent if there is none) or `raw`; in observe mode always `raw`
-    raters : label policy, or `rater:NAME` for the labels of one rater
-    rater_detectors : how many named raters have their own detector
-    false_flags : share of flagged slices that may be due to chance
-    webhooks : the receivers
-    """
-
-    tolerance: float = TOLERANCE
+    tolerance: float = TOLERANCE  # allowed calibration error
+    # how often an alarm may be false, over all detectors of the model
     false_alarms: str = DEFAULT_FALSE_ALARMS
-    bucket: str = DEFAULT_BUCKET
+    bucket: str = DEFAULT_BUCKET  # length of a cohort
+    # `score` (top label, or positive class of a binary model), or indices of classes
     bets: str | tuple[int, ...] = OWN_SCORE
-    scores: str = MAPPED
-    raters: str = "mean"
-    rater_detectors: int = DEFAULT_RATERS
-    false_flags: float = 0.05
-    webhooks: tuple[Webhook, ...] = ()
+    scores: str = MAPPED  # `mapped` (by the active calibration map; as sent if there is none) or `raw`; in observe mode always `raw`
+    raters: str = "mean"  # label policy, or `rater:NAME` for the labels of one rater
+    rater_detectors: int = DEFAULT_RATERS  # how many named raters have their own detector
+    false_flags: float = 0.05  # share of flagged slices that may be due to chance
+    webhooks: tuple[Webhook, ...] = ()  # the receivers
 
     @classmethod
     def of(cls, config: ModelConfig) -> AlarmSettings:
@@ -128,17 +117,11 @@ class AlarmSettings:
 
 @dataclass(frozen=True)
 class ActiveMap:
-    """A promoted version.
+    """A promoted version."""
 
-    Attributes
-    ----------
-    version : its number as text, None if no map is active
-    fitted_to_s : end of the window that it was fitted to, in seconds
-    fitted : method, scope, class and parameters; None if there is no map or it is unreadable
-    """
-
-    version: str | None = None
-    fitted_to_s: int | None = None
+    version: str | None = None  # its number as text, None if no map is active
+    fitted_to_s: int | None = None  # end of the window that it was fitted to, in seconds
+    # method, scope, class and parameters; None if there is no map or it is unreadable
     fitted: Mapping[str, Any] | None = None
 
     @property

@@ -174,17 +174,15 @@ class AlarmSnapshot:
 
     Attributes
     ----------
-    state : of the alarm
-    name : of the detector
     window : the requested window
-    changed : the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
-    unwatched : reads the merged panes of the window, if there is no detector; most models need no advice
     """
 
-    state: AlarmState
-    name: str
+    state: AlarmState  # of the alarm
+    name: str  # of the detector
     window: Window = Window(0, 0)  # noqa: RUF009
+    # the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
     changed: tuple[Pane, Pane] | None = None
+    # reads the merged panes of the window, if there is no detector; most models need no advice
     unwatched: Callable[[], Pane] | None = None
 
     @property

@@ -48,17 +48,12 @@ WHY_PASSED = {
 
 @dataclass(frozen=True)
 class CohortEvidence:
-    """Evidence for detectors.
+    """Evidence for detectors."""
 
-    Attributes
-    ----------
-    cohorts : table by detector
-    passed : why there is none, by detector of all rows (a code of `WHY_PASSED`)
-    units : new and returning units; None if units are not known by name and row
-    """
-
-    cohorts: Mapping[str, UnitTable]
+    cohorts: Mapping[str, UnitTable]  # table by detector
+    # why there is none, by detector of all rows (a code of `WHY_PASSED`)
     passed: Mapping[str, str] = field(default_factory=dict)
+    # new and returning units; None if units are not known by name and row
     units: FirstContacts | None = None
 
 

@@ -35,20 +35,12 @@ COHORT_RESULT_FORMAT = 2
 
 @dataclass(frozen=True)
 class CohortResult:
-    """Result of one cohort for one detector.
+    """Result of one cohort for one detector."""
 
-    Attributes
-    ----------
-    cohort : its start in seconds
-    p : of a change for the worse, by the cohorts until this one
-    level : at which a change is shown
-    table : UnitTable, to the nearest float32, with exact counts
-    """
-
-    cohort: int
-    p: float
-    level: float
-    table: UnitTable
+    cohort: int  # its start in seconds
+    p: float  # of a change for the worse, by the cohorts until this one
+    level: float  # at which a change is shown
+    table: UnitTable  # UnitTable, to the nearest float32, with exact counts
 
     def pack(self) -> bytes:
         """Return the stored form."""
@@ -125,11 +117,10 @@ class Before:
 
     Attributes
     ----------
-    block : effects of the reference as one block, None without a reference
     window : of the live data that it was frozen from: their cohorts are not counted again
     """
 
-    block: Effects | None = None
+    block: Effects | None = None  # effects of the reference as one block, None without a reference
     window: Window = Window(0, 0)  # noqa: RUF009
 
 

@@ -37,22 +37,14 @@ _PLAIN = ("n", "has_units", "has_ratings", "has_histograms")
 
 @dataclass(frozen=True)
 class CohortContents:
-    """Sealed contents of a cohort, for any scope.
+    """Sealed contents of a cohort, for any scope."""
 
-    Attributes
-    ----------
-    n : number of predictions
-    starts : starts of its panes, in seconds
-    has_units : whether units were named, so that several panes may contain the same unit
-    has_ratings : whether some prediction has several ratings
-    has_histograms : whether some arrived as plain histograms, which have no records
-    """
-
-    n: int = 0
-    starts: tuple[int, ...] = ()
+    n: int = 0  # number of predictions
+    starts: tuple[int, ...] = ()  # starts of its panes, in seconds
+    # whether units were named, so that several panes may contain the same unit
     has_units: bool = False
-    has_ratings: bool = False
-    has_histograms: bool = False
+    has_ratings: bool = False  # whether some prediction has several ratings
+    has_histograms: bool = False  # whether some arrived as plain histograms, which have no records
 
     @classmethod
     def of(cls, pane: Pane | None, starts: Iterable[int]) -> CohortContents:
@@ -75,21 +67,13 @@ class CohortContents:
 
 @dataclass(frozen=True)
 class PartialCohort:
-    """The sealed part of a cohort that is longer than a pane and not completely sealed.
+    """The sealed part of a cohort that is longer than a pane and not completely sealed."""
 
-    Attributes
-    ----------
-    start_s, end_s : start and end of the cohort
-    cohorts : table by detector, so far
-    made_of : name of the settings and the map that the tables depend on
-    contents : of all rows
-    """
-
-    start_s: int
+    start_s: int  # start_s, end_s: start and end of the cohort
     end_s: int
-    cohorts: dict[str, UnitTable]
-    made_of: str = ""
-    contents: CohortContents = field(default_factory=CohortContents)
+    cohorts: dict[str, UnitTable]  # table by detector, so far
+    made_of: str = ""  # name of the settings and the map that the tables depend on
+    contents: CohortContents = field(default_factory=CohortContents)  # of all rows
 
     def joined(
         self, more: Mapping[str, UnitTable], contents: CohortContents, made_of: str

@@ -40,24 +40,18 @@ WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given_up"
 
 @dataclass(frozen=True)
 class WebhookDelivery:
-    """One message to one receiver.
-
-    Attributes
-    ----------
-    body : JSON text, as signed and sent
-    due_s : when to try next, seconds since the epoch
-    attempts : each with at_s, status (None without a response), error
-    """
+    """One message to one receiver."""
 
     id: str
     model: str
     generation: str
     url: str
     type: str
-    body: str
+    body: str  # JSON text, as signed and sent
     made_s: float
-    due_s: float
+    due_s: float  # when to try next, seconds since the epoch
     status: str = WAITING
+    # each with at_s, status (None without a response), error
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
     @property

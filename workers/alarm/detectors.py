@@ -37,26 +37,16 @@ MAX_BYTES = 1 << 19
 
 @dataclass(frozen=True)
 class OpenChange:
-    """A change that was shown and is not acknowledged; cohorts by their start in seconds.
+    """A change that was shown and is not acknowledged; cohorts by their start in seconds."""
 
-    Attributes
-    ----------
-    alarmed_at : the cohort that showed it
-    start, earliest, latest : its first cohort, with the range of starts
-    direction : index into `DIRECTIONS`
-    sign : of the change of the effect
-    p : of its test
-    of_reference : whether the first live cohort differs from the reference already
-    """
-
-    alarmed_at: int
-    start: int
+    alarmed_at: int  # the cohort that showed it
+    start: int  # start, earliest, latest: its first cohort, with the range of starts
     earliest: int
     latest: int
-    direction: int
-    sign: int
-    p: float
-    of_reference: bool = False
+    direction: int  # index into `DIRECTIONS`
+    sign: int  # of the change of the effect
+    p: float  # of its test
+    of_reference: bool = False  # whether the first live cohort differs from the reference already
 
     @classmethod
     def of(
@@ -72,24 +62,15 @@ class OpenChange:
 
 @dataclass(frozen=True)
 class Words:
-    """The word of calibration as shown.
+    """The word of calibration as shown."""
 
-    Attributes
-    ----------
-    calibration : as shown
-    last : of the last cohort
-    since : the cohort at which it turned
-    was_good : whether `good` held, or a change was shown, at some cohort since the map
-    tolerance : that it was judged with
-    limit : of the error that decided at the last cohort
-    """
-
-    calibration: Word = UNKNOWN
-    last: Word = UNKNOWN
-    since: int | None = None
+    calibration: Word = UNKNOWN  # as shown
+    last: Word = UNKNOWN  # of the last cohort
+    since: int | None = None  # the cohort at which it turned
+    # whether `good` held, or a change was shown, at some cohort since the map
     was_good: bool = False
-    tolerance: float | None = None
-    limit: float | None = None
+    tolerance: float | None = None  # that it was judged with
+    limit: float | None = None  # of the error that decided at the last cohort
 
     def turned(self, now: Judgement, cohort: int, tolerance: float) -> Words:
         """Return the words after one more cohort."""
@@ -107,34 +88,26 @@ class Detector:
 
     Attributes
     ----------
-    made_of : name of the settings that its tables depend on
-    begun : first cohort of Before: since the map, or the last acknowledged change; None before it
-    words : of calibration
-    change : the open change
-    acknowledged_at : the last cohort when a change was acknowledged, None if none was
-    improved_at : the first cohort of the last improvement
-    p : of a change for the worse, by the cohorts since `begun`
-    leaning : float64 (7,), as in `Evaluation`
-    total : all cohorts ever, for counters that only increase
-    last : the last processed or closed cohort
-    episode : the open alarm
-    map_version : the active calibration map
-    n_passed, why_passed : number of cohorts skipped, and the reason for the last
     units, n_left_out : what is known of the units of the last cohort, and how many returning units were left out; of all rows only
     """
 
-    made_of: str
+    made_of: str  # name of the settings that its tables depend on
+    # first cohort of Before: since the map, or the last acknowledged change; None before it
     begun: int | None = None
-    words: Words = field(default_factory=Words)
-    change: OpenChange | None = None
+    words: Words = field(default_factory=Words)  # of calibration
+    change: OpenChange | None = None  # the open change
+    # the last cohort when a change was acknowledged, None if none was
     acknowledged_at: int | None = None
-    improved_at: int | None = None
-    p: float = 1.0
+    improved_at: int | None = None  # the first cohort of the last improvement
+    p: float = 1.0  # of a change for the worse, by the cohorts since `begun`
+    # float64 (7,), as in `Evaluation`
     leaning: Floats = field(default_factory=lambda: np.zeros(len(DIRECTIONS)))
+    # all cohorts ever, for counters that only increase
     total: UnitTable = field(default_factory=UnitTable.empty)
-    last: int | None = None
-    episode: str | None = None
-    map_version: str | None = None
+    last: int | None = None  # the last processed or closed cohort
+    episode: str | None = None  # the open alarm
+    map_version: str | None = None  # the active calibration map
+    # n_passed, why_passed: number of cohorts skipped, and the reason for the last
     n_passed: int = 0
     why_passed: str | None = None
     units: str | None = None

@@ -233,19 +233,12 @@ _COMPARABLE = 0.25
 
 @dataclass(frozen=True)
 class Attribution:
-    """What changed: `title` is "none", "rater shift", "model drift" or "undecided".
-
-    Attributes
-    ----------
-    raters : in alarm
-    leaning : without alarm, with labels that tend in the same direction
-    others : without either
-    """
+    """What changed: `title` is "none", "rater shift", "model drift" or "undecided"."""
 
     title: str
-    raters: list[str]
-    leaning: list[str]
-    others: list[str]
+    raters: list[str]  # in alarm
+    leaning: list[str]  # without alarm, with labels that tend in the same direction
+    others: list[str]  # without either
 
 
 def who_alarms(detectors: Mapping[str, Detector]) -> Attribution | None:

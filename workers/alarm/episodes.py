@@ -26,20 +26,7 @@ _ID = re.compile(r"al_(\d{3,4})_[0-9a-f]{20}")
 
 @dataclass(frozen=True)
 class Episode:
-    """One alarm.
-
-    Attributes
-    ----------
-    number : number of its last change, counted by the partition
-    title : its subject in a few words
-    cohort, start_of_change : starts in seconds
-    evidence_log10, threshold_log10 : −log10 of the p-value of the change when it was raised, and of the level
-    calibration, change : the two words at that time, as in `GET drift`; None of older versions
-    effect, recommendation : values at that time
-    changed_s : time of its last change, seconds since the epoch
-    acknowledged_s : time of its acknowledgement; None if there is none, or if it was not stored
-    event : id shared by the alarms that one notification listed; None of older versions
-    """
+    """One alarm."""
 
     id: str
     tenant: str
@@ -48,24 +35,28 @@ class Episode:
     scope: str
     slice: str
     status: str
-    number: int
-    cohort: int
+    number: int  # number of its last change, counted by the partition
+    cohort: int  # cohort, start_of_change: starts in seconds
     bucket_s: int
     start_of_change: int | None
+    # evidence_log10, threshold_log10: −log10 of the p-value of the change when it was raised, and of the level
     evidence_log10: float | None
     threshold_log10: float | None
-    effect: dict[str, Any]
+    effect: dict[str, Any]  # effect, recommendation: values at that time
     recommendation: Advice
     map_version: str | None
     raised_s: float
-    changed_s: float
+    changed_s: float  # time of its last change, seconds since the epoch
     acknowledged_by: str | None = None
     note: str | None = None
     closed_because: str | None = None
-    title: str | None = None
+    title: str | None = None  # its subject in a few words
+    # time of its acknowledgement; None if there is none, or if it was not stored
     acknowledged_s: float | None = None
+    # id shared by the alarms that one notification listed; None of older versions
     event: str | None = None
     acknowledged_role: str | None = None
+    # calibration, change: the two words at that time, as in `GET drift`; None of older versions
     calibration: dict[str, Any] | None = None
     change: dict[str, Any] | None = None
 
