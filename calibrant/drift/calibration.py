@@ -129,9 +129,7 @@ def judge(
 
     Parameters
     ----------
-    table : UnitTable
     phi : variance between cohorts, at least 1
-    tolerance : allowed error
     n_slices : number of slices and classes that share the level
 
     Examples
@@ -185,12 +183,6 @@ def labels_needed(found: BinnedError, tolerance: float, n_slices: int = 1) -> in
 
 def held_word(shown: Word, last: Word, now: Judgement) -> Word:
     """Return the word to show: it turns after it has held on two cohorts, `off` far beyond the tolerance at once.
-
-    Parameters
-    ----------
-    shown : the word shown until now
-    last : the word of the previous cohort
-    now : of this cohort
 
     Examples
     --------

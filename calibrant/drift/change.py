@@ -158,7 +158,6 @@ def compare_windows(
     ends : numbers of cohorts after which to test; default: after the last
     block : Effects of one cohort, a reference without days; it belongs to Before
     windows : lengths of After in cohorts
-    margin : δ in log-odds
 
     Examples
     --------
@@ -193,7 +192,6 @@ def find_change(effects: Effects, level: float, block: Effects | None = None) ->
 
     Parameters
     ----------
-    effects, block : as in `compare_windows`
     level : 1 / (run length in cohorts · number of detectors)
 
     Returns
@@ -214,12 +212,7 @@ def find_change(effects: Effects, level: float, block: Effects | None = None) ->
 def start_of_change(
     effects: Effects, direction: int, block: Effects | None = None
 ) -> tuple[int, int, int]:
-    """Return the first cohort of a change: the start with the largest t, and the range of starts within 2 log units.
-
-    Returns
-    -------
-    start, earliest, latest : indices of cohorts
-    """
+    """Return the first cohort of a change: the start with the largest t, and the range of starts within 2 log units."""
     first = 0 if block is not None else 1
     lengths = tuple(range(1, effects.n - first + 1))
     sums = _Sums.of(effects.along(direction), None if block is None else block.along(direction))

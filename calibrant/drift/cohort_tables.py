@@ -46,7 +46,6 @@ def class_of(scope: str, task: str) -> int | None:
     Parameters
     ----------
     scope : "score" (class 1 of binary models, else the top label) or "class:INDEX"
-    task : of the model
 
     Examples
     --------
@@ -63,8 +62,6 @@ def scores_of(batch: Batch, scope: str, fitted: FittedMap | None = None) -> tupl
 
     Parameters
     ----------
-    batch : Batch of n rows
-    scope : as in `class_of`
     fitted : a map as returned by `calibrators.fit`; None for probabilities as sent
 
     Returns
@@ -113,7 +110,6 @@ def table_at(table: UnitTable, score: Floats, bins: int | None = None) -> UnitTa
 
     Parameters
     ----------
-    table : UnitTable
     score : float64 (n_bins,), new score of the units of each bin
     bins : number of bins of the result; default: as before
 
@@ -144,10 +140,7 @@ def row_table(
     Parameters
     ----------
     batch : Batch, each row of the cohort once; `units` (or cases) name what is independent
-    scope : "score" or "class:INDEX"
-    raters : label policy
     fitted : active calibration map, None for scores as sent
-    bins : bins of the score
 
     Examples
     --------
@@ -222,9 +215,6 @@ def pane_table(
 
     Parameters
     ----------
-    pane : Pane
-    scope : "score" or "class:INDEX"
-    raters : label policy
     fitted : calibration map; of sums of several units, each bin's units are at its mapped mean score
     """
     if scope == OWN_SCORE and fitted is None:
@@ -272,8 +262,6 @@ def posted_table(
 
     Parameters
     ----------
-    pane : Pane
-    scope : "score" or "class:INDEX"
     raters : label policy; if no histogram has it, histograms of pooled ratings are used
     fitted : calibration map; a cell of the grid is mapped at its mean score
     bins : of the score; a cell is in the bin of its mean score

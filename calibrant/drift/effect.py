@@ -43,7 +43,6 @@ def recalibration(
 
     Parameters
     ----------
-    table : UnitTable
     intercept, slope : whether each is fitted; otherwise fixed at 0 and 1
 
     Returns
@@ -80,13 +79,7 @@ def _log_likelihood(table: UnitTable, rate: Floats) -> float:
 
 
 def bin_rows(table: UnitTable, ci: float = 0.95) -> list[Row]:
-    """Return each bin with its gap and the interval of its accuracy (Wilson, for independent units).
-
-    Parameters
-    ----------
-    table : UnitTable
-    ci : level of each bin's interval
-    """
+    """Return each bin with its gap and the interval of its accuracy (Wilson, for independent units)."""
     rate = np.clip(ratio(table.correct, table.weight), 0.0, 1.0)
     low, high = wilson(rate, table.weight, ci)
     rows: list[Row] = []

@@ -49,11 +49,6 @@ def effects_of(tables: Sequence[UnitTable], rated: bool = False) -> Effects:
 def evaluate(effects: Effects, level: float, block: Effects | None = None) -> Evaluation:
     """Return what cohorts show; `level` is 1 / (run length in cohorts · number of detectors).
 
-    Parameters
-    ----------
-    effects, block : as in `change.compare_windows`
-    level : of this cohort's tests
-
     Examples
     --------
     >>> steady = Effects(np.zeros((20, 7)), np.full((20, 7), 25.0), np.zeros((20, 7)))
@@ -118,7 +113,6 @@ class Monitor:
 
         Parameters
         ----------
-        shift : float64 (7,), in log-odds
         waited : cohorts that pass before the change and belong to Before
         """
         m, usable = self.n_before + waited, self.variance > 0
@@ -163,10 +157,6 @@ class Monitor:
 
 def slope_shift(table: UnitTable, slope: float) -> Floats:
     """Return the mean effect of logit E[label] = slope · logit(score) on each direction, in log-odds.
-
-    Parameters
-    ----------
-    table : UnitTable of a typical cohort
 
     Examples
     --------

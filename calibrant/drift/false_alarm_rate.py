@@ -77,11 +77,6 @@ def flagged(p: Mapping[str, float], false_share: float = 0.05) -> list[str]:
     Parameters
     ----------
     p : each slice's p-value of the last cohort
-    false_share : in (0, 1)
-
-    Returns
-    -------
-    names, smallest p-value first.
 
     Raises
     ------

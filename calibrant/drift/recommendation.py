@@ -104,12 +104,7 @@ def recommended_action(
 
 
 def collect_more(n_more: int | None) -> Advice:
-    """Return the recommendation while the labels decide nothing.
-
-    Parameters
-    ----------
-    n_more : labelled units that would decide; None if not known
-    """
+    """Return the recommendation while the labels decide nothing."""
     reason = f"Change nothing yet: {labels_text(n_more)} would decide."
     return recommendation("collect_more", reason, {})
 
@@ -178,7 +173,6 @@ def softmax_update(
     temperature : fitted to the rows of all cohorts since the change
     table, later : UnitTable of the scores at that temperature since the change, and after the alarm. The top label's log-odds
         have no slope of 1 / T, so that a temperature of several classes cannot be fitted to a table
-    tolerance : allowed gap of a bin
     """
     return ModelUpdate(
         "temperature",
@@ -196,9 +190,6 @@ def misfit(
 
     Parameters
     ----------
-    table : UnitTable; 1 if it is empty
-    fit : Recalibration
-    tolerance : allowed gap of a bin
     n_fitted : parameters that were fitted to the same table
 
     Source

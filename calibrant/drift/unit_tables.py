@@ -132,8 +132,6 @@ def unit_table(pane: Pane, raters: str, bins: int = DRIFT_BINS) -> UnitTable:
 
     Parameters
     ----------
-    pane : Pane
-    raters : label policy
     bins : a divisor of 60
     """
     fine = dict(zip(SUMS, pane["units"].blocks["bins"].sums, strict=True))
@@ -164,7 +162,6 @@ def squared_together(weight: Floats, squared: Floats, place: Ints, bins: int) ->
     ----------
     weight, squared : float64 (n,), of the fine bins
     place : int64 (n,), the coarse bin of each
-    bins : coarse bins
     """
     root = np.bincount(place, np.sqrt(np.maximum(squared, 0.0)), bins)
     return np.asarray(np.minimum(root**2, np.bincount(place, weight, bins)))

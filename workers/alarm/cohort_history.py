@@ -84,9 +84,7 @@ def lost_cohorts(name: str, cohorts: Sequence[int], begun: int | None) -> list[i
 
     Parameters
     ----------
-    name : of the detector
     cohorts : starts of its stored results, in order
-    begun : start of Before
 
     Examples
     --------

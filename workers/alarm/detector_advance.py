@@ -61,9 +61,7 @@ def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence)
 
     Parameters
     ----------
-    writing : the commit that seals the cohort
     start_s : its start in seconds since the epoch. Cohorts come in order; one that was processed before changes nothing
-    evidence : for each detector
 
     Returns
     -------
@@ -209,9 +207,7 @@ def advanced(
     Parameters
     ----------
     results : of its cohorts, in order, the new one included
-    level : of this cohort's tests
     n_words : slices and classes that share the level of `off`
-    before : the model's reference
     """
     cohort = results[-1]
     begins = detector.begun is None and cohort.table.occupancy.sum() > 0

@@ -121,10 +121,6 @@ def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
 def check_declared(url: str, allowed: Iterable[Network] = ()) -> None:
     """Check a receiver's URL as far as it is known without resolving a name, which each delivery does.
 
-    Parameters
-    ----------
-    url, allowed : as in `target_of`
-
     Raises
     ------
     BlockedUrlError

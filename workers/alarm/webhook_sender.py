@@ -63,13 +63,7 @@ def in_turn(due: Sequence[WebhookDelivery]) -> list[WebhookDelivery]:
 
 
 class WebhookSender:
-    """Deliveries of one process.
-
-    Parameters
-    ----------
-    store : Store
-    partitions : the partitions to serve
-    """
+    """Deliveries of one process."""
 
     def __init__(self, store: Store, partitions: Callable[[], Iterable[int]]):
         self._store = store
