@@ -1,4 +1,4 @@
-"""Recommended update of a model that changed or is off: the simplest that corrects the cohorts concerned.
+"""Size of an effect in a unit-weighted table, and the recommended update of a model that changed or is off.
 
 From simple to rich: widen or narrow the predictions (temperature) or shift them (intercept), both (slope and intercept), a
 free curve (flexible). A richer one is recommended only if the data contradict the simpler one. The start of a change was
@@ -14,16 +14,19 @@ from math import exp
 import numpy as np
 import scipy
 
+from calibrant.calibrators.cell_fits import log_odds, logistic
+from calibrant.calibrators.logistic import LogisticLoss
+from calibrant.calibrators.solver import minimise
 from calibrant.core.actions import Advice, recommendation
-from calibrant.core.documents import Extra
-from calibrant.drift.effect import Recalibration, recalibration, saturated_log_likelihood
+from calibrant.core.arrays import Floats, ratio
+from calibrant.core.documents import Extra, Row
 from calibrant.drift.phrases import labels_text
 from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.inference.reliability_table import wilson
 
 MIN_UNITS = 50
 UNITS_PER_PARAMETER = 20
 MISFIT_P = 0.01
-AS_SENT = Recalibration()
 # How much more likely later labels are under the predictions as sent than under the change, before the change counts as over.
 OVER = float(np.log(20.0))
 ACTIONS = {
@@ -39,6 +42,102 @@ PASSED = (
     "No action is needed: the cohorts after the alarm agree with the predictions. The change did not last, or the alarm was "
     "false."
 )
+# Mean scores closer to 0 or 1 than this are moved to this distance: the log-odds of 1 is infinite.
+NEAREST_TO_CERTAIN = 1e-4
+_FARTHEST = 12.0
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """logit E[label] = intercept + slope · logit(score); calibrated at 0 and 1."""
+
+    intercept: float = 0.0
+    slope: float = 1.0
+
+    def __call__(self, score: Floats) -> Floats:
+        """Recalibrated scores."""
+        return logistic(self.intercept + self.slope * log_odds(score, NEAREST_TO_CERTAIN))
+
+    def log_likelihood(self, table: UnitTable) -> float:
+        """Unit-weighted, in nats."""
+        return _log_likelihood(table, self(table.mean_confidence))
+
+
+AS_SENT = Recalibration()
+
+
+def recalibration(
+    table: UnitTable, intercept: bool = True, slope: bool = True
+) -> Recalibration | None:
+    """Fit by maximum likelihood to the mean scores of the bins.
+
+    Parameters
+    ----------
+    intercept, slope : whether each is fitted; otherwise fixed at 0 and 1
+
+    Returns
+    -------
+    Recalibration, or None if the data allow none (no units, equal labels, scores in one bin).
+
+    Source
+    ------
+    Cox (1958); calibration intercept and slope of Van Calster et al. (BMC Medicine 2019).
+    """
+    filled = table.weight > 0
+    x = log_odds(table.mean_confidence[filled], NEAREST_TO_CERTAIN)
+    design = np.stack([np.ones(len(x)), x], axis=1)[:, [intercept, slope]]
+    if not len(x) or np.linalg.matrix_rank(design) < design.shape[1]:
+        return None
+    loss = LogisticLoss(design, table.correct[filled], table.weight[filled], x)
+    found = minimise(loss, np.zeros(design.shape[1]))
+    if not found.converged or np.abs(found.parameters).max() > _FARTHEST:
+        return None
+    fitted = np.zeros(2)
+    fitted[[intercept, slope]] = found.parameters
+    return Recalibration(float(fitted[0]), 1.0 + float(fitted[1]))
+
+
+def saturated_log_likelihood(table: UnitTable) -> float:
+    """Return the log-likelihood of a separate rate for each bin, in nats."""
+    return _log_likelihood(table, np.clip(table.mean_confidence + table.gap, 0.0, 1.0))
+
+
+def _log_likelihood(table: UnitTable, rate: Floats) -> float:
+    correct = np.clip(table.correct, 0.0, table.weight)
+    ratings = scipy.special.xlogy(correct, rate) + scipy.special.xlogy(table.weight - correct, 1.0 - rate)  # fmt: skip
+    return float(ratings.sum())
+
+
+def bin_rows(table: UnitTable, ci: float = 0.95) -> list[Row]:
+    """Return each bin with its gap and the interval of its accuracy (Wilson, for independent units)."""
+    rate = np.clip(ratio(table.correct, table.weight), 0.0, 1.0)
+    low, high = wilson(rate, table.weight, ci)
+    rows: list[Row] = []
+    for k, mean in enumerate(table.mean_confidence):
+        here = bool(table.weight[k] > 0)
+        gap = float(table.gap[k])
+        rows.append(
+            {
+                "lower": k / table.n_bins,
+                "upper": (k + 1) / table.n_bins,
+                "n_units": float(table.weight[k]),
+                "mean_confidence": float(mean) if here else None,
+                "accuracy": float(mean) + gap if here else None,
+                "gap": gap if here else None,
+                "gap_interval": [float(low[k] - mean), float(high[k] - mean)] if here else None,
+            }
+        )
+    return rows
+
+
+def temperature_of(table: UnitTable) -> float | None:
+    """Return the divisor of the score's log-odds that fits a table best; None if none can be fitted.
+
+    Of a score of two classes it is the temperature. Of a top label it is an approximation: the log-odds of a top label have no
+    slope of 1 / T.
+    """
+    fit = recalibration(table, intercept=False)
+    return 1.0 / fit.slope if fit is not None and fit.slope > 0.0 else None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from calibrant.drift.calibration import GOOD, MIN_UNITS, OFF, Judgement, Selection, Word
-from calibrant.drift.effect import temperature_of
 from calibrant.drift.phrases import against_scores, day_of, labels_text, percent_text, size_text
+from calibrant.drift.recommendation import temperature_of
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.drift.unlabelled_scores import ExpectedAccuracy, Shift
 

@@ -10,12 +10,13 @@ from scipy.special import expit, logit, softmax
 
 from calibrant import Batch
 from calibrant.drift.cohort_tables import row_table
-from calibrant.drift.effect import Recalibration, recalibration
 from calibrant.drift.recommendation import (
     UNITS_PER_PARAMETER,
+    Recalibration,
     collect_more,
     cox_updates,
     misfit,
+    recalibration,
     recommended_action,
     softmax_update,
 )

@@ -24,8 +24,8 @@ from calibrant.core.pane_validation import check_pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import NoResultError, View
 from calibrant.drift.calibration import judge
-from calibrant.drift.effect import bin_rows, temperature_of
 from calibrant.drift.evaluation import effects_of, evaluate
+from calibrant.drift.recommendation import bin_rows, temperature_of
 from calibrant.drift.unit_tables import unit_table
 from calibrant.inference.reliability_table import reliability
 from calibrant.metrics import METRICS, compute_metrics

@@ -15,7 +15,7 @@ from scipy.special import expit, logit
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.drift.unit_tables import unit_table
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.cohorts import CohortResult
 from calibrant_server.workers.alarm.detector_advance import advanced
 from calibrant_server.workers.alarm.detectors import Detector
 from tests.end_to_end.deployment import Deployment

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from calibrant.drift.effect import bin_rows
 from calibrant.drift.evaluation import effects_of, evaluate
+from calibrant.drift.recommendation import bin_rows
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.figures.drift import draw_drift
 from calibrant.figures.images import image

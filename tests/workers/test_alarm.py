@@ -23,8 +23,12 @@ from calibrant_server.workers.alarm.alarm_commit import (
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import evidence_of
-from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort, tables_of
+from calibrant_server.workers.alarm.cohorts import (
+    CohortContents,
+    CohortResult,
+    PartialCohort,
+    tables_of,
+)
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detector_advance import (
     advance_cohort,
@@ -230,8 +234,8 @@ def test_a_change_for_the_better_is_an_event(sealing):
 
 def test_a_slow_change_is_compared_with_the_first_cohorts(bench, monkeypatch):
     """Their results are stored beyond the bound: else Before would change as slowly as the model."""
-    monkeypatch.setattr("calibrant_server.workers.alarm.cohort_history.MAX_COHORTS", 30)
-    monkeypatch.setattr("calibrant_server.workers.alarm.cohort_history.N_FIRST", 10)
+    monkeypatch.setattr("calibrant_server.workers.alarm.cohorts.MAX_COHORTS", 30)
+    monkeypatch.setattr("calibrant_server.workers.alarm.cohorts.N_FIRST", 10)
     sealing, rng = Sealing(bench), np.random.default_rng(18)
     for day in range(60):
         sealing.seal(day, {"": pane_of(rng, 20)})

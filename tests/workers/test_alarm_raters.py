@@ -9,12 +9,13 @@ import pytest
 from scipy.special import expit, logit
 
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.alarm.cohort_history import (
+from calibrant_server.workers.alarm.cohorts import (
     MAX_COHORTS,
     MAX_COHORTS_OF_SLICE,
+    detector_name,
     kept_cohorts,
+    parts_of,
 )
-from calibrant_server.workers.alarm.cohorts import detector_name, parts_of
 from calibrant_server.workers.alarm.drift_report import rater_or_model
 from calibrant_server.workers.alarm.episodes import read_episodes
 from tests.workers.alarm_days import BINARY, DAY_S, START_S, Played

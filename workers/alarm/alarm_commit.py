@@ -15,8 +15,12 @@ from typing import Any, TypedDict
 
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings, promoted_map
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_cohorts
-from calibrant_server.workers.alarm.cohorts import detector_name, rater_in
+from calibrant_server.workers.alarm.cohorts import (
+    CohortResult,
+    detector_name,
+    lost_cohorts,
+    rater_in,
+)
 from calibrant_server.workers.alarm.deliveries import (
     RAISED,
     TEST,

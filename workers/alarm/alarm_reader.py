@@ -10,8 +10,7 @@ from typing import Any
 
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.cohort_history import N_FIRST
-from calibrant_server.workers.alarm.cohorts import detector_name
+from calibrant_server.workers.alarm.cohorts import N_FIRST, detector_name
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import (

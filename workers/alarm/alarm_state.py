@@ -14,17 +14,15 @@ from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.calibration import OFF
 from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings, promoted_map
-from calibrant_server.workers.alarm.cohort_history import (
-    Before,
-    CohortResult,
-    Reference,
-    read_reference,
-)
 from calibrant_server.workers.alarm.cohorts import (
+    Before,
     CohortContents,
+    CohortResult,
     PartialCohort,
+    Reference,
     SeenUnits,
     detector_name,
+    read_reference,
     read_units,
     tables_of,
 )

@@ -20,8 +20,13 @@ from calibrant.core.packing import unpack
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohorts import MAX_UNITS, UNIT_BYTES, PartialCohort, units_key
+from calibrant_server.workers.alarm.cohorts import (
+    MAX_UNITS,
+    UNIT_BYTES,
+    CohortResult,
+    PartialCohort,
+    units_key,
+)
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detectors import MAX_BYTES, Detector
 from calibrant_server.workers.alarm.episodes import (

@@ -20,15 +20,17 @@ from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot, AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, evidence_of
-from calibrant_server.workers.alarm.cohort_history import Before, CohortResult, since_change
 from calibrant_server.workers.alarm.cohorts import (
     FIRST_CONTACTS,
     UNKNOWN,
+    Before,
     CohortContents,
+    CohortResult,
     FirstContacts,
     PartialCohort,
     detector_name,
     parts_of,
+    since_change,
     tables_of,
     units_key,
 )

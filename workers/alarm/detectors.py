@@ -26,8 +26,7 @@ from calibrant.drift.change import DIRECTIONS, Change
 from calibrant.drift.false_alarm_rate import flagged
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
-from calibrant_server.workers.alarm.cohort_history import Before, CohortResult
-from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
+from calibrant_server.workers.alarm.cohorts import Before, CohortResult, parts_of, rater_in
 
 FORMAT = 2
 # Further slices of a model are not watched, and the verdict reports it: each reduces the sensitivity of all others.

@@ -10,17 +10,16 @@ from calibrant.core.documents import Result, Row
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.calibration import MIN_UNITS
 from calibrant.drift.cohort_tables import OWN_SCORE
-from calibrant.drift.effect import bin_rows, temperature_of
 from calibrant.drift.evaluation import leans_towards
-from calibrant.drift.recommendation import of_raters
+from calibrant.drift.recommendation import bin_rows, of_raters, temperature_of
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
 from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
-from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import (
     FIRST_CONTACTS,
     UNKNOWN,
+    CohortResult,
     detector_name,
     is_of_all,
     parts_of,
