@@ -15,30 +15,31 @@ from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.calibration import OFF
 from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings, promoted_map
 from calibrant_server.workers.alarm.cohorts import (
-    Before,
     CohortContents,
     CohortResult,
     PartialCohort,
-    Reference,
     SeenUnits,
     detector_name,
-    read_reference,
     read_units,
     tables_of,
 )
-from calibrant_server.workers.alarm.detectors import Detector
+from calibrant_server.workers.alarm.detectors import Before, Detector, Reference
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
+from calibrant_server.workers.ingest.baseline_samples import START_S
 from calibrant_server.workers.ingest.pane_ids import ids_in
 from calibrant_server.workers.ingest.record_store import RecordStore
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
-from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys
+from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.slice_names import plain_slice
+from calibrant_server.workers.store.slice_names import baseline_slice, plain_slice
 from calibrant_server.workers.store.watermarks import RATED
 from calibrant_server.workers.store.windows import Window
 
 log = logging.getLogger(__name__)
+REFERENCE = "reference"
 # Larger cohorts are read from their panes. This many rows take 10 s and half a gigabyte.
 MAX_ROWS = 200_000
 _A_READ = 20_000
@@ -55,7 +56,6 @@ class AlarmState:
         self.settings = AlarmSettings.of(config)
         self._name = (config.key, config.generation)
         self._number: int | None = None
-        self._noted: dict[str, dict[int, CohortResult]] = {}
         self._read: dict[str, list[CohortResult]] = {}
 
     @cached_property
@@ -127,25 +127,27 @@ class AlarmState:
 
     @cached_property
     def reference(self) -> Reference:
-        """The table of the model's reference by detector."""
-        found = read_reference(self._node, self._keys, self.config)
-        if found is None:
+        """The table of the model's reference by detector, and the window that it was frozen from."""
+        text = self._node.hget(self._keys.baselines(*self._name), REFERENCE)
+        if text is None:
             return Reference()
-        pane, window = found
-        return Reference(tables_of(self.settings, {ALL_ROWS: pane}, self.active_map), window)
+        key = PaneKey(*self._name, baseline_slice(REFERENCE), START_S)
+        pane = read_pane(self._node, self._keys, Numerics(), self.config, key)[0]
+        tables = tables_of(self.settings, {ALL_ROWS: pane}, self.active_map)
+        return Reference(tables, Window(*json.loads(text)["window"]))
 
     def note(self, name: str, cohort_result: CohortResult) -> None:
         """Add a cohort result that is written into the current commit."""
-        self._noted.setdefault(name, {})[cohort_result.cohort] = cohort_result
+        others = [each for each in self.cohort_results(name) if each.cohort != cohort_result.cohort]
+        self._read[name] = [*others, cohort_result]
 
     def cohort_results(self, name: str) -> list[CohortResult]:
         """Return the stored cohort results of a detector, oldest first."""
         if name not in self._read:
-            key = self._keys.cohort_results(*self._name, name)
-            self._read[name] = _results(self._node.hgetall(key))
-        noted = self._noted.get(name, {})
-        stored = [each for each in self._read[name] if each.cohort not in noted]
-        return [*stored, *noted.values()]
+            self._read[name] = _results(
+                self._node.hgetall(self._keys.cohort_results(*self._name, name))
+            )
+        return self._read[name]
 
     def episode(self, alarm_id: str) -> Episode | None:
         """Return an episode, or None."""

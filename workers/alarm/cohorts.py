@@ -1,4 +1,4 @@
-"""Cohorts as values: what all rows contain, the packed part of one longer than a pane, results by detector, and the model's reference.
+"""Cohorts as values: what all rows contain, the packed part of one longer than a pane, results by detector.
 
 A detector is named `scope|slice`. The scope names its subject: `score`, `class:INDEX`, or `rater:NAME` for the
 labels of one rater alone.
@@ -9,7 +9,6 @@ stored by cohort, up to a bound. Beyond it the oldest cohorts are forgotten: a u
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,20 +24,13 @@ from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.change import Effects
 from calibrant.drift.cohort_tables import cohort_table, has_histograms
-from calibrant.drift.evaluation import effects_of
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
 from calibrant.results.drift import RATER as RATER
 from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
-from calibrant_server.workers.ingest.baseline_samples import START_S
-from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
-from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.slice_names import baseline_slice
-from calibrant_server.workers.store.windows import Window
 
 FORMAT = 1
 _MAX_BYTES = 1 << 21
@@ -305,46 +297,3 @@ def since_change(
     first = [each.table for each in begun if until is None or each.cohort <= until]
     later = [each.table for each in begun if until is not None and each.cohort > until]
     return merged(first), merged(later)
-
-
-REFERENCE = "reference"
-
-
-@dataclass(frozen=True)
-class Before:
-    """What is before the first live cohort of a detector.
-
-    Attributes
-    ----------
-    window : of the live data that it was frozen from: their cohorts are not counted again
-    """
-
-    block: Effects | None = None  # effects of the reference as one block, None without a reference
-    window: Window = Window(0, 0)  # noqa: RUF009
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Tables of the reference by detector, empty without one; and the window of live data that it was frozen from."""
-
-    tables: Mapping[str, UnitTable] = field(default_factory=dict)
-    window: Window = Window(0, 0)  # noqa: RUF009
-
-    def of(self, name: str) -> Before:
-        """Return what is before the first live cohort of a detector."""
-        table = self.tables.get(name)
-        if table is None or not table.n_units:
-            return Before()
-        return Before(effects_of([table]), self.window)
-
-
-def read_reference(
-    node: Any, keys: PartitionKeys, config: ModelConfig
-) -> tuple[Pane, Window] | None:
-    """Return the pane of the reference and the window that it was frozen from; None without a reference."""
-    text = node.hget(keys.baselines(config.key, config.generation), REFERENCE)
-    if text is None:
-        return None
-    key = PaneKey(config.key, config.generation, baseline_slice(REFERENCE), START_S)
-    pane = read_pane(node, keys, Numerics(), config, key)[0]
-    return pane, Window(*json.loads(text)["window"])

@@ -23,7 +23,6 @@ from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, evide
 from calibrant_server.workers.alarm.cohorts import (
     FIRST_CONTACTS,
     UNKNOWN,
-    Before,
     CohortContents,
     CohortResult,
     FirstContacts,
@@ -35,6 +34,7 @@ from calibrant_server.workers.alarm.cohorts import (
     units_key,
 )
 from calibrant_server.workers.alarm.detectors import (
+    Before,
     Detector,
     OpenChange,
     n_judged,

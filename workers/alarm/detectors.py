@@ -22,11 +22,13 @@ from calibrant.drift.calibration import (
     Word,
     held_word,
 )
-from calibrant.drift.change import DIRECTIONS, Change
+from calibrant.drift.change import DIRECTIONS, Change, Effects
+from calibrant.drift.evaluation import effects_of
 from calibrant.drift.false_alarm_rate import flagged
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
-from calibrant_server.workers.alarm.cohorts import Before, CohortResult, parts_of, rater_in
+from calibrant_server.workers.alarm.cohorts import CohortResult, parts_of, rater_in
+from calibrant_server.workers.store.windows import Window
 
 FORMAT = 2
 # Further slices of a model are not watched, and the verdict reports it: each reduces the sensitivity of all others.
@@ -79,6 +81,34 @@ class Words:
         since = self.since if word == self.calibration else cohort
         was_good = self.was_good or word == GOOD
         return Words(word, now.word, since, was_good, tolerance, now.limit)
+
+
+@dataclass(frozen=True)
+class Before:
+    """What is before the first live cohort of a detector.
+
+    Attributes
+    ----------
+    window : of the live data that it was frozen from: their cohorts are not counted again
+    """
+
+    block: Effects | None = None  # effects of the reference as one block, None without a reference
+    window: Window = Window(0, 0)  # noqa: RUF009
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Tables of the reference by detector, empty without one; and the window of live data that it was frozen from."""
+
+    tables: Mapping[str, UnitTable] = field(default_factory=dict)
+    window: Window = Window(0, 0)  # noqa: RUF009
+
+    def of(self, name: str) -> Before:
+        """Return what is before the first live cohort of a detector."""
+        table = self.tables.get(name)
+        if table is None or not table.n_units:
+            return Before()
+        return Before(effects_of([table]), self.window)
 
 
 @dataclass(frozen=True)
