@@ -191,7 +191,7 @@ async def test_an_alarm_is_acknowledged_with_a_note(alarmed, inbox):
 async def test_webhooks_are_tried_and_their_log_is_read(alarmed, inbox):
     answer = await alarmed.post(f"{URL}/alarm/test")
     assert (answer.status_code, answer.json()["receivers"]) == (202, 1)
-    sent = delivery_of("default/digits", "g", HOOK, "alarm.test", "x", {}, 1e9, "at")
+    sent = delivery_of("default/digits", "g", HOOK, "alarm.test", "x", {}, 1e9)
     inbox.alarms.sent = [sent.attempted(1e9, 500, None)]
     [shown] = (await alarmed.get(f"{URL}/alarm/deliveries")).json()["deliveries"]
     assert (shown["status"], shown["attempts"][0]["status"]) == ("waiting", 500)

@@ -37,9 +37,7 @@ TITLE, TEXT = (
 
 
 def message(url, kind="alarm.raised"):
-    return delivery_of(
-        "default/triage", "g", url, kind, "al_1", ALARM, 1000.0, "2026-11-28T10:00:00Z"
-    )
+    return delivery_of("default/triage", "g", url, kind, "al_1", ALARM, 1795860000.0)
 
 
 class Receiver(BaseHTTPRequestHandler):

@@ -258,7 +258,7 @@ def test_all_streams_of_a_process_share_a_read(bench, monkeypatch):
 
 
 def message(tenant: str, i: int):
-    return delivery_of(f"{tenant}/m", "g", "https://x.example.org", "t", f"{i}", {}, 1.0 + i, "at")
+    return delivery_of(f"{tenant}/m", "g", "https://x.example.org", "t", f"{i}", {}, 1.0 + i)
 
 
 def test_webhooks_of_tenants_take_turns():

@@ -49,7 +49,7 @@ LOCAL = networks_of("127.0.0.0/8,::1/128")
 
 
 def message(url="https://a.example/x"):
-    return delivery_of("default/m", "g", url, "alarm.raised", "al_1", {"x": 1}, 100.0, "at")
+    return delivery_of("default/m", "g", url, "alarm.raised", "al_1", {"x": 1}, 100.0)
 
 
 @pytest.mark.parametrize(

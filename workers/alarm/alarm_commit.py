@@ -37,7 +37,7 @@ from calibrant_server.workers.alarm.detectors import (
     promoted,
     requested,
 )
-from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, at, event_id, shown
+from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, event_id, shown
 from calibrant_server.workers.ingest.entries import EntryError, IngestEntry
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys
@@ -116,9 +116,7 @@ class AlarmCommit:
         """Enqueue a message to each receiver."""
         model, generation = self.config.key, self.config.generation
         for webhook in self.settings.webhooks:
-            made = delivery_of(
-                model, generation, webhook.url, kind, about, data, self.now_s, at(self.now_s)
-            )
+            made = delivery_of(model, generation, webhook.url, kind, about, data, self.now_s)
             self.commit.set_fields(self.commit.keys.deliveries, {made.id: made.to_json()})
 
     def close(self, alarm_id: str, because: str) -> None:

@@ -22,13 +22,15 @@ from dataclasses import asdict, dataclass, field, replace
 from email.message import EmailMessage
 from email.utils import formatdate
 from hashlib import blake2b, sha256
+from html import escape
 from secrets import token_bytes
 from typing import Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
-RAISED, WAS_ACKNOWLEDGED, WAS_CLOSED, TEST = (
-    "alarm.raised", "alarm.acknowledged", "alarm.closed", "alarm.test",
-)  # fmt: skip
+from calibrant_server.workers.alarm.episodes import at
+
+RAISED, TEST = "alarm.raised", "alarm.test"
+WAS_ACKNOWLEDGED, WAS_CLOSED = "alarm.acknowledged", "alarm.closed"
 SECRET_PREFIX = "whsec_"
 # Pauses after each attempt, in seconds; together about a day.
 PAUSES_S = (5, 30, 120, 600, 1800, 3600, 7200, 14400, 21600, 36000)
@@ -96,15 +98,13 @@ def delivery_of(
     about: str,
     data: Mapping[str, Any],
     now_s: float,
-    at: str,
 ) -> WebhookDelivery:
-    """Create a message to one receiver; `at` is its timestamp as text."""
+    """Create a message to one receiver."""
     named = f"{model}|{generation}|{url}|{kind}|{about}".encode()
-    body = json.dumps({"type": kind, "timestamp": at, "data": data}, separators=(",", ":"))
-    return WebhookDelivery(
-        f"msg_{blake2b(named, digest_size=16).hexdigest()}",
-        model, generation, url, kind, body, now_s, now_s,
-    )  # fmt: skip
+    content = {"type": kind, "timestamp": at(now_s), "data": data}
+    body = json.dumps(content, separators=(",", ":"))
+    name = f"msg_{blake2b(named, digest_size=16).hexdigest()}"
+    return WebhookDelivery(name, model, generation, url, kind, body, now_s, now_s)
 
 
 def new_secret() -> str:
@@ -158,35 +158,26 @@ PAGERDUTY, EMAIL = "pagerduty", "email"
 MAIL_SCHEME = "mailto:"
 _ADDRESS = re.compile(r"mailto:[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9.-]{1,250}")
 _ROUTING_KEY = re.compile(r"[A-Za-z0-9]{32}")
-_ACTIONS = {"alarm.acknowledged": "acknowledge", "alarm.closed": "resolve"}
+_ACTIONS = {WAS_ACKNOWLEDGED: "acknowledge", WAS_CLOSED: "resolve"}
 MAX_SUMMARY = 1024
 MAIL_ACCEPTED = 250
 _ADAPTIVE = "application/vnd.microsoft.card.adaptive"
 
 
-@dataclass(frozen=True)
-class Message:
-    """A message as people read it."""
-
-    title: str
-    text: str
-
-
-def message_of(kind: str, data: Mapping[str, Any]) -> Message:
-    """Return the subject and the sentences of a message of this type."""
+def message_of(kind: str, data: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the subject and the sentences of a message of this type, as people read it."""
     where = f"{data['model']}, {data['slice']}" if data.get("slice") else str(data.get("model"))
-    if kind == "alarm.test":
-        return Message(f"{where}: test", "A test message of Calibrant. No action is needed.")
-    if kind == "alarm.acknowledged":
+    if kind == TEST:
+        return f"{where}: test", "A test message of Calibrant. No action is needed."
+    if kind == WAS_ACKNOWLEDGED:
         note = f" {data['note']}" if data.get("note") else ""
         text = f"Acknowledged by {data.get('acknowledged_by')}.{note}"
-        return Message(f"{where}: alarm acknowledged", text)
-    if kind == "alarm.closed":
-        return Message(f"{where}: alarm closed", f"Closed: {data.get('closed_because')}.")
+        return f"{where}: alarm acknowledged", text
+    if kind == WAS_CLOSED:
+        return f"{where}: alarm closed", f"Closed: {data.get('closed_because')}."
     words = [(data.get(name) or {}).get("sentence") for name in ("change", "calibration")]
     advice = (data.get("recommendation") or {}).get("reason")
-    text = " ".join(each for each in (*words, advice) if each)
-    return Message(f"{where}: {data.get('title')}", text)
+    return f"{where}: {data.get('title')}", " ".join(each for each in (*words, advice) if each)
 
 
 def is_address(url: str) -> bool:
@@ -209,35 +200,29 @@ def request_of(delivery: WebhookDelivery, form: str, secret: str) -> tuple[bytes
         body = delivery.body.encode()
         return body, signed_headers(delivery.id, int(time.time()), body, secret)
     about = json.loads(delivery.body)
-    message = message_of(about["type"], about["data"])
-    return json.dumps(_FORMS[form](message, about, secret)).encode(), {}
+    title, text = message_of(about["type"], about["data"])
+    return json.dumps(_FORMS[form](title, text, about, secret)).encode(), {}
 
 
-def _slack(message: Message, about: Mapping[str, Any], secret: str) -> dict[str, Any]:
-    text = f"*{_escaped(message.title)}*\n{_escaped(message.text)}"
-    return {"text": text}
+def _slack(title: str, text: str, about: Mapping[str, Any], secret: str) -> dict[str, Any]:
+    return {"text": f"*{escape(title, quote=False)}*\n{escape(text, quote=False)}"}
 
 
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _teams(message: Message, about: Mapping[str, Any], secret: str) -> dict[str, Any]:
-    blocks = [
-        {"type": "TextBlock", "text": message.title, "weight": "Bolder", "wrap": True},
-        {"type": "TextBlock", "text": message.text, "wrap": True},
-    ]
+def _teams(title: str, text: str, about: Mapping[str, Any], secret: str) -> dict[str, Any]:
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
-        "body": blocks,
+        "body": [
+            {"type": "TextBlock", "text": title, "weight": "Bolder", "wrap": True},
+            {"type": "TextBlock", "text": text, "wrap": True},
+        ],
     }
     attachment = {"contentType": _ADAPTIVE, "contentUrl": None, "content": card}
     return {"type": "message", "attachments": [attachment]}
 
 
-def _pagerduty(message: Message, about: Mapping[str, Any], secret: str) -> dict[str, Any]:
+def _pagerduty(title: str, text: str, about: Mapping[str, Any], secret: str) -> dict[str, Any]:
     """The leading alarm of a notification is the incident: its acknowledgement and end are those of the incident."""
     kind, data = about["type"], about["data"]
     return {
@@ -246,20 +231,18 @@ def _pagerduty(message: Message, about: Mapping[str, Any], secret: str) -> dict[
         "dedup_key": str(data.get("id") or kind),
         "client": "Calibrant",
         "payload": {
-            "summary": f"{message.title}. {message.text}"[:MAX_SUMMARY],
+            "summary": f"{title}. {text}"[:MAX_SUMMARY],
             "source": str(data.get("model")),
-            "severity": "info" if kind == "alarm.test" else "warning",
+            "severity": "info" if kind == TEST else "warning",
             "timestamp": about["timestamp"],
             "class": str(data.get("title") or kind),
         },
     }
 
 
-_FORMS: dict[str, Callable[[Message, Mapping[str, Any], str], dict[str, Any]]] = {
-    "slack": _slack,
-    "teams": _teams,
-    PAGERDUTY: _pagerduty,
-}
+_FORMS: dict[str, Callable[[str, str, Mapping[str, Any], str], dict[str, Any]]] = {
+    "slack": _slack, "teams": _teams, PAGERDUTY: _pagerduty,
+}  # fmt: skip
 
 
 def send_mail(
@@ -278,12 +261,12 @@ def send_mail(
     """
     if server is None or sender is None:
         raise OSError("CALIBRANT_SMTP_URL and CALIBRANT_SMTP_FROM are not set")
-    about, parts = json.loads(delivery.body), urlsplit(server)
-    message, mail = message_of(about["type"], about["data"]), EmailMessage()
-    mail["Subject"], mail["From"] = message.title, sender
+    about, parts, mail = json.loads(delivery.body), urlsplit(server), EmailMessage()
+    mail["Subject"], text = message_of(about["type"], about["data"])
+    mail["From"] = sender
     mail["To"] = delivery.url.removeprefix(MAIL_SCHEME)
     mail["Date"], mail["Message-ID"] = formatdate(delivery.made_s), f"<{delivery.id}@calibrant>"
-    mail.set_content(message.text)
+    mail.set_content(text)
     context = ssl.create_default_context()
     with _connected(parts, timeout_s, context) as connection:
         connection.ehlo()

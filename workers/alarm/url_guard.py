@@ -22,18 +22,6 @@ _MAX_URL = 2000
 _LOCALHOST = "localhost"
 # Prefixes under which an IPv4 address is written as one of IPv6: NAT64 and 6to4.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Closed whatever this version of Python knows of them: protocol assignments (metadata services of some clouds), relays of 6to4, the host
-# service of Azure, local NAT64 and documentation.
-_CLOSED = tuple(
-    ipaddress.ip_network(each)
-    for each in (
-        "192.0.0.0/24",
-        "192.88.99.0/24",
-        "168.63.129.16/32",
-        "64:ff9b:1::/48",
-        "3fff::/20",
-    )
-)
 
 
 class BlockedUrlError(ValueError):
@@ -60,14 +48,13 @@ def networks_of(text: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
 
 
-def check_url(url: str) -> SplitResult:
-    """Split a receiver's URL.
+# Closed whatever this version of Python knows of them: protocol assignments (metadata services of some clouds), relays of 6to4, the host
+# service of Azure, local NAT64 and documentation.
+_CLOSED = networks_of("192.0.0.0/24, 192.88.99.0/24, 168.63.129.16/32, 64:ff9b:1::/48, 3fff::/20")
 
-    Raises
-    ------
-    BlockedUrlError
-        Not http or https, with a name and password, a fragment, or without a host.
-    """
+
+def check_url(url: str) -> SplitResult:
+    """Split a receiver's URL; raise BlockedUrlError if it is not http or https, has a password or fragment, or no host."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -93,12 +80,7 @@ def check_url(url: str) -> SplitResult:
 
 
 def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
-    """Resolve a receiver and check its addresses.
-
-    Parameters
-    ----------
-    url : http only within allowed networks
-    allowed : networks in addition to the public internet
+    """Resolve a receiver and check its addresses; `allowed` are networks in addition to the public internet.
 
     Raises
     ------
@@ -121,10 +103,7 @@ def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
 def check_declared(url: str, allowed: Iterable[Network] = ()) -> None:
     """Check a receiver's URL as far as it is known without resolving a name, which each delivery does.
 
-    Raises
-    ------
-    BlockedUrlError
-        The host is an internal address or this machine, or plain http cannot lead into an allowed network.
+    BlockedUrlError: the host is an internal address or this machine, or plain http cannot lead into an allowed network.
     """
     parts, named = check_url(url), tuple(allowed)
     address = _written_address(str(parts.hostname))

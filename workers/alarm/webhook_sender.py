@@ -13,10 +13,11 @@ import socket
 import ssl
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from redis.exceptions import RedisError
@@ -53,13 +54,9 @@ USER_AGENT = "calibrant-webhook/1"
 
 def in_turn(due: Sequence[WebhookDelivery]) -> list[WebhookDelivery]:
     """Return deliveries in the order of their times, one of each tenant before the second of any."""
-    seen: Counter[str] = Counter()
-    ranked: list[tuple[int, float, int, WebhookDelivery]] = []
-    for each in due:
-        tenant = tenant_of(each.model)
-        ranked.append((seen[tenant], each.due_s, len(ranked), each))
-        seen[tenant] += 1
-    return [each for *_, each in sorted(ranked, key=lambda item: item[:3])]
+    seen: defaultdict[str, Iterator[int]] = defaultdict(count)
+    ranked = [(next(seen[tenant_of(each.model)]), each.due_s, each) for each in due]
+    return [each for *_, each in sorted(ranked, key=lambda item: item[:2])]
 
 
 class WebhookSender:
@@ -70,7 +67,6 @@ class WebhookSender:
         self._partitions = partitions
         self._timeout_s = WEBHOOK_TIMEOUT_S
         self._allowed = networks_of(store.settings.webhook_networks or "")
-        self._trusted = store.settings.webhook_ca
         self._tried: dict[tuple[str, int], float] = {}
         self._pending: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -103,11 +99,9 @@ class WebhookSender:
             found = pipe.execute()
         next_s = now + _RARE_LOOK_S
         for partition, texts in zip(partitions, found, strict=True):
-            waiting = [WebhookDelivery.from_json(text) for text in texts]
-            next_s = min([next_s, *(each.due_s for each in waiting if each.due_s > now)])
-            due = sorted(
-                (each for each in waiting if each.due_s <= now), key=lambda each: each.due_s
-            )
+            waiting = sorted(map(WebhookDelivery.from_json, texts), key=lambda each: each.due_s)
+            due = [each for each in waiting if each.due_s <= now]
+            next_s = min([next_s, *(each.due_s for each in waiting[len(due) :])])
             for each in in_turn(due)[:_MAX_A_ROUND]:
                 if self._takes(each, now):
                     pool.submit(self._deliver, partition, each)
@@ -129,12 +123,11 @@ class WebhookSender:
     def _deliver(self, partition: int, delivery: WebhookDelivery) -> None:
         try:
             status, error = self._attempted(partition, delivery)
-            order = attempt(delivery, time.time(), status, error)
-            entry = alarm_order(delivery.model, delivery.generation, order)
+            entry = alarm_order(*delivery.of, attempt(delivery, time.time(), status, error))
             keys = self._store.keys.partition(partition)
             fields = [part for pair in entry.to_fields().items() for part in pair]
-            names = [keys.stream, keys.bytes_in]
-            self._store.run(partition, "append_order", names, [entry.n_bytes, *fields])
+            values = [entry.n_bytes, *fields]
+            self._store.run(partition, "append_order", [keys.stream, keys.bytes_in], values)
         except Exception:
             log.exception("delivery_failed delivery_id=%s", delivery.id)
         finally:
@@ -145,7 +138,8 @@ class WebhookSender:
         self, partition: int, delivery: WebhookDelivery
     ) -> tuple[int | None, str | None]:
         """Return the status of the response, or the error."""
-        node, keys = self._store.node(partition), self._store.keys.partition(partition)
+        node, settings = self._store.node(partition), self._store.settings
+        keys = self._store.keys.partition(partition)
         config = read_configs(node, keys.models, [delivery.model]).get(delivery.model)
         receivers = () if config is None else AlarmSettings.of(config).webhooks
         receiver = next((each for each in receivers if each.url == delivery.url), None)
@@ -153,11 +147,10 @@ class WebhookSender:
             return 410, "the receiver is no longer declared"
         try:
             if receiver.format == EMAIL:
-                settings = self._store.settings
-                return send_mail(
-                    delivery, settings.smtp_url, settings.smtp_from, self._timeout_s
-                ), None
-            return send(delivery, receiver, self._timeout_s, self._allowed, self._trusted), None
+                server, sender = settings.smtp_url, settings.smtp_from
+                return send_mail(delivery, server, sender, self._timeout_s), None
+            trusted = settings.webhook_ca
+            return send(delivery, receiver, self._timeout_s, self._allowed, trusted), None
         except (OSError, http.client.HTTPException, BlockedUrlError) as error:
             return None, f"{type(error).__name__}: {error}"[:200]
 
@@ -169,18 +162,13 @@ def send(
     allowed: Iterable[Network] = (),
     trusted: Path | None = None,
 ) -> int:
-    """Send a message; return the status of the response.
+    """Send a message; return the status of the response, or raise BlockedUrlError, OSError or HTTPException.
 
     Parameters
     ----------
-    delivery, receiver : the message, with the form and the secret of its receiver
     timeout_s : for the complete response; a receiver that sends a byte now and then is cut off
     allowed : networks in addition to the public internet
     trusted : PEM file of authorities in addition to those of the system
-
-    Raises
-    ------
-    Forbidden, OSError, http.client.HTTPException
     """
     target = target_of(delivery.url, allowed)
     body, headers = request_of(delivery, receiver.format, receiver.secret)
@@ -222,11 +210,11 @@ class _Pinned(http.client.HTTPConnection):
         if self.is_late:
             raise TimeoutError("no connection in time")
         if self._target.scheme == "https":
-            context = ssl.create_default_context()
+            tls, name = ssl.create_default_context(), self._target.host
             if self._trusted is not None:
-                context.load_verify_locations(self._trusted)
-            host = self._target.host
-            self.sock = context.wrap_socket(
-                self.sock, server_hostname=host, do_handshake_on_connect=False
+                tls.load_verify_locations(self._trusted)
+            # Assigned before the handshake, which `cut_off` may end.
+            self.sock = tls.wrap_socket(
+                self.sock, server_hostname=name, do_handshake_on_connect=False
             )
             self.sock.do_handshake()
