@@ -214,15 +214,11 @@ def phi_of(errors: ArrayLike, variance: ArrayLike) -> Floats:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which recent predictions have labels.
-
-    Attributes
-    ----------
-    bounds : the error if all unlabelled units had the least and the most favourable labels; None without selection
-    """
+    """Which recent predictions have labels."""
 
     coverage: float | None  # share with labels, None without predictions
     differs: bool = False  # whether the share depends on the score
+    # the error if all unlabelled units had the least and the most favourable labels; None without selection
     bounds: tuple[float, float] | None = None
 
     @property

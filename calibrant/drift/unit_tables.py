@@ -25,18 +25,14 @@ DRIFT_BINS = 15
 
 @dataclass(frozen=True)
 class UnitTable:
-    """Unit-weighted sums by equal-width bin of the score; each float64 (n_bins,).
-
-    Attributes
-    ----------
-    predictions, labelled : predictions by bin of the score, and those with labels; 0 if they are not counted
-    """
+    """Unit-weighted sums by equal-width bin of the score; each float64 (n_bins,)."""
 
     weight: Floats  # labelled units; a unit's contributions share a weight of one
     confidence: Floats  # confidence, correct: sums of weight · score and weight · label
     correct: Floats
     squared: Floats  # sum over units of the square of the unit's weight in the bin; an upper bound for merged bins
     occupancy: Floats  # units by bin of the score, labelled or not
+    # predictions, labelled: predictions by bin of the score, and those with labels; 0 if they are not counted
     predictions: Floats = field(default_factory=lambda: np.zeros(1))
     labelled: Floats = field(default_factory=lambda: np.zeros(1))
 

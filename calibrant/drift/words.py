@@ -29,16 +29,12 @@ SHOWN_POINTS = 0.01  # a smaller change of the rate is not the subject of a sent
 
 @dataclass(frozen=True)
 class CalibrationState:
-    """What the word of calibration depends on.
-
-    Attributes
-    ----------
-    selection : of the labels
-    """
+    """What the word of calibration depends on."""
 
     word: Word  # as shown, after it has held on two cohorts
     judgement: Judgement  # of the recent cohorts
     tolerance: float  # allowed error
+    # of the labels
     selection: Selection = Selection(None)  # noqa: RUF009
     slices_off: Mapping[str, float] | None = None  # limit of the error of each slice that is off
     n_slices: int = 0  # slices judged

@@ -170,15 +170,11 @@ def _results(found: dict[bytes, bytes]) -> list[CohortResult]:
 
 @dataclass(frozen=True)
 class AlarmSnapshot:
-    """One detector of a model, with the stored state of the alarm.
-
-    Attributes
-    ----------
-    window : the requested window
-    """
+    """One detector of a model, with the stored state of the alarm."""
 
     state: AlarmState  # of the alarm
     name: str  # of the detector
+    # the requested window
     window: Window = Window(0, 0)  # noqa: RUF009
     # the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
     changed: tuple[Pane, Pane] | None = None

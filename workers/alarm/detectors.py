@@ -85,14 +85,10 @@ class Words:
 
 @dataclass(frozen=True)
 class Before:
-    """What is before the first live cohort of a detector.
-
-    Attributes
-    ----------
-    window : of the live data that it was frozen from: their cohorts are not counted again
-    """
+    """What is before the first live cohort of a detector."""
 
     block: Effects | None = None  # effects of the reference as one block, None without a reference
+    # of the live data that it was frozen from: their cohorts are not counted again
     window: Window = Window(0, 0)  # noqa: RUF009
 
 
@@ -113,12 +109,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Detector:
-    """Stored state of one detector.
-
-    Attributes
-    ----------
-    units, n_left_out : what is known of the units of the last cohort, and how many returning units were left out; of all rows only
-    """
+    """Stored state of one detector."""
 
     made_of: str  # name of the settings that its tables depend on
     # first cohort of Before: since the map, or the last acknowledged change; None before it
@@ -139,6 +130,7 @@ class Detector:
     # n_passed, why_passed: number of cohorts skipped, and the reason for the last
     n_passed: int = 0
     why_passed: str | None = None
+    # units, n_left_out: what is known of the units of the last cohort, and how many returning units were left out; of all rows only
     units: str | None = None
     n_left_out: int = 0
 
