@@ -32,7 +32,6 @@ from calibrant.drift.unit_tables import (
     DRIFT_BINS,
     UnitTable,
     merged,
-    squared_together,
     unit_table,
 )
 from calibrant.raters.label_coverage import label_counts
@@ -103,33 +102,6 @@ def side_of(fitted: FittedMap, class_index: int | None) -> int:
     if class_index == named:
         return 1
     return -1 if fitted["scope"] == "positive" and class_index == 0 else 0
-
-
-def table_at(table: UnitTable, score: Floats, bins: int | None = None) -> UnitTable:
-    """Return a table with its bins' units moved to other scores, for example mapped ones.
-
-    Parameters
-    ----------
-    score : float64 (n_bins,), new score of the units of each bin
-    bins : number of bins of the result; default: as before
-
-    Returns
-    -------
-    UnitTable; the sums of squares are upper bounds
-    """
-    n = bins or table.n_bins
-    place = equal_width_bin(score, n)
-    columns = (table.weight, table.weight * score, table.correct, table.occupancy)
-    weight, confidence, correct, occupancy = (
-        np.bincount(place, each, n).astype(np.float64) for each in columns
-    )
-    return UnitTable(
-        weight,
-        confidence,
-        correct,
-        squared_together(table.weight, table.squared, place, n),
-        occupancy,
-    )
 
 
 def row_table(
@@ -227,7 +199,7 @@ def pane_table(
     if table is None and scope == OWN_SCORE:
         fine = unit_table(pane, raters, UNIT_BINS)
         mapped = _mapped(pane, scope, fitted, fine.mean_confidence)
-        table = None if mapped is None else table_at(fine, mapped, DRIFT_BINS)
+        table = None if mapped is None else fine.moved(mapped, DRIFT_BINS)
     return None if table is None else table.counted(label_counts(pane))
 
 

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrant.core.durations import parse_duration
+
 DEFAULT_FALSE_ALARMS = "1 per P10Y"
 DAY_S = 86_400
 YEAR_DAYS = 365
-_SETTING = re.compile(
-    r"(?P<alarms>[1-9]\d{0,5}) per P(?:(?P<weeks>\d{1,6})W|(?:(?P<years>\d{1,6})Y)?(?:(?P<days>\d{1,6})D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d{1,6})H)?)?)",
-    re.ASCII,
-)
-_UNIT_S = {"weeks": 7 * DAY_S, "years": YEAR_DAYS * DAY_S, "days": DAY_S, "hours": 3600}
+_SETTING = re.compile(r"([1-9]\d{0,5}) per P(?:(\d{1,6})Y)?([\dWDTH]*)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -39,14 +36,18 @@ class FalseAlarms:
         ValueError
             Another form, or a period of zero.
         """
-        found = _SETTING.fullmatch(text)
-        parts = found.groupdict() if found else {}
-        period = sum(_UNIT_S[unit] * int(parts[unit] or 0) for unit in _UNIT_S if unit in parts)
+        alarms, years, rest = found.groups() if (found := _SETTING.fullmatch(text)) else (0, 0, "")
+        try:
+            period = int(years or 0) * YEAR_DAYS * DAY_S + (
+                parse_duration(f"P{rest}") if rest else 0
+            )
+        except ValueError:
+            period = 0
         if not period:
             raise ValueError(
                 'expected a rate such as "1 per P10Y": a number, then an ISO 8601 duration'
             )
-        return cls(int(parts["alarms"] or 0), period)
+        return cls(int(alarms), int(period))
 
     def run_length(self, cohort_s: float) -> float:
         """Return the mean number of cohorts until a false alarm: the threshold of a single detector.
@@ -72,7 +73,7 @@ class FalseAlarms:
 
 
 def flagged(p: Mapping[str, float], false_share: float = 0.05) -> list[str]:
-    """Return slices that changed by their p-values, so that on average at most a share of flagged ones is due to chance.
+    """Return slices that changed by their p-values, smallest first, so that on average at most a share of flagged ones is due to chance.
 
     Parameters
     ----------

@@ -57,10 +57,18 @@ class UnitTable:
         >>> UnitTable.at_scores(np.array([0.1, 0.2, 0.9]), np.ones(3), np.array([0.0, 1.0, 1.0]), 2).correct.tolist()
         [1.0, 1.0]
         """
-        score, correct = np.clip(score, 0.0, 1.0), np.clip(correct, 0.0, weight)
+        return cls(weight, weight, np.clip(correct, 0.0, weight), weight, weight).moved(score, bins)
+
+    def moved(self, score: Floats, bins: int = DRIFT_BINS) -> UnitTable:
+        """Return the table with each bin's units at other scores, for example mapped ones; squares are upper bounds."""
+        score = np.clip(score, 0.0, 1.0)
         place = equal_width_bin(score, bins)
-        sums = (weight, weight * score, correct, weight, weight)
-        return cls(*(np.bincount(place, values, bins).astype(np.float64) for values in sums))
+        sums = (self.weight, self.weight * score, self.correct, self.occupancy)
+        weight, confidence, correct, occupancy = (
+            np.bincount(place, each, bins).astype(np.float64) for each in sums
+        )
+        squared = squared_together(self.weight, self.squared, place, bins)
+        return UnitTable(weight, confidence, correct, squared, occupancy)
 
     @property
     def ece(self) -> float | None:

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.label_policies import POLICIES
-from calibrant.drift.cohort_tables import row_table, scalar, scores_of, side_of, table_at
+from calibrant.drift.cohort_tables import row_table, scalar, scores_of, side_of
 from calibrant.drift.unit_tables import unit_table
 from calibrant.raters.label_coverage import label_counts
 
@@ -140,7 +140,7 @@ def test_a_table_at_mapped_scores_is_near_that_of_mapped_rows():
     columns = {"confidences": p, "labels": (rng.random(2000) < p).astype(int)}
     batch = Batch.from_columns(columns, task="binary").batch
     fine = row_table(batch, "score", "mean", bins=600)
-    moved = table_at(fine, scalar(PLATT, "score", "binary", fine.mean_confidence))
+    moved = fine.moved(scalar(PLATT, "score", "binary", fine.mean_confidence), fine.n_bins)
     exact = row_table(batch, "score", "mean", PLATT, bins=600)
     assert moved.n_units == exact.n_units and moved.correct.sum() == exact.correct.sum()
     assert moved.confidence.sum() == pytest.approx(exact.confidence.sum(), rel=1e-3)

@@ -8,7 +8,6 @@ import pytest
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.grid import equal_width_bin
 from calibrant.drift.calibration import BinnedError
-from calibrant.drift.cohort_tables import table_at
 from calibrant.drift.unit_tables import UnitTable, unit_table
 
 BINS = 15
@@ -43,7 +42,7 @@ def test_sums_of_squares_are_never_too_small(per_unit: int) -> None:
     if per_unit == 120:
         assert table.squared.sum() < 1.4 * expected.sum()
     fine = table_of(score, labels, units, 60)
-    again = table_at(fine, (np.arange(60) + 0.5) / 60, BINS)
+    again = fine.moved((np.arange(60) + 0.5) / 60, BINS)
     assert again.squared == pytest.approx(table.squared)
 
 

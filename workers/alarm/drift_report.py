@@ -93,10 +93,8 @@ def effect_of(change: ChangeState, task: str) -> Result | None:
     """Return the size of an open change, in the rate of correct or positive labels and in temperature; None without one."""
     if change.sides is None:
         return None
-    return {
-        name: _side(each, task)
-        for name, each in zip(("before", "after"), change.sides, strict=True)
-    }
+    before, after = (_side(each, task) for each in change.sides)
+    return {"before": before, "after": after}
 
 
 def _side(table: UnitTable, task: str) -> Result:
@@ -245,22 +243,16 @@ def who_alarms(detectors: Mapping[str, Detector]) -> Attribution | None:
     own = {rater: each for name, each in detectors.items() if (rater := rater_in(name)) is not None}
     if not own:
         return None
-    alarmed = {rater: each for rater, each in own.items() if each.in_alarm}
+    alarmed = {rater: each.change for rater, each in own.items() if each.change is not None}
     # A rater with few cases raises no alarm whatever they rate.
-    least = max(
-        MIN_UNITS, _COMPARABLE * min((each.total.n_units for each in alarmed.values()), default=0.0)
-    )
+    fewest = min((own[rater].total.n_units for rater in alarmed), default=0.0)
+    enough = max(MIN_UNITS, _COMPARABLE * fewest)
     others = {
-        rater: _leans(each, alarmed)
+        rater: any(leans_towards(each.leaning, c.direction, c.sign) for c in alarmed.values())
         for rater, each in own.items()
-        if rater not in alarmed and each.total.n_units >= least
+        if rater not in alarmed and each.total.n_units >= enough
     }
     return rater_or_model(list(alarmed), others)
-
-
-def _leans(detector: Detector, alarmed: Mapping[str, Detector]) -> bool:
-    changes = [each.change for each in alarmed.values() if each.change is not None]
-    return any(leans_towards(detector.leaning, one.direction, one.sign) for one in changes)
 
 
 def rater_or_model(alarmed: Sequence[str], others: Mapping[str, bool]) -> Attribution:
@@ -269,13 +261,8 @@ def rater_or_model(alarmed: Sequence[str], others: Mapping[str, bool]) -> Attrib
     When a model drifts, some rater's detector is the first to raise an alarm. The others must therefore not only raise no
     alarm: their labels must not tend in the same direction either.
 
-    Parameters
-    ----------
-    alarmed : raters in alarm
-    others : for each other rater with enough data, whether their labels tend in the direction of the alarms
+    `others` is, for each other rater with enough data, whether their labels tend in the direction of the alarms.
 
-    Examples
-    --------
     >>> rater_or_model(["ann"], {"bob": False}).title, rater_or_model(["ann"], {"bob": True}).title
     ('rater shift', 'model drift')
     """
