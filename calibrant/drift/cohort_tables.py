@@ -28,12 +28,7 @@ from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
-from calibrant.drift.unit_tables import (
-    DRIFT_BINS,
-    UnitTable,
-    merged,
-    unit_table,
-)
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged, unit_table
 from calibrant.raters.label_coverage import label_counts
 
 OWN_SCORE = "score"

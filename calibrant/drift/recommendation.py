@@ -245,21 +245,17 @@ def cox_updates(
     fits = {
         "intercept": recalibration(table, slope=False),
         "temperature": recalibration(table, intercept=False),
+        "slope_intercept": both,
     }
-    best, n_bins = saturated_log_likelihood(table), int((table.weight > 0).sum())
-    gain = {name: both.log_likelihood(table) - fit.log_likelihood(table) for name, fit in fits.items() if fit}  # fmt: skip
-    remaining = best - both.log_likelihood(table)
-
-    def update(name: str, n: int, fit: Recalibration, p_value: float) -> ModelUpdate:
-        return ModelUpdate(name, n, asdict(fit), p_value, misfit(later, fit, tolerance))
-
-    found = []
+    likelihood, n_bins = both.log_likelihood(table), int((table.weight > 0).sum())
+    remaining, found = saturated_log_likelihood(table) - likelihood, []
     for name, fit in fits.items():
         if fit is not None:
-            p = min(_p(gain[name], 1), _p(gain[name] + remaining, n_bins - 1))
-            found.append(update(name, 1, fit, p))
-    found.sort(key=lambda each: gain[each.action])
-    return [*found, update("slope_intercept", 2, both, _p(remaining, n_bins - 2))]
+            n, lost = (2 if fit is both else 1), likelihood - fit.log_likelihood(table)
+            p = min(_p(lost, 2 - n), _p(lost + remaining, n_bins - n))
+            update = ModelUpdate(name, n, asdict(fit), p, misfit(later, fit, tolerance))
+            found.append((n, lost, update))
+    return [update for *_, update in sorted(found, key=lambda each: each[:2])]
 
 
 def softmax_update(
@@ -307,9 +303,7 @@ def misfit(
 def _is_over(since_change: UnitTable, later: UnitTable) -> bool:
     """Return whether the later labels agree with the predictions as sent, and are 20 times as likely under them as under the change."""
     changed = recalibration(since_change)
-    if changed is None or not later.n_units:
-        return False
-    if misfit(later, AS_SENT) < MISFIT_P:
+    if changed is None or not later.n_units or misfit(later, AS_SENT) < MISFIT_P:
         return False
     return AS_SENT.log_likelihood(later) - changed.log_likelihood(later) >= OVER
 

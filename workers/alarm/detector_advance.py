@@ -109,10 +109,7 @@ def _advanced(
 
 
 def _episodes(
-    writing: AlarmCommit,
-    start_s: int,
-    before: Mapping[str, Detector],
-    after: dict[str, Detector],
+    writing: AlarmCommit, start_s: int, before: Mapping[str, Detector], after: dict[str, Detector]
 ) -> list[Episode]:
     """Close the episodes that ended and open those of changes shown at this cohort."""
     raised: list[Episode] = []

@@ -14,14 +14,7 @@ import numpy as np
 
 from calibrant.core.arrays import Floats
 from calibrant.core.packing import PackingError, pack, unpack
-from calibrant.drift.calibration import (
-    GOOD,
-    N_RECENT,
-    UNKNOWN,
-    Judgement,
-    Word,
-    held_word,
-)
+from calibrant.drift.calibration import GOOD, N_RECENT, UNKNOWN, Judgement, Word, held_word
 from calibrant.drift.change import DIRECTIONS, Change, Effects
 from calibrant.drift.evaluation import effects_of
 from calibrant.drift.false_alarm_rate import flagged
