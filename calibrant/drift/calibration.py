@@ -54,8 +54,6 @@ class BinnedError:
         columns : float64 (4, ..., n_bins): `weight`, `confidence`, `correct`, `squared` of a `UnitTable`
         phi : variance between cohorts relative to that of independent units, at least 1
 
-        Examples
-        --------
         >>> one = BinnedError.of([[100.0, 0.0], [90.0, 0.0], [60.0, 0.0], [100.0, 0.0]])
         >>> float(one.error), one.noise.round(3).tolist()
         (0.3, [0.049, 0.0])
@@ -132,8 +130,6 @@ def judge(
     phi : variance between cohorts, at least 1
     n_slices : number of slices and classes that share the level
 
-    Examples
-    --------
     >>> even = np.full(15, 400.0)
     >>> right = even * (np.arange(15) + 0.5) / 15
     >>> judge(UnitTable(even, right, right, even, even)).word
@@ -184,8 +180,6 @@ def labels_needed(found: BinnedError, tolerance: float, n_slices: int = 1) -> in
 def held_word(shown: Word, last: Word, now: Judgement) -> Word:
     """Return the word to show: it turns after it has held on two cohorts, `off` far beyond the tolerance at once.
 
-    Examples
-    --------
     >>> now = Judgement("off", 0.1, 0.2, 0.05, 500.0)
     >>> held_word("good", "good", now), held_word("good", "off", now)
     ('good', 'off')
@@ -200,8 +194,6 @@ def phi_of(errors: ArrayLike, variance: ArrayLike) -> Floats:
     ----------
     errors, variance : float64 (..., n_cohorts), the level's sums (`change.Effects`)
 
-    Examples
-    --------
     >>> round(float(phi_of([6.0, -6.0, 6.0, 0.0, -6.0, 6.0, -6.0], np.full(7, 9.0))), 2)
     4.0
     """
@@ -230,8 +222,6 @@ class Selection:
 def selection_of(table: UnitTable) -> Selection:
     """Return the selection of labels of recent cohorts.
 
-    Examples
-    --------
     >>> found = selection_of(UnitTable(*np.array([[40.0], [20.0], [20.0], [40.0], [100.0], [100.0], [40.0]])))
     >>> found.coverage, found.bounds
     (0.4, (0.0, 0.3))

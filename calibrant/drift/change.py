@@ -70,8 +70,6 @@ class Effects:
             `n_bins` is a multiple of 5
         rated : whether to take the variance from the rates of outcomes, if there are 24 cohorts
 
-        Examples
-        --------
         >>> one = Effects.of([[0, 4.0, 0, 4.0, 0]], [[0, 1.2, 0, 2.8, 0]], [[0, 2.2, 0, 3.8, 0]])
         >>> one.errors[0, 0].round(3), one.variance[0, 0].round(3)
         (np.float64(2.0), np.float64(1.68))
@@ -159,8 +157,6 @@ def compare_windows(
     block : Effects of one cohort, a reference without days; it belongs to Before
     windows : lengths of After in cohorts
 
-    Examples
-    --------
     >>> steady = Effects(np.zeros((20, 7)), np.full((20, 7), 25.0), np.zeros((20, 7)))
     >>> float(compare_windows(steady).p.min())
     1.0

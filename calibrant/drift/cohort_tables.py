@@ -41,8 +41,6 @@ def class_of(scope: str, task: str) -> int | None:
     ----------
     scope : "score" (class 1 of binary models, else the top label) or "class:INDEX"
 
-    Examples
-    --------
     >>> class_of("score", "binary"), class_of("score", "multiclass"), class_of("class:3", "multiclass")
     (1, None, 3)
     """
@@ -109,8 +107,6 @@ def row_table(
     batch : Batch, each row of the cohort once; `units` (or cases) name what is independent
     fitted : active calibration map, None for scores as sent
 
-    Examples
-    --------
     >>> columns = {"confidences": [0.9, 0.85, 0.1], "labels": [1, 0, 0], "units": ["a", "a", "b"]}
     >>> table = row_table(Batch.from_columns(columns, task="binary").batch, "score", "mean")
     >>> table.weight[[1, 12, 13]].tolist(), table.n_units, table.labelled.sum().tolist()
@@ -238,8 +234,6 @@ def posted_table(
     UnitTable; None if there are no histograms of the scope, their counts exceed their stated units,
     or the map takes complete rows.
 
-    Examples
-    --------
     >>> from calibrant.core.histogram import Histogram
     >>> from calibrant.core.spec import PaneSpec
     >>> pane = Pane(PaneSpec("binary", 2, 2))

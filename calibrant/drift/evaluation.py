@@ -49,8 +49,6 @@ def effects_of(tables: Sequence[UnitTable], rated: bool = False) -> Effects:
 def evaluate(effects: Effects, level: float, block: Effects | None = None) -> Evaluation:
     """Return what cohorts show; `level` is 1 / (run length in cohorts · number of detectors).
 
-    Examples
-    --------
     >>> steady = Effects(np.zeros((20, 7)), np.full((20, 7), 25.0), np.zeros((20, 7)))
     >>> evaluate(steady, 1 / 3650).p, evaluate(steady, 1 / 3650).change
     (1.0, None)
@@ -158,8 +156,6 @@ class Monitor:
 def slope_shift(table: UnitTable, slope: float) -> Floats:
     """Return the mean effect of logit E[label] = slope · logit(score) on each direction, in log-odds.
 
-    Examples
-    --------
     >>> one = UnitTable(*np.full((5, 15), 10.0))
     >>> one = UnitTable(one.weight, 10 * (np.arange(15) + 0.5) / 15, one.correct, one.squared, one.occupancy)
     >>> slope_shift(one, 0.5)[:2].round(2).tolist()

@@ -31,10 +31,7 @@ class FalseAlarms:
     def parse(cls, text: str) -> FalseAlarms:
         """Read "1 per P10Y": a number, "per", an ISO 8601 duration in years of 365 days, weeks, days, hours.
 
-        Raises
-        ------
-        ValueError
-            Another form, or a period of zero.
+        ValueError: Another form, or a period of zero.
         """
         alarms, years, rest = found.groups() if (found := _SETTING.fullmatch(text)) else (0, 0, "")
         try:
@@ -52,13 +49,8 @@ class FalseAlarms:
     def run_length(self, cohort_s: float) -> float:
         """Return the mean number of cohorts until a false alarm: the threshold of a single detector.
 
-        Raises
-        ------
-        ValueError
-            Cohorts of length zero, or more alarms than cohorts.
+        ValueError: Cohorts of length zero, or more alarms than cohorts.
 
-        Examples
-        --------
         >>> FalseAlarms.parse("1 per P10Y").run_length(86400)
         3650.0
         """
@@ -79,17 +71,10 @@ def flagged(p: Mapping[str, float], false_share: float = 0.05) -> list[str]:
     ----------
     p : each slice's p-value of the last cohort
 
-    Raises
-    ------
-    ValueError
-        `false_share` outside (0, 1).
+    ValueError: `false_share` outside (0, 1).
 
-    Source
-    ------
-    Benjamini and Yekutieli, The control of the false discovery rate in multiple testing under dependency (Ann Stat 2001).
+    Source: Benjamini and Yekutieli, The control of the false discovery rate in multiple testing under dependency (Ann Stat 2001).
 
-    Examples
-    --------
     >>> flagged({"a": 1e-4, "b": 0.01, "c": 1.0, "d": 0.5})
     ['a', 'b']
     """

@@ -79,9 +79,7 @@ def recalibration(
     -------
     Recalibration, or None if the data allow none (no units, equal labels, scores in one bin).
 
-    Source
-    ------
-    Cox (1958); calibration intercept and slope of Van Calster et al. (BMC Medicine 2019).
+    Source: Cox (1958); calibration intercept and slope of Van Calster et al. (BMC Medicine 2019).
     """
     filled = table.weight > 0
     x = log_odds(table.mean_confidence[filled], NEAREST_TO_CERTAIN)
@@ -175,9 +173,7 @@ def recommended_action(
     dict: `action`, `reason` and `evidence`: `update` is the simplest candidate that holds, `parameters` its estimates,
     `n_units`, `n_units_later`, `n_units_needed`, `tried`: each candidate with its p-values.
 
-    Source
-    ------
-    Vergouwe et al. (Stat Med 2017), a closed test of updates from simple to rich; Davis et al. (JAMIA 2019).
+    Source: Vergouwe et al. (Stat Med 2017), a closed test of updates from simple to rich; Davis et al. (JAMIA 2019).
     """
     after = UnitTable.empty(since_change.n_bins) if later is None else later
     table = merged([since_change, after])
@@ -224,8 +220,6 @@ def no_action() -> Advice:
 def of_raters(advice: Advice, raters: Sequence[str]) -> Advice:
     """Return the recommendation if only some raters' labels changed: ask them before changing the model.
 
-    Examples
-    --------
     >>> of_raters({"action": "intercept", "reason": "Shift.", "evidence": {}}, ["ann"])["reason"].partition(":")[0]
     'Ask ann first'
     """
@@ -287,9 +281,7 @@ def misfit(
     ----------
     n_fitted : parameters that were fitted to the same table
 
-    Source
-    ------
-    Hosmer–Lemeshow statistic with one degree of freedom per bin, less the fitted parameters.
+    Source: Hosmer–Lemeshow statistic with one degree of freedom per bin, less the fitted parameters.
     """
     filled = table.weight > 0
     weight, rate = table.weight[filled], fit(table.mean_confidence[filled])

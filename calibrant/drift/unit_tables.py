@@ -114,13 +114,8 @@ class UnitTable:
 def merged(tables: Iterable[UnitTable], bins: int = DRIFT_BINS) -> UnitTable:
     """Return the table of several disjoint sets of units; without tables, an empty one with `bins` bins.
 
-    Raises
-    ------
-    ValueError
-        Tables of different numbers of bins.
+    ValueError: Tables of different numbers of bins.
 
-    Examples
-    --------
     >>> ones = UnitTable(*np.ones((5, 3)))
     >>> merged([ones, ones]).weight.tolist()
     [2.0, 2.0, 2.0]

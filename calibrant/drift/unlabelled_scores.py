@@ -56,8 +56,6 @@ def shift_of(occupancy: Floats, weekday: Sequence[int] | None = None) -> Shift |
     occupancy : float64 (n_cohorts, n_bins), units by bin of the score, labelled or not; `n_bins` is a multiple of 5
     weekday : of each cohort, if a cohort is a day
 
-    Examples
-    --------
     >>> days = np.tile([30.0, 40.0, 60.0, 40.0, 30.0], (20, 1))
     >>> shift_of(days).is_shifted
     False
@@ -101,8 +99,6 @@ def window_shift(now: Floats, before: Floats) -> Shift | None:
 def psi(now: Floats, before: Floats) -> float:
     """Population stability index of two distributions over bins, half a unit added to each bin.
 
-    Examples
-    --------
     >>> round(psi(np.array([50.0, 50.0]), np.array([80.0, 20.0])), 2)
     0.41
     """
@@ -220,8 +216,6 @@ def expected_accuracy(
     -------
     ExpectedAccuracy, or None with fewer than 200 labelled or 20 unlabelled units
 
-    Examples
-    --------
     >>> even = np.full(60, 100.0)
     >>> scores = (np.arange(60) + 0.5) / 60
     >>> known = UnitTable(even, even * scores, even * scores, even, even)

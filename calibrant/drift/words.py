@@ -245,8 +245,6 @@ def mean_gap(table: UnitTable) -> float:
 def status_of(calibration: CalibrationState, change: ChangeState, scores: ScoresState) -> Status:
     """Return the status derived from the words.
 
-    Examples
-    --------
     >>> good = CalibrationState("good", Judgement("good", 0.01, 0.01, 0.01, 900.0), 0.02)
     >>> status_of(good, ChangeState("none_seen"), ScoresState())
     'ok'
@@ -267,8 +265,6 @@ _LAST, _EARLIER = 3, 7  # cohorts
 def coverage_fell(shares: Sequence[float]) -> bool:
     """Return whether the labelled share of the last 3 cohorts is 20 points below that of the earlier ones, at least 7.
 
-    Examples
-    --------
     >>> coverage_fell([0.9] * 10), coverage_fell([0.9] * 10 + [0.6] * 3)
     (False, True)
     """

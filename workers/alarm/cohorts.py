@@ -279,8 +279,6 @@ def lost_cohorts(name: str, cohorts: Sequence[int], begun: int | None) -> list[i
     ----------
     cohorts : starts of its stored results, in order
 
-    Examples
-    --------
     >>> lost_cohorts("score|site:A", range(200), 50) == [*range(50), *range(78, 100)]
     True
     """

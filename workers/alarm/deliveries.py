@@ -115,10 +115,7 @@ def new_secret() -> str:
 def key_of(secret: str) -> bytes:
     """Return the key in a secret.
 
-    Raises
-    ------
-    ValueError
-        Not `whsec_` and the base64 of 24 to 64 bytes.
+    ValueError: Not `whsec_` and the base64 of 24 to 64 bytes.
     """
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
@@ -132,12 +129,8 @@ def key_of(secret: str) -> bytes:
 def signed_headers(delivery_id: str, timestamp_s: int, body: bytes, secret: str) -> dict[str, str]:
     """Return the headers of a message.
 
-    Source
-    ------
-    Standard Webhooks 1.0: v1 is the base64 of HMAC-SHA256 over `id.timestamp.body`.
+    Source: Standard Webhooks 1.0: v1 is the base64 of HMAC-SHA256 over `id.timestamp.body`.
 
-    Examples
-    --------
     >>> secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     >>> body = b'{"test": 2432232314}'
     >>> signed_headers("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body, secret)["webhook-signature"]
@@ -254,10 +247,7 @@ def send_mail(
     ----------
     server : `smtp://user:password@host:port` (TLS if the server offers it; always with a password), or `smtps://…`
 
-    Raises
-    ------
-    OSError
-        No server is configured, it cannot be reached, or it rejects the message.
+    OSError: No server is configured, it cannot be reached, or it rejects the message.
     """
     if server is None or sender is None:
         raise OSError("CALIBRANT_SMTP_URL and CALIBRANT_SMTP_FROM are not set")

@@ -82,10 +82,7 @@ def check_url(url: str) -> SplitResult:
 def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
     """Resolve a receiver and check its addresses; `allowed` are networks in addition to the public internet.
 
-    Raises
-    ------
-    BlockedUrlError
-        One of its addresses is internal, or plain http would leave the allowed networks.
+    BlockedUrlError: One of its addresses is internal, or plain http would leave the allowed networks.
     OSError
         The name cannot be resolved.
     """
