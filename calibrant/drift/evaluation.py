@@ -127,13 +127,8 @@ class Monitor:
         return best
 
     @property
-    def shows_target(self) -> bool:
-        """Whether a slope of .625, or 5 points of accuracy, would show now."""
-        return self._shows(0)
-
-    @property
     def armed_in(self) -> int | None:
-        """Cohorts until it is armed, 0 if it is; None if not within 60."""
+        """Cohorts until a slope of .625, or 5 points of accuracy, would show: 0 if it would now; None if not within 60."""
         return next((k for k in range(MAX_WAIT + 1) if self._shows(k)), None)
 
     @property

@@ -39,20 +39,15 @@ class AlarmReader:
         """Return all episodes of a tenant, newest first."""
         found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.episodes))
         mine = [each for hash_ in found for each in read_episodes(hash_) if each.tenant == tenant]
-        # For an instant of a model's move, two partitions have its episodes.
-        latest = {each.id: each for each in sorted(mine, key=lambda each: each.changed_s)}
-        return sorted(latest.values(), key=lambda each: (-each.raised_s, each.id))
+        return sorted(mine, key=lambda each: (-each.raised_s, each.id))
 
     async def episode(self, tenant: str, alarm_id: str) -> Episode | None:
-        """Return one episode, or None. It is in the partition that its id names, unless its model has been moved since."""
+        """Return one episode, or None. It is in the partition that its id names."""
         number = partition_in(alarm_id)
         if number is None or number >= self._keys.partitions:
             return None
         name = self._keys.partition(number).episodes
         text = await self._retried(lambda: self._client.hget(name, alarm_id))
-        if text is None:
-            found = await self._of_each(lambda pipe, keys: pipe.hget(keys.episodes, alarm_id))
-            text = next((each for each in found if each is not None), None)
         episode = None if text is None else Episode.from_json(text)
         return episode if episode is not None and episode.tenant == tenant else None
 

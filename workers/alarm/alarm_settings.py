@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calibrant.core.durations import parse_duration
 from calibrant.drift.calibration import TOLERANCE
@@ -20,10 +20,6 @@ from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant_server.workers.alarm.deliveries import STANDARD
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import OBSERVE, ModelConfig
-
-if TYPE_CHECKING:
-    from calibrant_server.workers.store.model_config import ModelConfig
-
 
 DEFAULT_BUCKET = "P1D"
 RAW, MAPPED = "raw", "mapped"

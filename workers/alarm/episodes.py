@@ -88,26 +88,16 @@ class Episode:
         """Read an episode; skip names of later versions."""
         stored = json.loads(text)
         if stored.get("status") == ACKNOWLEDGED and stored.get("acknowledged_s") is None:
-            stored["acknowledged_s"] = stored[
-                "changed_s"
-            ]  # the acknowledgement was its last change
-        fields: dict[str, Any] = {name: stored.get(name) for name in cls.__dataclass_fields__}
-        return cls(**fields)
+            # The acknowledgement was its last change.
+            stored["acknowledged_s"] = stored["changed_s"]
+        return cls(**{name: stored.get(name) for name in cls.__dataclass_fields__})
 
     def acknowledged(
         self, by: str, note: str | None, now_s: float, number: int, role: str | None = None
     ) -> Episode:
         """Return the acknowledged episode."""
-        return replace(
-            self,
-            status=ACKNOWLEDGED,
-            acknowledged_by=by,
-            acknowledged_role=role,
-            note=note,
-            changed_s=now_s,
-            acknowledged_s=now_s,
-            number=number,
-        )
+        noted = replace(self, acknowledged_by=by, acknowledged_role=role, note=note, number=number)
+        return replace(noted, status=ACKNOWLEDGED, changed_s=now_s, acknowledged_s=now_s)
 
     def closed(self, because: str, now_s: float, number: int) -> Episode:
         """Return the closed episode."""

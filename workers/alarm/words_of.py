@@ -111,7 +111,7 @@ def change_of(alarm: AlarmSnapshot, now_s: float, last_s: int | None) -> ChangeS
     monitor = _monitor(alarm)
     wait = None if monitor is None else monitor.armed_in
     return ChangeState(
-        NONE_SEEN if monitor is not None and monitor.shows_target else NOT_ARMED,
+        NONE_SEEN if wait == 0 else NOT_ARMED,
         n,
         smallest_points=None if monitor is None else monitor.smallest_points,
         armed_at=(detector.last or 0) + (wait + 1) * bucket_s if wait else None,
