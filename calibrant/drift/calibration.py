@@ -49,8 +49,6 @@ class BinnedError:
     def of(cls, columns: ArrayLike, phi: ArrayLike = 1.0) -> BinnedError:
         """Return the error of tables.
 
-        Parameters
-        ----------
         columns : float64 (4, ..., n_bins): `weight`, `confidence`, `correct`, `squared` of a `UnitTable`
         phi : variance between cohorts relative to that of independent units, at least 1
 
@@ -125,8 +123,6 @@ def judge(
 ) -> Judgement:
     """Return the word for a table of recent cohorts.
 
-    Parameters
-    ----------
     phi : variance between cohorts, at least 1
     n_slices : number of slices and classes that share the level
 
@@ -190,8 +186,6 @@ def held_word(shown: Word, last: Word, now: Judgement) -> Word:
 def phi_of(errors: ArrayLike, variance: ArrayLike) -> Floats:
     """Return the variance of the level between cohorts relative to chance, at least 1; 1 below 7 cohorts.
 
-    Parameters
-    ----------
     errors, variance : float64 (..., n_cohorts), the level's sums (`change.Effects`)
 
     >>> round(float(phi_of([6.0, -6.0, 6.0, 0.0, -6.0, 6.0, -6.0], np.full(7, 9.0))), 2)

@@ -186,13 +186,9 @@ class Change:
 def find_change(effects: Effects, level: float, block: Effects | None = None) -> Change | None:
     """Return the change that the cohorts up to the last show at a level, or None.
 
-    Parameters
-    ----------
     level : 1 / (run length in cohorts · number of detectors)
 
-    Returns
-    -------
-    A change for the worse before an improvement, else the one with the smaller p.
+    Returns: A change for the worse before an improvement, else the one with the smaller p.
     """
     found = compare_windows(effects, block=block)
     p, worse = found.p[0], found.is_worse[0]

@@ -37,8 +37,6 @@ OWN_SCORE = "score"
 def class_of(scope: str, task: str) -> int | None:
     """Return the class whose probability is bet on; None for each row's top class.
 
-    Parameters
-    ----------
     scope : "score" (class 1 of binary models, else the top label) or "class:INDEX"
 
     >>> class_of("score", "binary"), class_of("score", "multiclass"), class_of("class:3", "multiclass")
@@ -52,13 +50,9 @@ def class_of(scope: str, task: str) -> int | None:
 def scores_of(batch: Batch, scope: str, fitted: FittedMap | None = None) -> tuple[Floats, Ints]:
     """Return each row's score and its class.
 
-    Parameters
-    ----------
     fitted : a map as returned by `calibrators.fit`; None for probabilities as sent
 
-    Returns
-    -------
-    score float64 (n,) in [0, 1], class int64 (n,)
+    Returns: score float64 (n,) in [0, 1], class int64 (n,)
     """
     class_index, row = class_of(scope, batch.task), np.arange(batch.n)
     maps_all_classes = fitted is not None and fitted["scope"] == "full"
@@ -102,8 +96,6 @@ def row_table(
 ) -> UnitTable:
     """Return the unit-weighted table of a complete cohort's rows.
 
-    Parameters
-    ----------
     batch : Batch, each row of the cohort once; `units` (or cases) name what is independent
     fitted : active calibration map, None for scores as sent
 
@@ -176,8 +168,6 @@ def pane_table(
 ) -> UnitTable | None:
     """Return the table of a pane's predictions, with their counts by bin of the score as sent; None if the pane does not contain it.
 
-    Parameters
-    ----------
     fitted : calibration map; of sums of several units, each bin's units are at its mapped mean score
     """
     if scope == OWN_SCORE and fitted is None:
@@ -229,9 +219,7 @@ def posted_table(
     fitted : calibration map; a cell of the grid is mapped at its mean score
     bins : of the score; a cell is in the bin of its mean score
 
-    Returns
-    -------
-    UnitTable; None if there are no histograms of the scope, their counts exceed their stated units,
+    Returns: UnitTable; None if there are no histograms of the scope, their counts exceed their stated units,
     or the map takes complete rows.
 
     >>> from calibrant.core.histogram import Histogram

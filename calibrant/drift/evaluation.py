@@ -109,8 +109,6 @@ class Monitor:
     def power(self, shift: Floats, waited: int = 0) -> float:
         """Return the probability that some window of the first 7 cohorts shows a shift.
 
-        Parameters
-        ----------
         waited : cohorts that pass before the change and belong to Before
         """
         m, usable = self.n_before + waited, self.variance > 0

@@ -67,8 +67,6 @@ class FalseAlarms:
 def flagged(p: Mapping[str, float], false_share: float = 0.05) -> list[str]:
     """Return slices that changed by their p-values, smallest first, so that on average at most a share of flagged ones is due to chance.
 
-    Parameters
-    ----------
     p : each slice's p-value of the last cohort
 
     ValueError: `false_share` outside (0, 1).

@@ -71,13 +71,9 @@ def recalibration(
 ) -> Recalibration | None:
     """Fit by maximum likelihood to the mean scores of the bins.
 
-    Parameters
-    ----------
     intercept, slope : whether each is fitted; otherwise fixed at 0 and 1
 
-    Returns
-    -------
-    Recalibration, or None if the data allow none (no units, equal labels, scores in one bin).
+    Returns: Recalibration, or None if the data allow none (no units, equal labels, scores in one bin).
 
     Source: Cox (1958); calibration intercept and slope of Van Calster et al. (BMC Medicine 2019).
     """
@@ -168,9 +164,7 @@ def recommended_action(
     tolerance : allowed gap of a bin on the later cohorts
     updates : candidates from simple to rich; those of a score of two classes if None (`cox_updates`)
 
-    Returns
-    -------
-    dict: `action`, `reason` and `evidence`: `update` is the simplest candidate that holds, `parameters` its estimates,
+    Returns: dict: `action`, `reason` and `evidence`: `update` is the simplest candidate that holds, `parameters` its estimates,
     `n_units`, `n_units_later`, `n_units_needed`, `tried`: each candidate with its p-values.
 
     Source: Vergouwe et al. (Stat Med 2017), a closed test of updates from simple to rich; Davis et al. (JAMIA 2019).
@@ -277,8 +271,6 @@ def misfit(
 ) -> float:
     """Return the p-value of the gaps that a recalibration leaves, ignoring those within tolerance.
 
-    Parameters
-    ----------
     n_fitted : parameters that were fitted to the same table
 
     Source: Hosmer–Lemeshow statistic with one degree of freedom per bin, less the fitted parameters.

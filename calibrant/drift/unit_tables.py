@@ -129,8 +129,6 @@ def unit_table(pane: Pane, raters: str, bins: int = DRIFT_BINS) -> UnitTable:
 
     Sums that exceed their bounds by rounding are moved to them.
 
-    Parameters
-    ----------
     bins : a divisor of 60
     """
     fine = dict(zip(SUMS, pane["units"].blocks["bins"].sums, strict=True))
@@ -157,8 +155,6 @@ def squared_together(weight: Floats, squared: Floats, place: Ints, bins: int) ->
     roots, with equality if each unit has equal contributions in all bins. No unit weighs more than one, so squares add to
     at most the weight, with equality if each unit contributes once.
 
-    Parameters
-    ----------
     weight, squared : float64 (n,), of the fine bins
     place : int64 (n,), the coarse bin of each
     """

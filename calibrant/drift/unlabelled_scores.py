@@ -51,8 +51,6 @@ class Shift:
 def shift_of(occupancy: Floats, weekday: Sequence[int] | None = None) -> Shift | None:
     """Return the shift of the scores within the last 7 cohorts, or the comparison of the last ones; None without data.
 
-    Parameters
-    ----------
     occupancy : float64 (n_cohorts, n_bins), units by bin of the score, labelled or not; `n_bins` is a multiple of 5
     weekday : of each cohort, if a cohort is a day
 
@@ -79,13 +77,9 @@ def shift_of(occupancy: Floats, weekday: Sequence[int] | None = None) -> Shift |
 def window_shift(now: Floats, before: Floats) -> Shift | None:
     """Return the shift of the scores between two windows, by a chi-squared test of equal shares and by size.
 
-    Parameters
-    ----------
     now, before : float64 (n_bins,), units by bin of the score, labelled or not
 
-    Returns
-    -------
-    Shift, or None if a window has fewer than 50 units.
+    Returns: Shift, or None if a window has fewer than 50 units.
     """
     if min(now.sum(), before.sum()) < MIN_UNITS:
         return None
@@ -187,8 +181,6 @@ def expected_of_panes(
 ) -> ExpectedAccuracy | None:
     """Return the accuracy to expect of the unlabelled units of panes, by the labels of the same or of earlier panes.
 
-    Parameters
-    ----------
     known : panes of one model whose labels are used
     asked : panes whose unlabelled units are described, at least one
     """
@@ -212,9 +204,7 @@ def expected_accuracy(
     is_positive : whether scores are those of class 1; otherwise they are confidences of the predicted class
     ci : probability that the interval contains the accuracy
 
-    Returns
-    -------
-    ExpectedAccuracy, or None with fewer than 200 labelled or 20 unlabelled units
+    Returns: ExpectedAccuracy, or None with fewer than 200 labelled or 20 unlabelled units
 
     >>> even = np.full(60, 100.0)
     >>> scores = (np.arange(60) + 0.5) / 60

@@ -275,8 +275,6 @@ def kept_cohorts(name: str) -> int:
 def lost_cohorts(name: str, cohorts: Sequence[int], begun: int | None) -> list[int]:
     """Return the cohorts whose results are dropped: all but the latest, and the first 28 since the start of Before.
 
-    Parameters
-    ----------
     cohorts : starts of its stored results, in order
 
     >>> lost_cohorts("score|site:A", range(200), 50) == [*range(50), *range(78, 100)]

@@ -243,8 +243,6 @@ def send_mail(
 ) -> int:
     """Send a delivery by mail; return the status of the server's response.
 
-    Parameters
-    ----------
     server : `smtp://user:password@host:port` (TLS if the server offers it; always with a password), or `smtps://…`
 
     OSError: No server is configured, it cannot be reached, or it rejects the message.

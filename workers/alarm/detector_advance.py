@@ -61,13 +61,9 @@ from calibrant_server.workers.store.model_config import ModelConfig
 def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence) -> list[Episode]:
     """Advance the detectors of a model by the cohort that is sealed in this commit.
 
-    Parameters
-    ----------
     start_s : its start in seconds since the epoch. Cohorts come in order; one that was processed before changes nothing
 
-    Returns
-    -------
-    Episodes of the alarms that were raised.
+    Returns: Episodes of the alarms that were raised.
     """
     settings, state = writing.settings, writing.alarm_state
     names = watched(state.detectors, [*evidence.cohorts, *evidence.passed], settings)
@@ -203,8 +199,6 @@ def advanced(
 ) -> Detector:
     """Return a detector after one more cohort, the last of its results; it is open to it and of the present settings.
 
-    Parameters
-    ----------
     results : of its cohorts, in order, the new one included
     n_words : slices and classes that share the level of `off`
     """
