@@ -28,7 +28,7 @@ from calibrant.drift.change import (
 from calibrant.drift.unit_tables import UnitTable, merged
 
 _LEAST_P = 1e-300
-LEANING = float(np.log10(20.0))
+LEANING = float(np.log10(20.0))  # of labels that tend in a direction, at the level .05
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,6 @@ def evaluate(effects: Effects, level: float, block: Effects | None = None) -> Ev
         leaning,
         find_change(effects, level, block) if (found.p[0] < level).any() else None,
     )
-
-
-def leans_towards(leaning: Floats, direction: int, sign: int) -> bool:
-    """Return whether a detector's labels tend in the direction of another's change, at the level .05."""
-    return bool(sign * leaning[direction] >= LEANING)
 
 
 def judge_cohorts(tables: Sequence[UnitTable], tolerance: float, n_slices: int = 1) -> Judgement:

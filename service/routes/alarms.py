@@ -29,7 +29,7 @@ from calibrant_server.service.reads.operations import Access, Admin, Page, Reade
 from calibrant_server.service.reads.response_models import part_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.alarm_commit import Command, acknowledgement
-from calibrant_server.workers.alarm.alarm_reader import AlarmReader
+from calibrant_server.workers.alarm.alarm_state import AlarmReader
 from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, shown
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from calibrant_server.workers.alarm.alarm_reader import AlarmReader
+from calibrant_server.workers.alarm.alarm_state import AlarmReader
 from calibrant_server.workers.alarm.deliveries import delivery_of
 from calibrant_server.workers.alarm.webhook_sender import (
     MAX_PENDING_OF_TENANT,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from math import exp
@@ -128,20 +128,13 @@ class AlarmLines:
     def __init__(self, node: Any, keys: PartitionKeys, config: ModelConfig):
         self._state, self._keys, self._config = AlarmState(node, keys, config), keys, config
         self._name = (config.key, config.generation)
-        self._written: dict[str, Callable[[Any], Written]] = {
-            CHANGE: lambda line: self._of_detectors(LAST_CHANGE, line["version"]),
-            DETECTOR: self._detector,
-            COHORT_RESULTS: self._cohort_results,
-            MAP: self._map,
-            UNITS: self._units,
-            PARTIAL_COHORT: self._partial_cohort,
-            EPISODE: self._episode,
-            SUMMARY: self._summary,
-        }
 
     def put(self, line: Mapping[str, Any], commit: Commit) -> None:
-        """Write one line; raise PackingError if it is not a line of an alarm."""
-        commit.set_fields(*self._written[line["type"]](line))
+        """Write one line of `KINDS`, each by the method of its name; raise PackingError if it is not a line of an alarm."""
+        commit.set_fields(*getattr(self, f"_{line['type']}")(line))
+
+    def _alarm_change(self, line: Mapping[str, Any]) -> Written:
+        return self._of_detectors(LAST_CHANGE, line["version"])
 
     def _of_detectors(self, field: str, value: bytes | str) -> Written:
         return self._keys.detectors(*self._name), {field: value}
@@ -152,17 +145,17 @@ class AlarmLines:
             detector = replace(detector, episode=self._id(detector.episode, line["of"]))
         return self._of_detectors(str(line["name"]), detector.pack())
 
-    def _cohort_results(self, line: Mapping[str, Any]) -> Written:
+    def _looks(self, line: Mapping[str, Any]) -> Written:
         found = [_result_of(int(start), _packed(text)) for start, text in line["looks"].items()]
         key = self._keys.cohort_results(*self._name, str(line["detector"]))
         return key, {str(each.cohort): each.pack() for each in found}
 
-    def _map(self, line: Mapping[str, Any]) -> Written:
+    def _alarm_map(self, line: Mapping[str, Any]) -> Written:
         version, until_s = line["holds"]["version"], line["holds"]["fitted_to_s"]
         active_map = ActiveMap(None if version is None else str(version), until_s)
         return self._of_detectors(ACTIVE_MAP, active_map.to_json())
 
-    def _units(self, line: Mapping[str, Any]) -> Written:
+    def _alarm_units(self, line: Mapping[str, Any]) -> Written:
         found = {str(int(start)): _packed(text) for start, text in line["by_cohort"].items()}
         n_bytes = [len(packed) for packed in found.values()]
         if any(each % UNIT_BYTES for each in n_bytes) or sum(n_bytes) > MAX_UNITS * UNIT_BYTES:
@@ -171,11 +164,11 @@ class AlarmLines:
             )
         return units_key(self._keys, *self._name), found
 
-    def _partial_cohort(self, line: Mapping[str, Any]) -> Written:
+    def _gathered(self, line: Mapping[str, Any]) -> Written:
         cohort = PartialCohort.unpack(_packed(line["packed"]))
         return self._keys.partial_cohorts, {"|".join(self._name): cohort.pack()}
 
-    def _summary(self, line: Mapping[str, Any]) -> Written:
+    def _alarm_summary(self, line: Mapping[str, Any]) -> Written:
         summary = {"p": {}, **line["holds"]}
         return self._keys.summaries, {self._config.key: json.dumps(summary).encode()}
 

@@ -28,13 +28,8 @@ from calibrant_server.workers.alarm.cohorts import (
 from calibrant_server.workers.alarm.detectors import watched_raters
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
 
-MAP_LOST, ONE_RATER, COMPLETE_ROWS, SHARED_UNITS = (
-    "map_lost",
-    "one_rater",
-    "whole_rows",
-    "shared_units",
-)
-HISTOGRAMS = "histograms"
+MAP_LOST, ONE_RATER, COMPLETE_ROWS = "map_lost", "one_rater", "whole_rows"
+SHARED_UNITS, HISTOGRAMS = "shared_units", "histograms"
 WHY_PASSED = {
     MAP_LOST: "the active calibration map cannot be read",
     ONE_RATER: "labels of one rater are known of predictions with ids only",

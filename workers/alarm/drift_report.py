@@ -10,7 +10,7 @@ from calibrant.core.documents import Result, Row
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.calibration import MIN_UNITS
 from calibrant.drift.cohort_tables import OWN_SCORE
-from calibrant.drift.evaluation import leans_towards
+from calibrant.drift.evaluation import LEANING
 from calibrant.drift.recommendation import bin_rows, of_raters, temperature_of
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
@@ -248,7 +248,7 @@ def who_alarms(detectors: Mapping[str, Detector]) -> Attribution | None:
     fewest = min((own[rater].total.n_units for rater in alarmed), default=0.0)
     enough = max(MIN_UNITS, _COMPARABLE * fewest)
     others = {
-        rater: any(leans_towards(each.leaning, c.direction, c.sign) for c in alarmed.values())
+        rater: any(c.sign * each.leaning[c.direction] >= LEANING for c in alarmed.values())
         for rater, each in own.items()
         if rater not in alarmed and each.total.n_units >= enough
     }

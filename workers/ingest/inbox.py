@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
 
-from calibrant_server.workers.alarm.alarm_reader import AlarmReader
+from calibrant_server.workers.alarm.alarm_state import AlarmReader
 from calibrant_server.workers.ingest.append import AcceptedBefore, BatchAppender
 from calibrant_server.workers.ingest.dead_letters import DeadLetterReader
 from calibrant_server.workers.ingest.entries import IngestBatch
