@@ -9,7 +9,7 @@ import pytest
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_commit import acknowledgement
-from calibrant_server.workers.alarm.alarm_state import read_snapshot
+from calibrant_server.workers.alarm.words_of import read_snapshot
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.drift import DriftQuery, compute
 from calibrant_server.workers.store.windows import DatedPane, Window

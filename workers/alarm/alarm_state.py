@@ -1,4 +1,4 @@
-"""The stored state of alarms: of a model for commits, of a detector for queries, and of all models for the HTTP service."""
+"""The stored state of alarms: of a model for commits and queries, and of all models for the HTTP service."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.packing import PackingError
-from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.calibration import OFF
 from calibrant_server.workers.alarm.alarm_settings import ActiveMap, AlarmSettings, promoted_map
 from calibrant_server.workers.alarm.cohorts import (
     N_FIRST,
@@ -27,7 +24,7 @@ from calibrant_server.workers.alarm.cohorts import (
     tables_of,
 )
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
-from calibrant_server.workers.alarm.detectors import Before, Detector, Reference
+from calibrant_server.workers.alarm.detectors import Detector, Reference
 from calibrant_server.workers.alarm.episodes import (
     LAST_NUMBER,
     Episode,
@@ -49,7 +46,7 @@ from calibrant_server.workers.store.keys import (
 )
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.slice_names import baseline_slice, plain_slice
+from calibrant_server.workers.store.slice_names import baseline_slice
 from calibrant_server.workers.store.watermarks import RATED
 from calibrant_server.workers.store.windows import Window
 
@@ -103,14 +100,12 @@ class AlarmState:
         An unreadable detector starts again: sealing must not stop because of it.
         """
         detectors = {}
-        for name, data in sorted(self._stored.items()):
-            if b"|" in name:  # otherwise the field applies to all detectors
+        for name, data in sorted((name.decode(), data) for name, data in self._stored.items()):
+            if "|" in name:  # otherwise the field applies to all detectors
                 try:
-                    detectors[name.decode()] = Detector.unpack(data)
+                    detectors[name] = Detector.unpack(data)
                 except (PackingError, KeyError, TypeError):
-                    log.exception(
-                        "detector_unreadable detector=%s outcome=restarted", name.decode()
-                    )
+                    log.exception("detector_unreadable detector=%s outcome=restarted", name)
         return detectors
 
     @cached_property
@@ -185,86 +180,6 @@ def _results(found: dict[bytes, bytes]) -> list[CohortResult]:
     """Read cohort results from a detector's hash, oldest first."""
     in_order = sorted((int(start), data) for start, data in found.items())
     return [CohortResult.unpack(*each) for each in in_order]
-
-
-@dataclass(frozen=True)
-class AlarmSnapshot:
-    """One detector of a model, with the stored state of the alarm."""
-
-    state: AlarmState  # of the alarm
-    name: str  # of the detector
-    # the requested window
-    window: Window = Window(0, 0)  # noqa: RUF009
-    # the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
-    changed: tuple[Pane, Pane] | None = None
-    # reads the merged panes of the window, if there is no detector; most models need no advice
-    unwatched: Callable[[], Pane] | None = None
-
-    @property
-    def detector(self) -> Detector | None:
-        return self.state.detectors.get(self.name)
-
-    @property
-    def watched(self) -> Detector:
-        """The detector, where there is one."""
-        return self.state.detectors[self.name]
-
-    @property
-    def results(self) -> list[CohortResult]:
-        """All stored cohort results, oldest first."""
-        return self.state.cohort_results(self.name)
-
-    @property
-    def counted(self) -> list[CohortResult]:
-        """The results of the cohorts since the start of Before."""
-        return self.watched.counted(self.results)
-
-    @property
-    def labelled(self) -> list[CohortResult]:
-        """The results that the rule of change compares."""
-        return self.watched.compared(self.results, self.before)
-
-    @property
-    def recent(self) -> list[CohortResult]:
-        """The last cohorts with labels, of an open change those since its start."""
-        return self.watched.recent(self.counted)
-
-    @property
-    def before(self) -> Before:
-        """What is before the first live cohort."""
-        return self.state.reference.of(self.name)
-
-    @property
-    def episode(self) -> Episode | None:
-        """The open alarm."""
-        each = self.detector
-        return self.state.episode(each.episode) if each and each.episode else None
-
-    def corrected(self) -> tuple[Window, Window] | None:
-        """The cohorts that an update corrects, and those of them after the alarm: since an open change, or the recent ones if off."""
-        each, length_s = self.detector, self.state.settings.bucket_s
-        if each is None or each.last is None or not (each.change or each.words.calibration == OFF):
-            return None
-        if not self.recent:
-            return None
-        end_s = each.last + length_s
-        later = end_s if each.change is None else min(each.change.alarmed_at + length_s, end_s)
-        return Window(self.recent[0].cohort, end_s), Window(later, end_s)
-
-
-def read_snapshot(
-    node: Any,
-    keys: PartitionKeys,
-    config: ModelConfig,
-    slice_: str,
-    window: Window,
-    scope: str | None = None,
-) -> AlarmSnapshot:
-    """Read the alarm of a model; `scope` names a class if classes are watched."""
-    state = AlarmState(node, keys, config)
-    name = detector_name(scope or state.settings.scopes[0], plain_slice(slice_))
-    state.read_together(name)
-    return AlarmSnapshot(state, name, window)
 
 
 class AlarmReader:

@@ -18,7 +18,7 @@ from calibrant.drift.recommendation import at_rows, recommended_action
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot, AlarmState
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, evidence_of
 from calibrant_server.workers.alarm.cohorts import (
     FIRST_CONTACTS,
@@ -51,7 +51,7 @@ from calibrant_server.workers.alarm.drift_report import (
     words_document,
 )
 from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_id, log10_of_p
-from calibrant_server.workers.alarm.words_of import words_of
+from calibrant_server.workers.alarm.words_of import AlarmSnapshot, words_of
 from calibrant_server.workers.ingest.pane_ids import forget
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys

@@ -14,7 +14,6 @@ from calibrant.drift.evaluation import LEANING
 from calibrant.drift.recommendation import bin_rows, of_raters, temperature_of
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
-from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohorts import (
     FIRST_CONTACTS,
@@ -27,7 +26,7 @@ from calibrant_server.workers.alarm.cohorts import (
 )
 from calibrant_server.workers.alarm.detectors import Detector, flagged_names, n_requested, requested
 from calibrant_server.workers.alarm.episodes import at, log10_of_p
-from calibrant_server.workers.alarm.words_of import ModelWords
+from calibrant_server.workers.alarm.words_of import AlarmSnapshot, ModelWords
 
 SHOWN_COHORTS = 120
 NO_CLAIM = (

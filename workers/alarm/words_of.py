@@ -1,12 +1,15 @@
-"""The words of a model from the stored state of its alarm, at a time."""
+"""A detector with the stored state of the alarm, and its words at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
+from calibrant.core.pane import Pane
 from calibrant.drift.calibration import N_RECENT, OFF, phi_of, selection_of
 from calibrant.drift.evaluation import Monitor, effects_of, judge_cohorts
 from calibrant.drift.phrases import event_text
@@ -26,16 +29,113 @@ from calibrant.drift.words import (
     coverage_fell,
     status_of,
 )
-from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
-from calibrant_server.workers.alarm.cohorts import is_of_all, parts_of, rater_in
-from calibrant_server.workers.alarm.detectors import OpenChange, n_judged, n_requested, requested
+from calibrant_server.workers.alarm.alarm_state import AlarmState
+from calibrant_server.workers.alarm.cohorts import (
+    CohortResult,
+    detector_name,
+    is_of_all,
+    parts_of,
+    rater_in,
+)
+from calibrant_server.workers.alarm.detectors import (
+    Before,
+    Detector,
+    OpenChange,
+    n_judged,
+    n_requested,
+    requested,
+)
+from calibrant_server.workers.alarm.episodes import Episode
+from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import events_between, seconds_of
+from calibrant_server.workers.store.slice_names import plain_slice
+from calibrant_server.workers.store.windows import Window
 
 DAY_S = 86_400
 # Predictions, and labels after their horizon, are missing after so many label horizons.
 MISSING_AFTER = 2
 MAX_NAMED_EVENTS = 3
+
+
+@dataclass(frozen=True)
+class AlarmSnapshot:
+    """One detector of a model, with the stored state of the alarm."""
+
+    state: AlarmState  # of the alarm
+    name: str  # of the detector
+    # the requested window
+    window: Window = Window(0, 0)  # noqa: RUF009
+    # the merged sealed panes of the cohorts that an update corrects, and of those after the alarm
+    changed: tuple[Pane, Pane] | None = None
+    # reads the merged panes of the window, if there is no detector; most models need no advice
+    unwatched: Callable[[], Pane] | None = None
+
+    @property
+    def detector(self) -> Detector | None:
+        return self.state.detectors.get(self.name)
+
+    @property
+    def watched(self) -> Detector:
+        """The detector, where there is one."""
+        return self.state.detectors[self.name]
+
+    @property
+    def results(self) -> list[CohortResult]:
+        """All stored cohort results, oldest first."""
+        return self.state.cohort_results(self.name)
+
+    @property
+    def counted(self) -> list[CohortResult]:
+        """The results of the cohorts since the start of Before."""
+        return self.watched.counted(self.results)
+
+    @property
+    def labelled(self) -> list[CohortResult]:
+        """The results that the rule of change compares."""
+        return self.watched.compared(self.results, self.before)
+
+    @property
+    def recent(self) -> list[CohortResult]:
+        """The last cohorts with labels, of an open change those since its start."""
+        return self.watched.recent(self.counted)
+
+    @property
+    def before(self) -> Before:
+        """What is before the first live cohort."""
+        return self.state.reference.of(self.name)
+
+    @property
+    def episode(self) -> Episode | None:
+        """The open alarm."""
+        each = self.detector
+        return self.state.episode(each.episode) if each and each.episode else None
+
+    def corrected(self) -> tuple[Window, Window] | None:
+        """The cohorts that an update corrects, and those of them after the alarm: since an open change, or the recent ones if off."""
+        each, length_s = self.detector, self.state.settings.bucket_s
+        if each is None or each.last is None or not (each.change or each.words.calibration == OFF):
+            return None
+        if not self.recent:
+            return None
+        end_s = each.last + length_s
+        later = end_s if each.change is None else min(each.change.alarmed_at + length_s, end_s)
+        return Window(self.recent[0].cohort, end_s), Window(later, end_s)
+
+
+def read_snapshot(
+    node: Any,
+    keys: PartitionKeys,
+    config: ModelConfig,
+    slice_: str,
+    window: Window,
+    scope: str | None = None,
+) -> AlarmSnapshot:
+    """Read the alarm of a model; `scope` names a class if classes are watched."""
+    state = AlarmState(node, keys, config)
+    name = detector_name(scope or state.settings.scopes[0], plain_slice(slice_))
+    state.read_together(name)
+    return AlarmSnapshot(state, name, window)
 
 
 @dataclass(frozen=True)

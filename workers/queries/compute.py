@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 from calibrant.core.actions import next_request
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
-from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot, read_snapshot
+from calibrant_server.workers.alarm.words_of import AlarmSnapshot, read_snapshot
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.ask import (
     CHANGING,

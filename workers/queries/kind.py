@@ -15,7 +15,7 @@ from calibrant.core.pane import Pane
 from calibrant.inference.pairing import shared
 from calibrant.inference.seeds import SEED
 from calibrant.results.reads import Read, State, find_reads
-from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
+from calibrant_server.workers.alarm.words_of import AlarmSnapshot
 from calibrant_server.workers.queries import kinds
 from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.query import Query

@@ -20,7 +20,6 @@ from calibrant.drift.words import (
     ScoresState,
 )
 from calibrant.results.drift import CURRENT_S, EVIDENCE, RECENT, drift
-from calibrant_server.workers.alarm.alarm_state import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.alarm.detectors import Detector, n_requested
 from calibrant_server.workers.alarm.drift_report import (
@@ -36,7 +35,7 @@ from calibrant_server.workers.alarm.drift_report import (
     words_document,
 )
 from calibrant_server.workers.alarm.episodes import interval
-from calibrant_server.workers.alarm.words_of import ModelWords, words_of
+from calibrant_server.workers.alarm.words_of import AlarmSnapshot, ModelWords, words_of
 from calibrant_server.workers.queries import change_advice
 from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
