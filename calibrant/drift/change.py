@@ -184,11 +184,9 @@ class Change:
 
 
 def find_change(effects: Effects, level: float, block: Effects | None = None) -> Change | None:
-    """Return the change that the cohorts up to the last show at a level, or None.
+    """Return the change that the cohorts up to the last show at a level, or None; one for the worse before an improvement.
 
     level : 1 / (run length in cohorts · number of detectors)
-
-    Returns: A change for the worse before an improvement, else the one with the smaller p.
     """
     found = compare_windows(effects, block=block)
     p, worse = found.p[0], found.is_worse[0]

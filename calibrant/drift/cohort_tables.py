@@ -17,7 +17,7 @@ import numpy as np
 from calibrant.accumulators.units import UNIT_BINS
 from calibrant.calibrators.applying import apply
 from calibrant.calibrators.base import map_methods
-from calibrant.core.arrays import Floats, Ints, ratio
+from calibrant.core.arrays import Bools, Floats, Ints, ratio
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import FittedMap
@@ -35,9 +35,7 @@ OWN_SCORE = "score"
 
 
 def class_of(scope: str, task: str) -> int | None:
-    """Return the class whose probability is bet on; None for each row's top class.
-
-    scope : "score" (class 1 of binary models, else the top label) or "class:INDEX"
+    """Return the class of a scope: of "class:INDEX" the index, of "score" 1 if the task is binary, else None, each row's top class.
 
     >>> class_of("score", "binary"), class_of("score", "multiclass"), class_of("class:3", "multiclass")
     (1, None, 3)
@@ -54,16 +52,13 @@ def scores_of(batch: Batch, scope: str, fitted: FittedMap | None = None) -> tupl
 
     Returns: score float64 (n,) in [0, 1], class int64 (n,)
     """
-    class_index, row = class_of(scope, batch.task), np.arange(batch.n)
-    maps_all_classes = fitted is not None and fitted["scope"] == "full"
-    probabilities = (
-        apply(fitted, batch) if fitted is not None and maps_all_classes else batch.probabilities
-    )
-    chosen = (
-        np.argmax(probabilities, axis=1) if class_index is None else np.full(batch.n, class_index)
-    )
-    score = probabilities[row, chosen]
-    if fitted is not None and not maps_all_classes and (side := side_of(fitted, class_index)):
+    class_index = class_of(scope, batch.task)
+    full = fitted if fitted is not None and fitted["scope"] == "full" else None
+    probabilities = batch.probabilities if full is None else apply(full, batch)
+    top = np.argmax(probabilities, axis=1)
+    chosen = top if class_index is None else np.full(batch.n, class_index)
+    score = probabilities[np.arange(batch.n), chosen]
+    if fitted is not None and full is None and (side := side_of(fitted, class_index)):
         mapped = apply(fitted, batch)
         score = mapped if side > 0 else 1.0 - mapped
     return np.clip(score, 0.0, 1.0), chosen.astype(np.int64)
@@ -121,7 +116,7 @@ def row_table(
     )
 
 
-def _summed(place: Ints, values: Floats, bins: int) -> Floats:
+def _summed(place: Ints, values: Floats | Bools, bins: int) -> Floats:
     return np.bincount(place, values, bins).astype(np.float64)
 
 
@@ -143,21 +138,16 @@ def _weights(batch_sums: BatchSums, raters: str) -> Floats:
 
 def _labels(batch_sums: BatchSums, class_index: Ints, raters: str) -> Floats:
     """Return each labelled row's label of its class, in [0, 1]."""
-    correct_ratings = batch_sums.correct_ratings.where(
-        batch_sums.correct_ratings.class_index == class_index[batch_sums.correct_ratings.row]
-    )
-    named = {"majority": correct_ratings.majority, "single": correct_ratings.single}
-    return np.bincount(
-        correct_ratings.row, named.get(raters, correct_ratings.share), batch_sums.n
-    ).astype(np.float64)
+    correct = batch_sums.correct_ratings
+    correct = correct.where(correct.class_index == class_index[correct.row])
+    named = {"majority": correct.majority, "single": correct.single}
+    return _summed(correct.row, named.get(raters, correct.share), batch_sums.n)
 
 
 def _squared(unit: Ints, place: Ints, omega: Floats, bins: int) -> Floats:
     """Per bin, the sum over units of the square of the unit's weight in it."""
     pair, index = np.unique(unit * bins + place, return_inverse=True)
-    return np.bincount(pair % bins, np.bincount(index, omega, len(pair)) ** 2, bins).astype(
-        np.float64
-    )
+    return _summed(pair % bins, _summed(index, omega, len(pair)) ** 2, bins)
 
 
 EDGES = ("right", "left")

@@ -69,11 +69,9 @@ AS_SENT = Recalibration()
 def recalibration(
     table: UnitTable, intercept: bool = True, slope: bool = True
 ) -> Recalibration | None:
-    """Fit by maximum likelihood to the mean scores of the bins.
+    """Fit by maximum likelihood to the mean scores of the bins; None without units, with equal labels or scores in one bin.
 
     intercept, slope : whether each is fitted; otherwise fixed at 0 and 1
-
-    Returns: Recalibration, or None if the data allow none (no units, equal labels, scores in one bin).
 
     Source: Cox (1958); calibration intercept and slope of Van Calster et al. (BMC Medicine 2019).
     """

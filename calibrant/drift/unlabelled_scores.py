@@ -77,9 +77,7 @@ def shift_of(occupancy: Floats, weekday: Sequence[int] | None = None) -> Shift |
 def window_shift(now: Floats, before: Floats) -> Shift | None:
     """Return the shift of the scores between two windows, by a chi-squared test of equal shares and by size.
 
-    now, before : float64 (n_bins,), units by bin of the score, labelled or not
-
-    Returns: Shift, or None if a window has fewer than 50 units.
+    now, before : float64 (n_bins,), units by bin of the score, labelled or not. None if a window has fewer than 50
     """
     if min(now.sum(), before.sum()) < MIN_UNITS:
         return None
@@ -181,8 +179,7 @@ def expected_of_panes(
 ) -> ExpectedAccuracy | None:
     """Return the accuracy to expect of the unlabelled units of panes, by the labels of the same or of earlier panes.
 
-    known : panes of one model whose labels are used
-    asked : panes whose unlabelled units are described, at least one
+    known, asked : panes whose labels are used, and whose unlabelled units are described (at least one)
     """
     labels = merged((unit_table(each, "mean", UNIT_BINS) for each in known), UNIT_BINS)
     panes = list(asked)
@@ -195,7 +192,7 @@ def expected_of_panes(
 def expected_accuracy(
     labelled: UnitTable, unlabelled: Floats, is_positive: bool, ci: float = 0.95
 ) -> ExpectedAccuracy | None:
-    """Return the accuracy to expect of unlabelled units.
+    """Return the accuracy to expect of unlabelled units; None with fewer than 200 labelled or 20 unlabelled units.
 
     Parameters
     ----------
@@ -203,8 +200,6 @@ def expected_accuracy(
     unlabelled : float64 (60,), units without a label by bin of the score
     is_positive : whether scores are those of class 1; otherwise they are confidences of the predicted class
     ci : probability that the interval contains the accuracy
-
-    Returns: ExpectedAccuracy, or None with fewer than 200 labelled or 20 unlabelled units
 
     >>> even = np.full(60, 100.0)
     >>> scores = (np.arange(60) + 0.5) / 60

@@ -178,8 +178,7 @@ class AlarmState:
 
 def _results(found: dict[bytes, bytes]) -> list[CohortResult]:
     """Read cohort results from a detector's hash, oldest first."""
-    in_order = sorted((int(start), data) for start, data in found.items())
-    return [CohortResult.unpack(*each) for each in in_order]
+    return [CohortResult.unpack(int(start), found[start]) for start in sorted(found, key=int)]
 
 
 class AlarmReader:

@@ -39,7 +39,6 @@ from calibrant_server.workers.alarm.detectors import (
     OpenChange,
     n_judged,
     promoted,
-    skipped,
     watched,
 )
 from calibrant_server.workers.alarm.drift_report import (
@@ -76,7 +75,8 @@ def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence)
         if name in evidence.cohorts and again.is_open(start_s):
             after[name] = _advanced(writing, name, again, start_s, evidence.cohorts[name], names)
         elif name in evidence.passed and again.is_open(start_s):
-            after[name] = skipped(again, start_s, evidence.passed[name])
+            why, n = evidence.passed[name], again.n_passed + 1
+            after[name] = replace(again, last=start_s, n_passed=n, why_passed=why)
     if not after:
         return []
     state.detectors.update(after)

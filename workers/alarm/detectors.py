@@ -68,9 +68,8 @@ class Words:
 
     def turned(self, now: Judgement, cohort: int, tolerance: float) -> Words:
         """Return the words after one more cohort."""
-        word = held_word(self.calibration, self.last, now)
-        if tolerance != self.tolerance:
-            word = now.word
+        is_same = tolerance == self.tolerance
+        word = held_word(self.calibration, self.last, now) if is_same else now.word
         since = self.since if word == self.calibration else cohort
         was_good = self.was_good or word == GOOD
         return Words(word, now.word, since, was_good, tolerance, now.limit)
@@ -197,9 +196,8 @@ def watched(
 def requested(detectors: Iterable[str], settings: AlarmSettings) -> list[str]:
     """Return the detectors that the settings still name, by scope and by number of raters."""
     names = list(detectors)
-    raters = sorted(name for name in names if rater_in(name) is not None)[
-        : settings.rater_detectors
-    ]
+    of_raters = sorted(name for name in names if rater_in(name) is not None)
+    raters = of_raters[: settings.rater_detectors]
     return [name for name in names if name in raters or parts_of(name)[0] in settings.scopes]
 
 
@@ -215,11 +213,6 @@ def watched_raters(
     known = sorted(rater for name in detectors if (rater := rater_in(name)) is not None)
     new = sorted(set(raters) - set(known))
     return [*known, *new][: settings.rater_detectors]
-
-
-def skipped(detector: Detector, start_s: int, why: str) -> Detector:
-    """Return a detector after a skipped cohort that is open to it."""
-    return replace(detector, last=start_s, n_passed=detector.n_passed + 1, why_passed=why)
 
 
 def acknowledged(detector: Detector) -> Detector:

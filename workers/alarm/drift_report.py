@@ -24,7 +24,7 @@ from calibrant_server.workers.alarm.cohorts import (
     parts_of,
     rater_in,
 )
-from calibrant_server.workers.alarm.detectors import Detector, flagged_names, n_requested, requested
+from calibrant_server.workers.alarm.detectors import Detector, flagged_names, n_requested
 from calibrant_server.workers.alarm.episodes import at, log10_of_p
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot, ModelWords
 
@@ -114,16 +114,6 @@ def title(alarm: AlarmSnapshot, who: Attribution | None) -> str | None:
     return None if alarm.episode is None else alarm.episode.title
 
 
-def raters_or_model(alarm: AlarmSnapshot) -> Attribution | None:
-    """Attribute an alarm to the model or to its raters; None without named raters."""
-    return who_alarms(_requested(alarm))
-
-
-def _requested(alarm: AlarmSnapshot) -> dict[str, Detector]:
-    state = alarm.state
-    return {name: state.detectors[name] for name in sorted(requested(state.detectors, state.settings))}  # fmt: skip
-
-
 def evidence_of_words(alarm: AlarmSnapshot) -> Result:
     """Return what the words of a detector depend on."""
     detector, settings, change = alarm.watched, alarm.state.settings, alarm.watched.change
@@ -182,7 +172,7 @@ def skipped_cohorts(detector: Detector) -> Result:
 
 def others_of(alarm: AlarmSnapshot) -> list[Row]:
     """Return each other detector of a slice or class in one entry, flagged ones first."""
-    others = {name: each for name, each in _requested(alarm).items() if rater_in(name) is None}
+    others = {name: each for name, each in alarm.requested.items() if rater_in(name) is None}
     others.pop(alarm.name, None)
     marked = flagged_names(alarm.state.detectors, alarm.state.settings)
     rows = []
@@ -219,7 +209,7 @@ def _units(alarm: AlarmSnapshot) -> Result:
 
 def _raters(alarm: AlarmSnapshot) -> list[Row]:
     """Return the raters' own detectors."""
-    named = ((rater_in(name), each) for name, each in _requested(alarm).items())
+    named = ((rater_in(name), each) for name, each in alarm.requested.items())
     return [{"rater": rater} | _line(each) for rater, each in named if rater is not None]
 
 

@@ -62,20 +62,17 @@ def check_url(url: str) -> SplitResult:
         raise BlockedUrlError(
             f"Received text that is not a URL ({error}); expected an https URL."
         ) from error
-    if len(url) > _MAX_URL or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
-        raise BlockedUrlError(
-            "Received a URL that is too long or has other characters; expected at most 2000 printable ASCII characters."
-        )
-    if parts.scheme not in _PORTS or not parts.hostname:
-        raise BlockedUrlError(
-            "Received another scheme, or no host; expected an https URL with a host."
-        )
-    if parts.username is not None or parts.password is not None or parts.fragment:
-        raise BlockedUrlError(
-            "Received a URL with user, password or fragment; expected one without them."
-        )
-    if port == 0:
-        raise BlockedUrlError("Received a port out of range; expected 1 to 65535.")
+    is_plain = url.isascii() and not any(c <= " " or c == "\x7f" for c in url)
+    has_more = parts.username is not None or parts.password is not None or parts.fragment
+    rules = {
+        "a URL that is too long or has other characters; expected at most 2000 printable ASCII characters.": len(url) <= _MAX_URL and is_plain,
+        "another scheme, or no host; expected an https URL with a host.": parts.scheme in _PORTS and parts.hostname,
+        "a URL with user, password or fragment; expected one without them.": not has_more,
+        "a port out of range; expected 1 to 65535.": port != 0,
+    }  # fmt: skip
+    broken = next((text for text, holds in rules.items() if not holds), None)
+    if broken is not None:
+        raise BlockedUrlError(f"Received {broken}")
     return parts
 
 
@@ -83,8 +80,7 @@ def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
     """Resolve a receiver and check its addresses; `allowed` are networks in addition to the public internet.
 
     BlockedUrlError: One of its addresses is internal, or plain http would leave the allowed networks.
-    OSError
-        The name cannot be resolved.
+    OSError: The name cannot be resolved.
     """
     parts = check_url(url)
     host, port = str(parts.hostname), parts.port or _PORTS[parts.scheme]

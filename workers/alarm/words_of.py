@@ -81,6 +81,12 @@ class AlarmSnapshot:
         return self.state.detectors[self.name]
 
     @property
+    def requested(self) -> dict[str, Detector]:
+        """The detectors of the model that the settings name, by name."""
+        found = self.state.detectors
+        return {name: found[name] for name in sorted(requested(found, self.state.settings))}
+
+    @property
     def results(self) -> list[CohortResult]:
         """All stored cohort results, oldest first."""
         return self.state.cohort_results(self.name)
@@ -191,11 +197,10 @@ def _calibration(alarm: AlarmSnapshot) -> CalibrationState:
 def _slices_off(alarm: AlarmSnapshot) -> dict[str, float]:
     """Return the limit of the error of each slice and further class that is off."""
     found = {}
-    for name in requested(alarm.state.detectors, alarm.state.settings):
-        words = alarm.state.detectors[name].words
-        if name != alarm.name and rater_in(name) is None and words.calibration == OFF:
+    for name, each in alarm.requested.items():
+        if name != alarm.name and rater_in(name) is None and each.words.calibration == OFF:
             scope, slice_ = parts_of(name)
-            found[slice_ or scope] = words.limit or 0.0
+            found[slice_ or scope] = each.words.limit or 0.0
     return found
 
 
@@ -222,14 +227,17 @@ def change_of(alarm: AlarmSnapshot, now_s: float, last_s: int | None) -> ChangeS
 
 def _changed(alarm: AlarmSnapshot, change: OpenChange) -> ChangeState:
     config, bucket_s = alarm.state.config, alarm.state.settings.bucket_s
-    sides = sides_of(alarm, change.start)
+    reference, labelled = alarm.state.reference.tables.get(alarm.name), alarm.labelled
+    before = [each.table for each in labelled if each.cohort < change.start]
+    before += [] if reference is None else [reference]
+    since = merged(each.table for each in labelled if each.cohort >= change.start)
     return ChangeState(
         CHANGED,
-        sides[1].n_units,
+        since.n_units,
         change.start,
         change.earliest,
         change.latest,
-        sides,
+        (merged(before), since),
         config.task == "binary",
         change.of_reference,
         is_by_day=bucket_s >= DAY_S,
@@ -244,14 +252,6 @@ def _events_about(
     first, last = change.earliest - length_s, change.latest + 2 * length_s
     found = events_between(config, first, last)[:MAX_NAMED_EVENTS]
     return tuple((event_text(each["kind"], each["name"]), seconds_of(each)) for each in found)
-
-
-def sides_of(alarm: AlarmSnapshot, start_s: int) -> tuple[UnitTable, UnitTable]:
-    """Return the labelled units before and since the start of an open change."""
-    reference, labelled = alarm.state.reference.tables.get(alarm.name), alarm.labelled
-    before = [each.table for each in labelled if each.cohort < start_s]
-    before += [] if reference is None else [reference]
-    return merged(before), merged(each.table for each in labelled if each.cohort >= start_s)
 
 
 def _missing(

@@ -28,10 +28,10 @@ from calibrant_server.workers.alarm.drift_report import (
     closed_by_map,
     effect_of,
     evidence_of_words,
-    raters_or_model,
     recent_rows,
     skipped_cohorts,
     title,
+    who_alarms,
     words_document,
 )
 from calibrant_server.workers.alarm.episodes import interval
@@ -57,7 +57,7 @@ def compute(query: Declared, inputs: Inputs) -> Result:
     why_not = _why_not(alarm)
     watched = None if why_not is not None else alarm.detector
     words = _with_expected(_words(inputs, watched, why_not), inputs)
-    who = None if watched is None else raters_or_model(alarm)
+    who = None if watched is None else who_alarms(alarm.requested)
     found = words_document(words) | {
         "effect": effect_of(words.change, config.task),
         "title": None if watched is None else title(alarm, who),
