@@ -56,9 +56,9 @@ class CalibrationState:
     def _own(self) -> str:
         found, allowed = self.judgement, f"(allowed {size_text(self.tolerance)})"
         if self.why_not is not None:
-            return f"Calibration is not known: {self.why_not}"
+            return f"Not known: {self.why_not}"
         if found.limit is None:
-            return f"Calibration is not known: there are {found.n_units:,.0f} recent labelled units, and at least {MIN_UNITS:.0f} are needed"
+            return f"Not known: there are {found.n_units:,.0f} recent labelled units, and at least {MIN_UNITS:.0f} are needed"
         n = f"measured on {found.n_units:,.0f} labelled units"
         if self.word == OFF:
             start = "Off since the start, by" if self.is_since_start else "Off by"
@@ -70,8 +70,8 @@ class CalibrationState:
         if found.word != "unknown":
             least = "at least" if found.word == OFF else "at most"
             error = f"an error of {least} {size_text(found.limit)} {allowed}"
-            return f"Calibration is not known yet: the labels show {error}, which the next cohort has to confirm"
-        return f"Calibration is not known: the error may be up to {size_text(found.limit)} {allowed}, {n}; {labels_text(found.n_more)} would decide"
+            return f"Not known yet: the labels show {error}, which the next cohort has to confirm"
+        return f"Not known: the error may be up to {size_text(found.limit)} {allowed}, {n}; {labels_text(found.n_more)} would decide"
 
     def _slices(self) -> str:
         if not self.slices_off:
@@ -82,7 +82,7 @@ class CalibrationState:
 
     def _selected(self) -> list[str]:
         bounds, coverage = self.selection.bounds, self.selection.coverage
-        if bounds is None or coverage is None:
+        if bounds is None or not coverage:
             return []
         low, high = (size_text(each) for each in bounds)
         return [
@@ -227,14 +227,14 @@ class ScoresState:
             return "Too few predictions to compare the scores of days."
         size = f"population stability index {size_text(self.psi or 0.0)}, limit {size_text(self.limit or 0.0)}"
         if self.word == "none_seen":
-            return f"The distribution of the scores has not shifted ({size})."
+            return f"The scores have not shifted ({size})."
         since = "" if self.start is None else f" about {day_of(self.start)}"
         known = (
             "Labels decide whether the model is still calibrated."
             if self.is_known
             else "Whether the model is still calibrated is not known without labels."
         )
-        return f"The distribution of the scores shifted{since} ({size}). {known}"
+        return f"The scores shifted{since} ({size}). {known}"
 
 
 def mean_gap(table: UnitTable) -> float:

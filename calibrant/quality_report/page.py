@@ -201,13 +201,21 @@ def _temperature(fitted: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     ]
     if fitted.get("interval") is not None:
         rows.insert(1, ("Interval", interval_text(fitted["interval"])))
+    return [*rows, *_losses(fitted)]
+
+
+def _losses(fitted: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the losses of a fit before and after, on its own data."""
     names = {"nll": "Negative log-likelihood", "brier": "Brier score", "ece": "ECE"}
     before, after = fitted.get("before") or {}, fitted.get("after") or {}
-    for loss, title in names.items():
-        if before.get(loss) is not None and after.get(loss) is not None:
-            text = f"{plain_number(before[loss])} before, {plain_number(after[loss])} after"
-            rows.append((f"{title} on the same data", text))
-    return rows
+    return [
+        (
+            f"{title} on the data of the fit",
+            f"{plain_number(before[loss])} before, {plain_number(after[loss])} after",
+        )
+        for loss, title in names.items()
+        if before.get(loss) is not None and after.get(loss) is not None
+    ]
 
 
 def _subgroups(contents: ReportContents) -> list[dict[str, str]]:
@@ -284,6 +292,7 @@ def _active_map(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         ("Version", str(found.get("version", MISSING))),
         ("Method", str(found.get("method", MISSING)).replace("_", " ")),
         ("Fitted to", counted(found.get("n"), "labelled prediction")),
+        *_losses(found),
         ("Digest", str(found.get("digest") or MISSING)),
         ("Promoted at", str(promotion.get("promoted_at") or MISSING)),
         ("Promoted by", str(promotion.get("promoted_by") or MISSING)),

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.core.documents import Row
+from calibrant.core.documents import Result, Row
 from calibrant.core.durations import parse_duration
 from calibrant.figures.base import MIN_JOINED
 from calibrant.figures.reliability import band_of, filled_rows
@@ -131,9 +131,16 @@ def _texts(settings: ApiResponse, found: dict[str, ApiResponse]) -> dict[str, An
         "n_few": sum(row["n_effective"] < MIN_JOINED for row in rows),
         "rows": rows,
         "bands": [band_of(row) for row in rows],
-        "parts": [row for row in found["series"].document.get("series") or [] if row["metrics"]],
+        "parts": _parts(found["series"].document),
         "restart": restart(drift, found["maps"].document.get("promotions") or []),
     }
+
+
+def _parts(series: Result) -> list[Row]:
+    """Return the parts of the curve over time; none if no part has a label."""
+    rows = series.get("series") or []
+    has_some = any(each["value"] is not None for row in rows for each in row["metrics"].values())
+    return rows if has_some else []
 
 
 async def raters_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, Any]:

@@ -24,6 +24,7 @@ REASONS = {
     "no_data": "No labelled prediction in this window.",
     "no_labels": "No labelled prediction in this window.",
     "separable": "Every rating is of the most probable class, so every lower temperature fits better.",
+    "flat": "Every prediction is certain or uniform, so no temperature changes the fit.",
     "few_units": "Too few independent units.",
     "not_in_histogram": "Histograms were posted, which do not carry this result.",
     "too_few_units": "Too few independent units.",

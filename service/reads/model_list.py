@@ -37,17 +37,25 @@ class ModelListQuery(PageQuery):
     )
 
 
-class ModelResponse(BaseModel):
-    """A model with its settings."""
+class ModelOverview(BaseModel):
+    """The settings of a model that every list has."""
 
     model: str
     task: str
-    classes: list[str] | None
     n_classes: int
-    grid: int
     pane: str
-    retention: str | None
     label_horizon: str | None
+    mode: Mode = SERVE
+    tags: dict[str, str] | None = Field(None, description="Free texts by name; absent without any.")
+    revision: int
+
+
+class ModelResponse(ModelOverview):
+    """A model with its settings."""
+
+    classes: list[str] | None
+    grid: int
+    retention: str | None
     slices: dict[str, list[str] | None]
     unit: str | None
     listed_classes: list[int] | None
@@ -56,9 +64,6 @@ class ModelResponse(BaseModel):
         description="Alarm settings; secrets are hidden. Keys without the scope `admin` receive scheme and host of receivers' URLs only."
     )
     cloudevents: CloudEventSettings | None = None
-    mode: Mode = SERVE
-    tags: dict[str, str] | None = Field(None, description="Free texts by name; absent without any.")
-    revision: int
     created_at: str | None
     records: dict[str, int] | None = Field(
         None,
@@ -80,8 +85,8 @@ class FlaggedDetector(BaseModel):
     p: float = Field(description="P-value of a change for the worse.")
 
 
-class ListedModel(ModelResponse):
-    """A model of a list; further fields with `view=status`."""
+class ModelStatus(ModelOverview):
+    """A model with its status, for `view=status`; all settings are in `GET /v1/models/{model}`."""
 
     status: str | None = Field(
         None, description="Derived from the words: insufficient_data, ok, watch or alarm."
@@ -132,4 +137,9 @@ class ListedModel(ModelResponse):
 class ModelsResponse(ListPage):
     """Models, sorted by id."""
 
-    models: list[ListedModel]
+    models: list[ModelStatus] | list[ModelResponse]
+
+
+def overview_of(model: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a model that an overview has."""
+    return {name: model[name] for name in ModelOverview.model_fields if name in model}

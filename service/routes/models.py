@@ -41,6 +41,7 @@ from calibrant_server.service.reads.model_list import (
     ModelResponse,
     ModelsResponse,
     has_tag,
+    overview_of,
 )
 from calibrant_server.service.reads.model_settings import (
     ModelPatch,
@@ -85,7 +86,7 @@ async def list_models(access: Access) -> Page:
         statuses = await indexed_statuses(state.reads, page)
         flags = await state.fleet.flags(caller.tenant, found, query.false_flags)
         models = [
-            model | status | {"flagged": flags.get(config.key, [])}
+            overview_of(model) | status | {"flagged": flags.get(config.key, [])}
             for model, status, config in zip(models, statuses, page, strict=True)
         ]
     return {"models": models}, following

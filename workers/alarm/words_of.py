@@ -218,6 +218,7 @@ def change_of(alarm: AlarmSnapshot, now_s: float, last_s: int | None) -> ChangeS
     return ChangeState(
         NONE_SEEN if wait == 0 else NOT_ARMED,
         n,
+        is_binary=alarm.state.config.task == "binary",
         smallest_points=None if monitor is None else monitor.smallest_points,
         armed_at=(detector.last or 0) + (wait + 1) * bucket_s if wait else None,
         acknowledged_at=detector.acknowledged_at,
