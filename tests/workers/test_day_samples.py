@@ -254,7 +254,7 @@ def test_a_deleted_id_is_nowhere(bench, numerics):
     asked["window"] = [START, START + 86_400]
     bench.deliver(sent(model, "base", BASELINE, json.dumps(asked).encode()))
     drained(bench, loop)
-    bench.deliver(sent(model, "d", REMOVAL, json.dumps({"id": "r0.4"}).encode()))
+    bench.deliver(sent(model, "d", REMOVAL, json.dumps({"ids": ["r0.4"]}).encode()))
     drained(bench, loop)
     gone = int(hash_names(["r0.4"])[0])
     clocks = ("", "site:A", sealed_slice(""), baseline_slice("b"))

@@ -115,7 +115,7 @@ def test_a_label_out_of_range(bench, loop, row):
 
 @pytest.mark.parametrize("name", ["", "a\nb", "..", "i" * 257, 7, None, ["i2"]])
 def test_a_deletion_of_no_name(bench, loop, name):
-    payload = json.dumps({"id": name}).encode()
+    payload = json.dumps({"ids": [name]}).encode()
     assert_nothing_counts(bench, loop, order(REMOVAL, "forged", payload), "the id")
 
 
@@ -154,7 +154,7 @@ def test_fields_out_of_range(bench, loop, field, value):
 
 def test_places_of_fewer_rows_than_the_entry_has(bench, loop):
     """A row without a place is named under its own number."""
-    batch = order(REMOVAL, "gone", b'{"id":"i2"}')
+    batch = order(REMOVAL, "gone", b'{"ids":["i2"]}')
     rows = pack_labels([LabelRow("i0", {1: 1}, []), LabelRow("i2", {1: 1}, [])])
     bench.deliver(batch, order(LABELS, "short", rows, 2, places=Places([4], False)))
     steps(loop)

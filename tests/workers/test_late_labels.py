@@ -67,7 +67,7 @@ def deliveries(rng):
             class_index = WITHDRAWN if revision == 2 and i % 4 == 0 else (i + revision) % 3
             labels(LabelRow(f"i{i}", {}, [("r1", class_index, revision)]))
         if i % 30 == 29:
-            payload = json.dumps({"id": f"i{i}"}).encode()
+            payload = json.dumps({"ids": [f"i{i}"]}).encode()
             add(REMOVAL, payload, payload[-16:])
     rng.shuffle(steps)
     return steps

@@ -196,7 +196,7 @@ def test_where_there_is_no_room_only_what_is_there_is_taken_out(bounded):
     bounded.merged("p-a")
 
     def removal(name):
-        payload = json.dumps({"id": name}).encode()
+        payload = json.dumps({"ids": [name]}).encode()
         return IngestBatch.of(
             MODEL, f"r-{name}", REMOVAL, payload, payload[-16:], 1, retains=True, ids=(name,)
         )

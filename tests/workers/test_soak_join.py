@@ -147,7 +147,7 @@ def events(facts: RetainedRecord, rng: np.random.Generator) -> list[IngestBatch]
             lambda i, class_index, n=revision: LabelRow(f"i{i}", {}, [("r", class_index, n)]),
         )
     for i in np.flatnonzero(facts.deleted):
-        payload = json.dumps({"id": f"i{i}"}).encode()
+        payload = json.dumps({"ids": [f"i{i}"]}).encode()
         timed.append(
             (
                 float(rng.random()),

@@ -89,7 +89,7 @@ def steps(rng):
                     )
                 )
         if i % 6 == 5:
-            payload = json.dumps({"id": f"i{i}.0"}).encode()
+            payload = json.dumps({"ids": [f"i{i}.0"]}).encode()
             found.append(
                 lambda model, name=f"d{i}", payload=payload: sent(model, name, REMOVAL, payload)
             )
@@ -157,7 +157,7 @@ def test_rows_of_several_panes_fill_a_window_as_pane_by_pane(bench, wanted, toge
             part["slices"] = {"site": columns["slices"]["site"][some]}
             bench.deliver(predictions(model, f"p{some.start}", part))
         bench.deliver(sent(model, "l", LABELS, named))
-        bench.deliver(sent(model, "d", REMOVAL, json.dumps({"id": "i7"}).encode()))
+        bench.deliver(sent(model, "d", REMOVAL, json.dumps({"ids": ["i7"]}).encode()))
         drained(bench, loop)
     for slice_ in SLICES:
         found, expected = (
@@ -328,7 +328,7 @@ def test_posted_panes_are_sums_beside_rows(bench, loop):
 def test_rows_and_their_removal_leave_nothing(bench, loop):
     bench.deliver(predictions(MODEL, "b0", rows_at(n=1, ids=["i"])))
     loop.step()
-    bench.deliver(sent(MODEL, "d", REMOVAL, json.dumps({"id": "i"}).encode()))
+    bench.deliver(sent(MODEL, "d", REMOVAL, json.dumps({"ids": ["i"]}).encode()))
     loop.step()
     assert not bench.client.exists(tail_key(loop))
     assert stored_pane(bench, "", START).is_empty

@@ -66,7 +66,7 @@ def steps(model, at):
     }
     return [
         sent(model, f"l{at}", LABELS, label, 2),
-        sent(model, f"d{at}", REMOVAL, json.dumps({"id": f"q{at}.4"}).encode()),
+        sent(model, f"d{at}", REMOVAL, json.dumps({"ids": [f"q{at}.4"]}).encode()),
         sent(model, f"a{at}", PANE, posted),
         predictions(model, f"n{at}", later),
     ]
@@ -152,7 +152,7 @@ def test_a_deleted_id_leaves_the_files_at_once(bench, loop, root, monkeypatch):
     move(loop)
     [erased] = hash_names(["q0.4"]).tolist()
     assert erased in ids_in_files(root)
-    bench.deliver(sent(HORIZON, "d", REMOVAL, json.dumps({"id": "q0.4"}).encode()))
+    bench.deliver(sent(HORIZON, "d", REMOVAL, json.dumps({"ids": ["q0.4"]}).encode()))
     drained(bench, loop)
     counts = (
         WindowPanes(Store(bench.settings), Numerics()).merged(HORIZON, "", EVER, None).merged.counts
