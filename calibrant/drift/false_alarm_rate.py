@@ -34,17 +34,16 @@ class FalseAlarms:
         ValueError: Another form, or a period of zero.
         """
         alarms, years, rest = found.groups() if (found := _SETTING.fullmatch(text)) else (0, 0, "")
+        period = int(years or 0) * YEAR_DAYS * DAY_S
         try:
-            period = int(years or 0) * YEAR_DAYS * DAY_S + (
-                parse_duration(f"P{rest}") if rest else 0
-            )
+            period += int(parse_duration(f"P{rest}")) if rest else 0
         except ValueError:
             period = 0
         if not period:
             raise ValueError(
                 'expected a rate such as "1 per P10Y": a number, then an ISO 8601 duration'
             )
-        return cls(int(alarms), int(period))
+        return cls(int(alarms), period)
 
     def run_length(self, cohort_s: float) -> float:
         """Return the mean number of cohorts until a false alarm: the threshold of a single detector.

@@ -155,8 +155,7 @@ def squared_together(weight: Floats, squared: Floats, place: Ints, bins: int) ->
     roots, with equality if each unit has equal contributions in all bins. No unit weighs more than one, so squares add to
     at most the weight, with equality if each unit contributes once.
 
-    weight, squared : float64 (n,), of the fine bins
-    place : int64 (n,), the coarse bin of each
+    weight, squared, place : (n,), of the fine bins, with the coarse bin of each
     """
     root = np.bincount(place, np.sqrt(np.maximum(squared, 0.0)), bins)
     return np.asarray(np.minimum(root**2, np.bincount(place, weight, bins)))

@@ -113,10 +113,7 @@ def new_secret() -> str:
 
 
 def key_of(secret: str) -> bytes:
-    """Return the key in a secret.
-
-    ValueError: Not `whsec_` and the base64 of 24 to 64 bytes.
-    """
+    """Return the key in a secret; raise ValueError if it is not `whsec_` and the base64 of 24 to 64 bytes."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except binascii.Error as error:

@@ -58,11 +58,9 @@ from calibrant_server.workers.store.model_config import ModelConfig
 
 
 def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence) -> list[Episode]:
-    """Advance the detectors of a model by the cohort that is sealed in this commit.
+    """Advance the detectors of a model by the cohort that is sealed in this commit; return the alarms that were raised.
 
     start_s : its start in seconds since the epoch. Cohorts come in order; one that was processed before changes nothing
-
-    Returns: Episodes of the alarms that were raised.
     """
     settings, state = writing.settings, writing.alarm_state
     names = watched(state.detectors, [*evidence.cohorts, *evidence.passed], settings)
