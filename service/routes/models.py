@@ -239,8 +239,14 @@ async def _put(access: Access, current: ModelConfig | None, change: SettingsChan
     wanted, registry = change.config, access.ingest.registry
     if current is None:
         await access.ingest.check_new_model(wanted.tenant)
-        with _revisions():
+        try:
             made = await registry.put(wanted, None)
+        except RevisionConflict as first:
+            if first.current is None:
+                raise
+            # Another request was first, such as an attempt of this one whose response was lost.
+            _check_preconditions(access.request, first.current)
+            return await _put(access, first.current, change)
         location = f"/v1/models/{made.model}"
         return _response(made, status=201, disclosed=change.disclosed, Location=location)
     if declared(current) == declared(wanted):

@@ -101,6 +101,25 @@ async def test_unchanged_models_are_304(client):
     assert (await client.get(URL, headers={"If-None-Match": etag})).status_code == 304
 
 
+async def test_a_repeat_that_meets_its_first_attempt_finds_what_it_has_declared(
+    client, registry, monkeypatch
+):
+    """The first attempt is written between the read and the write of the repeat."""
+    settings = {"task": "binary"}
+    assert (await client.put(URL, json=settings)).status_code == 201
+
+    async def absent(tenant, model):
+        return None
+
+    monkeypatch.setattr(registry, "get", absent)
+    again = await client.put(URL, json=settings)
+    assert again.status_code == 200 and again.json()["task"] == "binary"
+    other = await client.put(URL, json=settings | {"unit": "item"})
+    problem(other, 428, "precondition-required")
+    only_new = await client.put(URL, json=settings, headers={"If-None-Match": "*"})
+    problem(only_new, 412, "precondition-failed")
+
+
 async def test_the_same_settings_again_change_nothing(client):
     made = await client.put(URL, json={"classes": 3})
     again = await client.put(URL, json={"classes": 3})
