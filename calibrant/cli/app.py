@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from calibrant.cli import maps, server_commands
 from calibrant.cli.connection import registered
@@ -19,7 +20,24 @@ from calibrant.cli.read import read
 from calibrant.cli.score import score
 from calibrant.cli.transfer import export, import_, restore
 
+
+class Commands(TyperGroup):
+    """Commands whose errors of options also state what came."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            rejected = getattr(error.__context__, "errors", None)
+            if rejected is not None and error.message.startswith("Input should"):
+                received = str(rejected()[0]["input"])
+                error.message = f"Received {received[:60]!r}; input{error.message[5:]}."
+            raise
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -24,6 +24,7 @@ from calibrant.multilabel import multilabel_report
 from calibrant.results import MultilabelReport
 from calibrant.results.report import MULTILABEL
 
+TEMPERATURE = "Temperature"
 NO_PAGE = "Received an output of .html with --task multilabel; expected .json. For the page of one label: --scores COLUMN --label COLUMN."
 
 
@@ -68,17 +69,28 @@ def show_labels(report: MultilabelReport, console: Console) -> None:
     about = report.about
     counts = [(about["n_labels"], "label"), (about["n_labelled"], "labelled prediction"), (about["n_ratings"], "rating")]  # fmt: skip
     console.print(Text(f"{', '.join(counted(n, what) for n, what in counts)}."))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Label")
-    for slug in report:
-        table.add_column(title_of(slug), justify="right")
-    table.add_column("Temperature", justify="right")
-    table.add_row("mean", *(plain_number(each.value) for each in report.values()), MISSING)
+    columns = {"Mean of labels": {slug: plain_number(each.value) for slug, each in report.items()}}
     for name, each in report.labels.items():
-        cells = [_cell(estimate.to_dict()) for estimate in each.values()]
         temperature = report.temperatures[name].to_dict().get("temperature")
-        table.add_row(Text(name), *cells, plain_number(temperature))
-    console.print(table)
+        columns[name] = {slug: _cell(estimate.to_dict()) for slug, estimate in each.items()}
+        columns[name][TEMPERATURE] = plain_number(temperature)
+    # A value with its interval takes up to 26 characters, the title of a metric up to 43.
+    width, names = max(1, (console.width - 43) // 28), list(columns)
+    for start in range(0, len(names), width):
+        some = {name: columns[name] for name in names[start : start + width]}
+        console.print(_table([*report, TEMPERATURE], some))
+
+
+def _table(slugs: list[str], columns: dict[str, dict[str, str]]) -> Table:
+    """Return a table of some labels: a row per metric, a column per label."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Metric")
+    for name in columns:
+        table.add_column(Text(name), justify="right")
+    for slug in slugs:
+        title = slug if slug == TEMPERATURE else title_of(slug)
+        table.add_row(title, *(cells.get(slug, MISSING) for cells in columns.values()))
+    return table
 
 
 def _cell(estimate: dict[str, Any]) -> str:

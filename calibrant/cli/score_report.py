@@ -104,13 +104,18 @@ def left_out(found: FileEvaluation) -> list[LeftOut]:
     unlabelled = int(np.sum(batch.row_total == 0))
     rows = []
     if unlabelled:
-        rows.append(LeftOut("predictions without a label", unlabelled, "no reader rated them."))
+        they = "it" if unlabelled == 1 else "them"
+        rows.append(LeftOut(_without(unlabelled, "label"), unlabelled, f"no reader rated {they}."))
     if found.data.slices is not None:
         missing = sum(each is None for each in found.data.slices)
         if missing:
-            why = "their subgroup is not known; they are in the overall results."
-            rows.append(LeftOut("predictions without a subgroup", missing, why))
+            why = "without a value in the column of subgroups; part of the overall results."
+            rows.append(LeftOut(_without(missing, "subgroup"), missing, why))
     return rows
+
+
+def _without(n: int, what: str) -> str:
+    return f"prediction{'' if n == 1 else 's'} without a {what}"
 
 
 def software() -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from calibrant.figures.numbers import (
     plain_number,
     plain_numbers,
 )
+from calibrant.figures.reasons import reason_words
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.quality_report import ReportContents
 from calibrant.quality_report.decisions import flagged_sentences
@@ -25,6 +26,7 @@ from calibrant.quality_report.verdicts import (
     assessment,
     brier_note,
     detectable_errors,
+    interval_or_reason,
     main_verdict,
     null_texts,
     reason_text,
@@ -56,7 +58,9 @@ def show(contents: ReportContents, console: Console) -> None:
     if "now" in contents.detectable:
         for line in _detectable(contents.detectable["now"]):
             console.print(Text(line))
-    console.print(Text(_temperature(contents.temperature)))
+    console.print(
+        Text(_temperature(contents.temperature, "bin_edges" in (contents.reliability or {})))
+    )
     if contents.subgroups:
         console.print(_subgroups(contents))
         console.print(Text(contents.subgroup_sentence or ""))
@@ -124,12 +128,8 @@ def _metrics(contents: ReportContents) -> Table:
 
 
 def _interval(each: Mapping[str, Any]) -> Text:
-    if each.get("value") is None:
-        return Text(f"no value: {reason_text(each)}")
-    if each.get("interval") is None:
-        why = str(each.get("interval_reason") or "not available").replace("_", " ")
-        return Text(f"none: {why}", style="dim")
-    return Text(interval_text(each["interval"]))
+    is_none = each.get("value") is not None and each.get("interval") is None
+    return Text(interval_or_reason(each), style="dim" if is_none else "")
 
 
 def _null(key: str, each: Mapping[str, Any]) -> Text:
@@ -146,7 +146,7 @@ def _verdict(key: str, each: Mapping[str, Any], tolerance: float) -> Text:
     return Text(WORDS[state], style=COLOURS[state])
 
 
-def _temperature(fitted: Mapping[str, Any] | None) -> str:
+def _temperature(fitted: Mapping[str, Any] | None, has_own_edges: bool) -> str:
     if fitted is None or fitted.get("temperature") is None:
         return f"Temperature: none: {reason_text(fitted or {})}."
     text = f"Temperature: {plain_number(fitted['temperature'])}"
@@ -154,7 +154,9 @@ def _temperature(fitted: Mapping[str, Any] | None) -> str:
         text += f" ({interval_text(fitted['interval'])})"
     before, after = (fitted.get(name) or {} for name in ("before", "after"))
     if before.get("ece") is not None and after.get("ece") is not None:
-        text += f". Dividing the logits by it takes the ECE of the same data from {' to '.join(plain_numbers([before['ece'], after['ece']]))}"
+        change = " to ".join(plain_numbers([before["ece"], after["ece"]]))
+        bins = f"ECE of {fitted['bins']} bins" if has_own_edges else "ECE"
+        text += f". Dividing the logits by it takes the {bins} of the same data from {change}"
     if fitted.get("verdict") not in (None, "ok"):
         text += f". {assessment(fitted)}"
     return text + "."
@@ -197,7 +199,7 @@ def _comparison(found: Mapping[str, Any]) -> Table:
     for key, each in found["metrics"].items():
         interval = each.get("difference_interval")
         shown = (
-            str(each.get("difference_reason") or "none").replace("_", " ")
+            reason_words(each.get("difference_reason"), "none")
             if interval is None
             else interval_text(interval)
         )

@@ -1,6 +1,7 @@
 """Brier score, summed over classes, as the mean over ratings of the squared distance to the rated class.
 
-Models of two classes also report `brier_binary`, half of it. A rating of a class with probability 0 counts like any other.
+Models of two classes also report `brier_binary`, half of it: the mean squared error of class 1, which scikit-learn's
+`brier_score_loss` returns. A rating of a class with probability 0 counts like any other.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ METRIC = BrierMetric(
     unit="squared probability, summed over classes",
     range=(0.0, 2.0),
     needs=MEAN_NEEDS,
-    formula="mean_i Σ_k (p_ik - y_ik)^2",
+    formula="mean_i Σ_k (p_ik - y_ik)^2; of two classes, twice the mean squared error of class 1",
     search_words={
         "Brier score": "",
         "mean squared error of probabilities": "",

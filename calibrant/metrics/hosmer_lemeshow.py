@@ -4,7 +4,10 @@ For a model scored on data that it was not fitted to, the degrees of freedom are
 fewer. Where a unit has several ratings or predictions, each group's variance is scaled by the stored design effect.
 
 With few outcomes of either kind in a group, the statistic is above the chi-square's 95 % limit in more than 10 % of calibrated models. The
-reference and the p-value of fresh data are then of drawn labels.
+reference and the p-value of fresh data are then of drawn labels, and the p-value is never below 1 / (1 + number of draws) = 1/2,001.
+
+Group j ends with the first score at which j / M of the mass is reached, and ties stay together. Where M does not divide n,
+`numpy.array_split` has the same sizes in another order, and so another statistic.
 """
 
 from __future__ import annotations
@@ -200,7 +203,7 @@ METRIC = FormulaMetric(
     title="Hosmer-Lemeshow chi-square",
     unit="chi-square",
     range=(0.0, None),
-    formula="Σ_m (O_m - E_m)^2 / V_m",
+    formula="Σ_m (O_m - E_m)^2 / V_m; p_value of drawn labels, at least 1/2,001, where a group expects fewer than 5 outcomes of a kind",
     search_words={"HL test": "", "Hosmer-Lemeshow test": ""},
     source="Hosmer, Lemeshow (1980); degrees of freedom of fresh data",
     options=("bins", "scope"),

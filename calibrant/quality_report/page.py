@@ -18,6 +18,7 @@ from calibrant.figures.numbers import (
     plain_number,
     to_the_minute,
 )
+from calibrant.figures.reasons import reason_words
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.quality_report.assumptions import POLICIES, assumptions
 from calibrant.quality_report.contents import SUBGROUPS, ReportContents
@@ -269,7 +270,7 @@ def _comparison(found: Mapping[str, Any] | None) -> list[dict[str, str]]:
     rows = []
     for key, each in found["metrics"].items():
         interval = each.get("difference_interval")
-        why = str(each.get("difference_reason") or "none").replace("_", " ")
+        why = reason_words(each.get("difference_reason"), "none")
         rows.append(
             {
                 "title": title_of(key),

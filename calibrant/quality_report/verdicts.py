@@ -15,6 +15,7 @@ from calibrant.figures.numbers import (
     plain_number,
     plain_numbers,
 )
+from calibrant.figures.reasons import REASONS, reason_words
 from calibrant.inference.replication import MIN_UNITS
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.metrics.estimate import Estimate
@@ -24,20 +25,6 @@ WORDS = {
     "within_tolerance": "within tolerance",
     "outside": "outside tolerance",
     "not_shown": "undecided",
-}
-REASONS = {
-    "no_data": "no labelled data",
-    "too_few_units": "too few independent units",
-    "few_errors": "fewer than five errors, or correct predictions",
-    "units_of_several_cases": "some unit has several cases, such as two scans of a patient",
-    "tied_rows": "few distinct scores, and rows have no ids",
-    "few_units": "too few independent units",
-    "one_vote": "needs two ratings of a prediction",
-    "no_cases": "no cases are named",
-    "not_in_histogram": "plain histograms do not carry it",
-    "too_many_classes": "too many classes",
-    "units_not_replicated": "too few independent units",
-    "bins_too_coarse": "bins too coarse for scores this near 0 or 1",
 }
 ABOVE = {True: "above", False: "not above", None: "too close to decide"}
 
@@ -92,7 +79,7 @@ def main_verdict(contents: ReportContents) -> Verdict:
 def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> str:
     value, bounds = plain_number(each["value"]), each.get("interval")
     if bounds is None:
-        why = str(each.get("interval_reason") or "no interval").replace("_", " ")
+        why = reason_words(each.get("interval_reason"))
         text = f"{title_of(key)} is {value}. It has no interval: {why}."
         n = contents.count("n_units")
         is_few = each.get("interval_reason") == "too_few_units"
@@ -204,8 +191,7 @@ def null_texts(key: str, each: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def unknown_detectable(found: Mapping[str, Any]) -> str | None:
     """Return why it is not known which errors the data would have shown; None if it is known."""
-    reason = found.get("reason")
-    return None if not reason else REASONS.get(str(reason), str(reason).replace("_", " "))
+    return reason_words(found["reason"]) if found.get("reason") else None
 
 
 def detectable_errors(found: Mapping[str, Any]) -> list[str]:
@@ -252,8 +238,7 @@ def detectable_text(found: Mapping[str, Any]) -> str:
 
 def reason_text(each: Mapping[str, Any]) -> str:
     """Return why a result has no value."""
-    reason = str(each.get("reason") or "no data")
-    return str(each.get("detail") or REASONS.get(reason, reason.replace("_", " "))).rstrip(".")
+    return str(each.get("detail") or reason_words(each.get("reason"), "no data")).rstrip(".")
 
 
 def brier_note(contents: ReportContents) -> str | None:
@@ -272,7 +257,7 @@ def interval_or_reason(each: Mapping[str, Any]) -> str:
     if each.get("value") is None:
         return f"no value: {reason_text(each)}"
     if each.get("interval") is None:
-        return f"none: {str(each.get('interval_reason') or 'not available').replace('_', ' ')}"
+        return f"none: {reason_words(each.get('interval_reason'))}"
     return interval_text(each["interval"])
 
 

@@ -16,29 +16,20 @@ from calibrant.figures.numbers import (
     plain_numbers,
     to_the_minute,
 )
+from calibrant.figures.reasons import reason_words
 
 MISSING = "–"
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
-REASONS = {
+OF_WINDOWS = {
     "no_data": "No labelled prediction in this window.",
     "no_labels": "No labelled prediction in this window.",
-    "separable": "Every rating is of the most probable class, so every lower temperature fits better.",
-    "flat": "Every prediction is certain or uniform, so no temperature changes the fit.",
-    "few_units": "Too few independent units.",
     "not_in_histogram": "Histograms were posted, which do not carry this result.",
-    "too_few_units": "Too few independent units.",
-    "few_errors": "Too few errors, or too few correct predictions, for an interval.",
-    "narrow_scores": "Almost all scores are equal, or nearly, so no interval holds.",
-    "units_of_several_cases": "Some unit has several cases, such as two scans of a patient.",
-    "tied_rows": "Few distinct scores, and rows have no ids.",
-    "zero_probability": "A label has a class to which the model gave probability 0.",
     "not_ready": "Still being computed. Reload the page in a few seconds.",
     "not_computed": "It could not be computed.",
     "no_records": "No prediction was sent with an id. Raters are compared on predictions with ids.",
     "no_named_raters": "No label names its rater. Send the raters of labels to compare them.",
     "no_cases": "No prediction names its case. Send the cases of predictions to see results per case.",
-    "histograms_not_replicated": "Histograms carry no interval.",
 }
 
 
@@ -103,7 +94,8 @@ def reason(code: str | None) -> str:
     """Return the sentence of a reason code."""
     if not code:
         return "No data."
-    return REASONS.get(code, code.replace("_", " ").capitalize().rstrip(".") + ".")
+    words = reason_words(code)
+    return OF_WINDOWS.get(code) or f"{words[:1].upper()}{words[1:]}."
 
 
 def sentence(text: str) -> str:

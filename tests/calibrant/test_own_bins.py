@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from itertools import pairwise
 
+import numpy as np
+import pytest
+
+import calibrant as cal
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
@@ -81,3 +85,18 @@ def test_hosmer_lemeshow_needs_equal_weights() -> None:
     columns["weights"] = np.exp(rng.normal(0, 1.5, 200))
     found = compute_metrics(view_of(columns), ["hosmer_lemeshow"])["hosmer_lemeshow"]
     assert (found["value"], found["reason"]) == (None, "unequal_weights")
+
+
+def test_hosmer_lemeshow_has_groups_by_mass_and_a_smallest_p_value():
+    """Group j ends with the score at ceil(j n / 10); `numpy.array_split` has another order of sizes, and another value."""
+    rng = np.random.default_rng(0)
+    n, p = 103, rng.uniform(0.001, 0.01, 103)
+    y = (rng.random(n) < 0.2).astype(int)
+    order, ends = np.argsort(p), [-(-j * n // 10) for j in range(11)]
+    groups = [order[a:b] for a, b in pairwise(ends)]
+    statistic = sum(
+        (y[g].sum() - p[g].sum()) ** 2 / (len(g) * p[g].mean() * (1 - p[g].mean())) for g in groups
+    )
+    found = cal.hosmer_lemeshow(p, y, bins=10)
+    assert found.value == pytest.approx(statistic, rel=1e-9)
+    assert found.extra["p_value"] == pytest.approx(1 / 2001)

@@ -171,7 +171,7 @@ def of_few_units() -> ReportContents:
 
 def test_what_too_few_units_leave_unknown_is_not_drawn(of_few_units: ReportContents) -> None:
     text = " ".join(Reader(page(of_few_units)).text.split())
-    assert "too few units" in text and "no range of calibrated models are drawn" in text
+    assert "too few independent units" in text and "no range of calibrated models are drawn" in text
     assert "95 % interval of each bin" not in text
     assert not any("calibrated model" in each for each in Figure.of(drawn(of_few_units)[0]).texts)
     assert "Shaded: its interval" not in text and "Calibrated model, mean" not in text

@@ -210,3 +210,21 @@ def test_what_shares_do_not_allow(more: Any, message: str, tmp_path: Path, run: 
 def test_a_number_of_ratings_needs_shares(tmp_path: Path, run: Run) -> None:
     found = run("score", *files("csv", tmp_path), "--n-ratings", "car")
     assert found.code and "n_ratings without label_shares" in found.error, found.error
+
+
+def test_a_table_of_many_labels_is_not_wider_than_the_terminal(tmp_path: Path, run: Run) -> None:
+    rng = np.random.default_rng(4)
+    np.save(tmp_path / "p.npy", rng.random((60, 7)))
+    np.save(tmp_path / "y.npy", rng.integers(0, 2, (60, 7)))
+    found = run("score", tmp_path / "p.npy", tmp_path / "y.npy", "--task", "multilabel")
+    lines = found.out.splitlines()
+    assert max(map(len, lines)) <= 120 and sum("Temperature" in line for line in lines) > 1
+
+
+def test_all_columns_of_a_file_are_shares(tmp_path: Path, run: Run) -> None:
+    np.save(tmp_path / "p.npy", np.array([[0.7, 0.3], [0.2, 0.8]]))
+    np.save(tmp_path / "y.npy", np.array([[0.5, 0.5], [0.0, 1.0]]))
+    out = tmp_path / "out.json"
+    more = ("--label-shares", "all", "--metrics", "accuracy", "-o", out)
+    assert run("score", tmp_path / "p.npy", tmp_path / "y.npy", *more).code == 0
+    assert json.loads(out.read_text())["metrics"]["accuracy"]["value"] == pytest.approx(0.75)

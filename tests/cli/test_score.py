@@ -295,3 +295,25 @@ def test_flagged_predictions_at_each_threshold(tmp_path: Path, run: Run) -> None
     sentence = f"Of 100 flagged, {100 * y[acted].mean():.0f} had the outcome; the model predicted {100 * p[acted].mean():.0f}"
     assert sentence in page.read_text() and sentence in " ".join(found.out.split())
     assert "no prediction was flagged" in page.read_text()
+
+
+def test_what_is_left_out_is_counted_and_options_state_what_came(tmp_path: Path, run: Run) -> None:
+    write_csv(tmp_path / "f.csv", "p,label", [0.9, 0.2, 0.4, 0.7], ["1", "0", "", "0"])
+    found = run("score", tmp_path / "f.csv", "--bin-edges", "0,0.5,1")
+    assert "Left out: 1 prediction without a label: no reader rated it." in found.out
+    assert "takes the ECE of 15 bins of the same data from" in " ".join(found.out.split())
+    for option, value in (("--threshold", "30"), ("--bins", "0"), ("--ci", "95%")):
+        wrong = run("score", tmp_path / "f.csv", option, value)
+        assert wrong.code == 2 and f"'{option}': Received '{value}'; input should be" in wrong.error
+
+
+def test_reasons_are_words(tmp_path: Path, run: Run) -> None:
+    rng = np.random.default_rng(3)
+    np.save(tmp_path / "p.npy", rng.choice([0.9, 0.95], 300))
+    np.save(tmp_path / "y.npy", np.arange(300) > 1)
+    found = run(
+        "score", tmp_path / "p.npy", tmp_path / "y.npy", "--metrics", "brier,hosmer_lemeshow"
+    )
+    text = " ".join(found.out.split())
+    assert "none: few distinct scores, and rows have no ids" in text
+    assert "none: a test statistic has a p-value instead" in text

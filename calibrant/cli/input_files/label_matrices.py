@@ -40,7 +40,8 @@ def share_columns(files: Files, order: Order, classes: Sequence[str] | None) -> 
     """Return `label_shares`, and `n_ratings` where a column has the number, as arguments of the library."""
     table, roles = files.label_table, files.roles
     assert roles.shares is not None
-    names = _matched(table.path, named(table, roles.shares, "--label-shares"), classes)
+    shares = _columns(files, roles.shares, "--label-shares")
+    names = _matched(table.path, shares, classes)
     found: dict[str, Any] = {"label_shares": _in_order(table.numbers(names), order)}
     if roles.n_ratings is not None:
         column = named(table, roles.n_ratings, "--n-ratings")
@@ -73,11 +74,17 @@ def event_labels(
 def _event_columns(files: Files) -> list[str]:
     table, roles = files.label_table, files.roles
     if roles.label is not None:
-        return named(table, roles.label, "--label")
+        return _columns(files, roles.label, "--label")
     if files.is_one:
         detail = f"Name the columns of labels, one per event: --label 'label_*'. The columns are {listed(table.names)}."
         raise InputFileError(table.path, detail, "no_label")
     return files.all_raters(table)
+
+
+def _columns(files: Files, option: str, name: str) -> list[str]:
+    """Return the columns that an option names; `all` of a file of labels are those without another role."""
+    is_all = option == "all" and not files.is_one and "all" not in files.label_table.names
+    return files.all_raters(files.label_table) if is_all else named(files.label_table, option, name)
 
 
 def _names(files: Files, score_names: Sequence[str], columns: Sequence[str]) -> list[str] | None:
