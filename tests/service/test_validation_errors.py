@@ -21,7 +21,7 @@ SETTINGS = [
     ({"composites": [1]}, "/composites", "Received a list for composites; expected an object."),
     ({"cloudevents": {"scores": "logits", "slices": ["a"]}}, "/cloudevents/slices", "Received a list for slices; expected an object."),
     ({"label_horizon": "7 days"}, "/label_horizon", "Received '7 days' for label_horizon; expected a duration such as P7D, PT12H, 7d, 24h or 30m."),
-    ({"task": "ranking"}, "/task", "Received 'ranking' for task; expected 'binary', 'multiclass' or 'segmentation'."),
+    ({"task": "ranking"}, "/task", "Received 'ranking' for task; expected 'binary', 'multiclass', 'segmentation' or 'multilabel'."),
     ({"classes": 0}, "/classes", "Received 0 classes; a binary model has 2, others have 2 to 10000."),
 ]  # fmt: skip
 QUERIES = [
