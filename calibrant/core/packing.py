@@ -133,37 +133,11 @@ def unpack(data: bytes, *, largest: int = MAX_CONTENT) -> tuple[dict[str, NDArra
     PackingError
         Another format, damaged, too large, or of a newer format.
     """
-    found = opened(data, largest=largest)
-    try:
-        return read_arrays(found.layout, found.body), found.layout.described
-    except _FAULTS as error:
-        raise _damaged(error) from error
-
-
-class Opened(NamedTuple):
-    """Packed arrays that were checked and decompressed, and are not read yet.
-
-    Attributes
-    ----------
-    text : of the header
-    layout : what it describes
-    body : the content of the frame
-    """
-
-    text: bytes
-    layout: Layout
-    body: bytes
-
-
-def opened(data: bytes, *, largest: int = MAX_CONTENT) -> Opened:
-    """Check packed arrays and decompress them, without reading the arrays.
-
-    Parameters and errors are those of `unpack`.
-    """
     try:
         text, frame = _text_and_frame(data)
         layout = layout_of(text)
-        return Opened(text, layout, _content(layout, frame, min(largest, MAX_CONTENT)))
+        body = _content(layout, frame, min(largest, MAX_CONTENT))
+        return read_arrays(layout, body), layout.described
     except PackingError:
         raise
     except _FAULTS as error:

@@ -7,9 +7,12 @@ import panes, so they are imported when a result is requested.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from calibrant.accumulators.block import close_blocks
+from calibrant.accumulators.unit_sample import UnitSample
+from calibrant.core.array_memory import stored_bytes
 from calibrant.core.grid import Edges
 from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.pane_state import PaneState
@@ -324,3 +327,22 @@ class Pane(PaneState):
         from calibrant import library_of_panes
 
         return library_of_panes.expected_accuracy_of_pane(self, ci)
+
+    @property
+    def units_split(self) -> dict[str, int | bool]:
+        """Units that came in more than one batch although they should be complete in one: `n`, `estimated`.
+
+        Each such batch counts the unit as a new one. `n` is exact up to 1024 units; beyond, it is estimated from a sample by hash.
+        """
+        return self._part("unit_sample", UnitSample).split
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that the pane keeps allocated: every array of its accumulators, dense or sparse, and their objects.
+
+        Array memory is exact; arrays shared with a copy of the pane count in both. Objects are estimated: for panes of
+        100 kB or more the total is within 10 % of what the allocator reports.
+        """
+        parts = self._parts.values()
+        n_bytes = stored_bytes(chain.from_iterable(part.stored_arrays() for part in parts))
+        return n_bytes + sum(part.object_bytes for part in parts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Self, TypeVar
 
 from calibrant.accumulators import Accumulator, accumulators, sample
@@ -13,8 +12,6 @@ from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
 from calibrant.accumulators.sample import Sample
-from calibrant.accumulators.unit_sample import UnitSample
-from calibrant.core.array_memory import stored_bytes
 from calibrant.core.batch import Batch
 from calibrant.core.content_digest import (
     MODULUS,
@@ -124,14 +121,6 @@ class PaneState:
         return "id" if self["unit_sample"].is_empty else "named"
 
     @property
-    def units_split(self) -> dict[str, int | bool]:
-        """Units that came in more than one batch although they should be complete in one: `n`, `estimated`.
-
-        Each such batch counts the unit as a new one. `n` is exact up to 1024 units; beyond, it is estimated from a sample by hash.
-        """
-        return self._part("unit_sample", UnitSample).split
-
-    @property
     def sample(self) -> Sample:
         """The stored sample of labelled predictions.
 
@@ -177,20 +166,6 @@ class PaneState:
         '00000000000000000000000000000000'
         """
         return None if self._digest is None else f"{self._digest:032x}"
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes that the pane keeps allocated: every array of its accumulators, dense or sparse, and their objects.
-
-        Array memory is exact; arrays shared with a copy of the pane count in both. Objects are estimated: for panes of
-        100 kB or more the total is within 10 % of what the allocator reports.
-        """
-        if not self._parts:
-            return 0
-        n_bytes = stored_bytes(
-            chain.from_iterable(part.stored_arrays() for part in self._parts.values())
-        )
-        return n_bytes + sum(part.object_bytes for part in self._parts.values())
 
     def fill_batch(self, batch: Batch) -> None:
         """Add a checked batch's predictions to this pane.
