@@ -181,4 +181,14 @@ VALUES: dict[str, Value] = {
     "an infinite logit": Value([[1.0, -math.inf, 0.0]] * 2, [0, 2], "finite|number|json", logits=True),
     "truth values as names": Value(
         [[0.1, 0.9], [0.8, 0.2]], [True, False], (2, 2, 0.15), {"classes": [False, True]}),
+    # Reports of other libraries that were right here.
+    "a score of 1 in the last bin": Value([0.95, 1.0], [1, 0], (2, 2, (2 * 0.475) / 2), states={"n_units": 2}),
+    "certain scores in two bins": Value([1, 1, 1, 1, 0], [0, 0, 1, 1, 1], (5, 5, (2 + 1) / 5), {"bins": 2}),
+    "certain scores that are right": Value([0.0, 1.0, 1.0], [0, 1, 1], (3, 3, 0.0)),
+    "labels of one class": Value([0.9, 0.8], [1, 1], (2, 2, (0.1 + 0.2) / 2)),
+    "a class without labels": Value(P3, [0, 0, 1, 1], (4, 4, ece_of(TOP, [[1], [0], [0], [0]]))),
+    "Brier score of two classes": Value([0.6, 0.6], [0, 0], (2, 2, 2 * 0.36), metric="brier"),
+    "a probability below the normal numbers": Value([1e-320, 0.5], [1, 1], (2, 2, (-math.log(1e-320) + math.log(2)) / 2), metric="nll"),
+    "tied scores in bins of equal mass": Value(
+        [0.1] * 7 + [0.2] * 2 + [0.9], [0] * 6 + [1, 0, 1, 1], (10, 10, (0.3 + 0.6 + 0.1) / 10), metric="adaptive_ece"),
 }  # fmt: skip
