@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,7 @@ def test_tensors_of_any_type_and_device() -> None:
     (np.zeros((2, 3, 4)), "an array of shape (2, 3, 4) and type float64"),
     (np.zeros((2, 3, 4)), "np.moveaxis(p, 1, -1).reshape(-1, n_classes)"),
     ({"a": 1}, "a value of type dict"),
+    ([Decimal("0.9"), Decimal("0.2")], "a value of type Decimal, which is not a number"),
 ])  # fmt: skip
 def test_messages_say_what_came_and_what_to_do(scores: Any, said: str) -> None:
     with pytest.raises(CalibrationInputError) as error:
