@@ -248,8 +248,18 @@ def test_a_partition_that_was_added_again_is_reported_once(many, watch):
     watch.add(2, "0-0")
     watch.poll(0.0)
     append(many, 2)
-    assert ready_of(watch) == [2]
-    assert watch.poll(0.5) == ([], [])
+    eventually(lambda: len(watch._readable(0.0)) > 1)
+    assert watch.poll(0.5) == ([2], [])
+
+
+def test_partitions_that_are_added_one_by_one_need_few_connections(many, watch):
+    for partition in range(40):
+        watch.add(partition, "0-0")
+        assert watch.poll(0.0) == ([], [])
+    assert len(watch._requests) <= stream_watch.MAX_REQUESTS
+    for partition in (0, 39):
+        append(many, partition)
+        assert ready_of(watch) == [partition]
 
 
 def test_the_requests_of_idle_partitions_become_one(many, watch, monkeypatch):
@@ -273,11 +283,15 @@ def test_a_watch_whose_connection_is_lost_reports_its_partitions(many, watch):
 
 def test_a_request_without_a_reply_in_time_is_given_up(many, monkeypatch):
     """A machine that vanished sends nothing more."""
-    monkeypatch.setattr(stream_watch, "WAIT_S", 0.3)
+    # No reply of the store ends the request before.
+    monkeypatch.setattr(stream_watch, "WAIT_S", 3600.0)
     store = Store(many.settings.replace(socket_timeout_s=0.4))
     watch = StreamWatch(store)
-    many.client.client_pause(2000, all=True)
     watch.add(1, "0-0")
-    assert ready_of(watch) == [1]
+    watch.poll(0.0)
+    watch.poll(0.0)
+    [request] = watch._requests.values()
+    request.late_at = time.monotonic() - 1.0
+    assert ready_of(watch) == [1] and not watch._requests
     watch.close()
     store.close()

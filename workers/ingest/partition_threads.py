@@ -210,13 +210,12 @@ class PartitionThreads:
             outcome = slot.loop.turn(self._is_wanted)
             if outcome is not Turn.EMPTY:
                 self._watch.remove(slot.loop.partition)
-            else:
-                self._watch.add(slot.loop.partition, slot.loop.after_id)
+            is_lost = outcome is Turn.EMPTY and not self._watched(slot.loop)
             with self._changed:
                 slot.thread = None
                 if slot.loop.abandoned:
                     return
-                self._end_turn(slot, outcome)
+                self._end_turn(slot, outcome, is_lost)
 
     def _next(self) -> _Slot | None:
         """Wait for a partition that needs a thread; None at a stop."""
@@ -242,11 +241,19 @@ class PartitionThreads:
         running = [each for each in self._slots.values() if each.thread is not None]
         return sum(each.is_troubled for each in running) < MAX_TROUBLED
 
-    def _end_turn(self, slot: _Slot, outcome: Turn) -> None:
+    def _watched(self, loop: PartitionLoop) -> bool:
+        """Have the entries of a loop waited for; return whether that was possible."""
+        try:
+            self._watch.add(loop.partition, loop.after_id)
+        except (RedisError, OSError):
+            return False
+        return True
+
+    def _end_turn(self, slot: _Slot, outcome: Turn, is_lost: bool) -> None:
         if slot.is_troubled:
             self._changed.notify()  # Another may have waited for its end.
-        slot.is_troubled = outcome is Turn.PAUSED
-        if outcome is Turn.ENTRIES or (outcome is Turn.EMPTY and slot.has_entries):
+        slot.is_troubled = is_lost or outcome is Turn.PAUSED
+        if outcome is Turn.ENTRIES or (outcome is Turn.EMPTY and (is_lost or slot.has_entries)):
             slot.queued = True
             self._queue.append(slot.loop.partition)
             self._changed.notify()

@@ -156,7 +156,7 @@ def connect(settings: EngineSettings) -> Any:
     return ClusterClient(address.hosts, client) if address.kind == "cluster" else client()
 
 
-def connect_async(settings: EngineSettings, max_connections: int = MAX_CONNECTIONS) -> Any:
+def connect_async(settings: EngineSettings) -> Any:
     """Return a client for the event loop; calls above the number of connections wait."""
     address = _address(settings)
     options = {
@@ -166,7 +166,7 @@ def connect_async(settings: EngineSettings, max_connections: int = MAX_CONNECTIO
     }
     if address.kind == "sentinel":
         options = with_async_sentinels(address, options)
-    pool = {"max_connections": max_connections, "timeout": POOL_WAIT_S}
+    pool = {"max_connections": MAX_CONNECTIONS, "timeout": POOL_WAIT_S}
 
     def client(place: Node | None = None) -> Any:
         at = {} if place is None else {"host": place[0], "port": place[1]}
