@@ -1,6 +1,6 @@
-"""The report of a model: its queries, and the contents that their results give."""
+"""The report of a model: its subgroups, its queries, and the contents that their results give."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +10,27 @@ from calibrant.quality_report import ReportContents
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.frozen_maps import is_observed
 from calibrant_server.service.reads.operations import Access
-from calibrant_server.service.reads.report_subgroups import subgroups_of
+from calibrant_server.service.reads.queries import unanswerable
 from calibrant_server.service.reads.reports import (
     ReportParameters,
     contents_of,
     queries,
+    subgroup_query,
+    work_of,
 )
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.service import ReadQuery, resolved
+from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.store.model_config import ModelConfig
+
+MAX_SUBGROUPS = 40
+# Units of work of a report: its metrics, the panes of the window, and each subgroup with as many panes. On a core that needs half a
+# millisecond for a pane, a unit is about a millisecond.
+MAX_WORK = 720
+OF_A_METRIC_UNIT, OF_A_SUBGROUP = 2, 18
+# The panes of the window are read first. Those of a subgroup are of the same rows.
+PANES_OF_A_UNIT, SUBGROUP_PANES_OF_A_UNIT = 2.5, 4.0
+# A pane of a merged day has sums, which take longer to read than a few rows.
+PANES_OF_A_DAY = 2
 
 
 @dataclass(frozen=True)
@@ -26,14 +39,12 @@ class PreparedReport:
 
     Attributes
     ----------
-    subgroups : slices that the report lists
     map_etag : of the promoted map, empty for none
     contents : from the results by name of the query
     """
 
     config: ModelConfig
     queries: dict[str, ReadQuery]
-    subgroups: tuple[str, ...]
     map_etag: str
     contents: Callable[[Mapping[str, Any]], ReportContents]
 
@@ -43,19 +54,82 @@ async def prepared(read: Access, query: ReportParameters) -> PreparedReport:
     config = await read.config()
     with engine_errors():
         current = await read.connection.inbox.maps.current(config)
-    subgroups = await subgroups_of(read, query, config)
+    listed, left_out = await subgroups_of(read, query, config)
     observed = is_observed(read.request.app.state.settings, config)
     map_etag = "" if current is None else current.etag
     active_map = None if current is None else orjson.loads(current.body)
 
     def contents(results: Mapping[str, Any]) -> ReportContents:
-        return contents_of(query, config, results, active_map, subgroups.left_out, observed)
+        return contents_of(query, config, results, active_map, left_out, observed)
 
-    shown = (map_etag, str(query.tolerance_of(config)), str(observed), *subgroups.left_out)
-    return PreparedReport(
-        config,
-        queries(query, config, subgroups.listed, shown),
-        subgroups.listed,
-        map_etag,
-        contents,
-    )
+    shown = (map_etag, str(query.tolerance_of(config)), str(observed), *left_out)
+    found = queries(query, config, listed, shown)
+    return PreparedReport(config, found, map_etag, contents)
+
+
+async def subgroups_of(
+    read: Access, parameters: ReportParameters, config: ModelConfig
+) -> tuple[list[str], list[str]]:
+    """Return the subgroups of a report, sorted, and those that are left out: the requested ones, else the declared ones and those with data."""
+    work = work_of(parameters, config)
+    if parameters.slice is not None and parameters.subgroups is not None:
+        detail = "Received slice and subgroups; a report of one slice has no subgroups. Leave one of them out."
+        raise unanswerable("/subgroups", "subgroups_of_slice", detail)
+    with engine_errors():
+        stored = [name for name in await read.connection.inbox.slices(config) if name]
+    known = sorted({*_declared(config), *stored})
+    if parameters.slice is not None:
+        _requested("slice", [parameters.slice], known)
+        return [], []
+    wanted = _requested("subgroups", parameters.subgroup_names, known)
+    with engine_errors():
+        if wanted is None:
+            sizes = await read.connection.inbox.n_panes(config, known)
+            by_size = sorted(zip(known, sizes, strict=True), key=lambda each: (-each[1], each[0]))
+            wanted = [name for name, _ in by_size]
+        n = n_listed(work, await _n_panes(read, parameters, config)) if wanted else 0
+    return sorted(wanted[:n]), wanted[n:]
+
+
+def n_listed(work: int, n_panes: int) -> int:
+    """Return how many subgroups one report may list, at least one.
+
+    Parameters
+    ----------
+    work : units of the metrics
+    n_panes : of the window; a subgroup has at most as many
+
+    >>> n_listed(40, 24)
+    26
+    """
+    left = MAX_WORK - OF_A_METRIC_UNIT * work - n_panes / PANES_OF_A_UNIT
+    of_each = OF_A_SUBGROUP + n_panes / SUBGROUP_PANES_OF_A_UNIT
+    return max(1, min(MAX_SUBGROUPS, int(left // of_each)))
+
+
+async def _n_panes(read: Access, parameters: ReportParameters, config: ModelConfig) -> int:
+    """Return how many panes of the window a report reads; those of merged days count twice."""
+    query = subgroup_query(parameters, config, "")
+    state = await read.connection.inbox.state(config, query.slice_name, query.query.needs)
+    panes = panes_in(state.panes, resolved(query, state.marks))
+    n_days = sum(state.marks.length(start, config.pane_s) > config.pane_s for start in panes)
+    return len(panes) + (PANES_OF_A_DAY - 1) * n_days
+
+
+def _declared(config: ModelConfig) -> list[str]:
+    return [
+        f"{key}:{value}" for key, values in (config.slices or {}).items() for value in values or ()
+    ]
+
+
+def _requested(parameter: str, names: list[str] | None, known: Sequence[str]) -> list[str] | None:
+    """Return the requested subgroups, each once; reject an unknown one."""
+    for name in names or ():
+        if name not in known:
+            some = ", ".join(known[:50]) or "none"
+            raise unanswerable(
+                f"/{parameter}",
+                "undeclared_slice",
+                f"Received subgroup {name!r}; expected some of the model's: {some}.",
+            )
+    return None if names is None else list(dict.fromkeys(names))
