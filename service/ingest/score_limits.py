@@ -136,7 +136,8 @@ def multilabel_scores(
             detail = f"Received {name} of multi-label rows; expected {', '.join(_TAKEN)}."
             raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
     plain = {name: indexed(each) for name, each in columns.items()}
-    reject_costly_labels(plain.get("labels") or [], metrics, sent_bytes, pane_query.bins)
+    labels = plain.get("labels", [])
+    reject_costly_labels(labels, metrics, sent_bytes, pane_query.bins)
     arguments: dict[str, Any] = {
         "classes": reading.class_names, "normalize": reading.normalize, "ignore_label": list(reading.ignored) or None,
         **dict.fromkeys(_TAKEN), **plain,

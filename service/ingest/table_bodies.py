@@ -183,39 +183,18 @@ def _array(data: bytes, at: int, name: str, max_rows: int) -> tuple[NDArray[Any]
     return flat.reshape(shape, order="F" if is_fortran else "C"), end
 
 
-def _column(name: str, array: NDArray[Any]) -> Any:
-    """Return an array as the column that JSON would hold."""
+def _column(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as a column, whose values the library checks; names are whole numbers."""
     if array.ndim == 2 and name not in (*_MATRICES, "labels"):
         _reject(name, "shape", f"Received shape {array.shape}; expected ({len(array)},).")
-    if name in _TEXTS:
-        return _texts(name, array)
-    if name == "labels":
-        return _labels(array)
-    if name == "label_counts":
-        return _whole(name, array)
-    return np.ascontiguousarray(array, np.float64)
-
-
-def _labels(array: NDArray[Any]) -> list[Any]:
-    """Return a class, or one per rater, of each row, as JSON would hold it: nan is null."""
-    plain = array.astype(object)
-    plain[array != array] = None
-    labels: list[Any] = plain.tolist()
-    return labels
-
-
-def _whole(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
+    if name not in _TEXTS:
+        return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     values = array.astype(np.float64)
     odd = (values != np.floor(values)) | (np.abs(values) > 2**53)
     if odd.any():
-        row = int(np.argwhere(odd)[0][0])
         detail = f"Received {values[odd][0]!s}; expected a whole number."
-        raise CalibrationInputError.at(f"/{name}/{row}", "integer", detail)
+        raise CalibrationInputError.at(f"/{name}/{np.flatnonzero(odd)[0]}", "integer", detail)
     return array.astype(np.int64)
-
-
-def _texts(name: str, array: NDArray[Any]) -> list[str]:
-    return [str(each) for each in _whole(name, array).tolist()]
 
 
 def _reject(name: str, rule: str, detail: str) -> NoReturn:
