@@ -32,7 +32,6 @@ from calibrant_server.service.http.connections import (
 )
 from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
 from calibrant_server.service.http.telemetry import TelemetryUnavailable
-from calibrant_server.service.http.tenant_activity import TenantActivity, share_activity
 from calibrant_server.service.pages.rendering import load_templates
 from calibrant_server.service.process_board import Board
 from calibrant_server.service.processes import Processes, engine_works
@@ -198,11 +197,9 @@ def serve_together(settings: Settings, sockets: list[socket.socket]) -> int:
     raise_descriptor_limit()
     n, part, of_engine = settings.processes, settings.part_of_process(), engine_settings(settings)
     board = Board(n, has_engine=settings.redis_url is None)
-    activity = TenantActivity(n)
 
     def work(number: int) -> None:
         share_metrics(number)
-        share_activity(activity, number)
         serve(part, sockets, board, number)
 
     engine = engine_works(of_engine, board) if board.has_engine else {}

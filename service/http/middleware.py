@@ -34,7 +34,6 @@ from calibrant_server.service.http.errors import (
     Problem,
     StoreUnavailable,
 )
-from calibrant_server.service.http.pacing import Measured
 from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.http.request_log import RequestLog
 from calibrant_server.service.reads.service import ReadService
@@ -113,11 +112,7 @@ class RequestMiddleware:
             elif _hides_slash(scope):
                 await _reject(_slash(), scope, response)
             else:
-                request = self._served(scope, received, response)
-                if scope["app"].state.keyring.has_tenants:
-                    await Measured(request, lambda: response.status is not None)
-                else:
-                    await request
+                await self._served(scope, received, response)
         except Exception:
             log.exception("request_failed", extra={"request_id": scope["request_id"]})
             if response.status is not None:

@@ -16,7 +16,6 @@ from fastapi import Request, Response
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import read_body
 from calibrant_server.service.http.errors import KeyUnknown, MalformedBody
-from calibrant_server.service.http.pacing import begin
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.pages.api import Api
 from calibrant_server.service.security.keys import (
@@ -102,8 +101,6 @@ async def visitor_of(request: Request) -> Visitor:
     else:
         visitor = Visitor(request, await _caller(request, keyring, session), session, session)
     request.scope["caller"] = visitor.caller
-    if keyring.has_tenants:
-        await begin(visitor.caller.tenant)
     return visitor
 
 

@@ -19,7 +19,6 @@ from fastapi import Request, Response
 from calibrant.core.errors import CalibrationInputError
 from calibrant.inference.slice_test import slice_test
 from calibrant_server.service.engine import Connection, engine_errors
-from calibrant_server.service.http.pacing import begin
 from calibrant_server.service.http.parameters import entity_tags, names, negotiated, preferred_wait
 from calibrant_server.service.reads.compare import Comparison, other_of
 from calibrant_server.service.reads.queries import (
@@ -223,8 +222,6 @@ class ReadService:
         if validated is None:
             return None
         read_query = validated.read_query
-        if request.app.state.keyring.has_tenants:
-            await begin(read_query.config.tenant)
         state = await self.inbox.unchanged_state(
             read_query.config, read_query.slice_name, read_query.query.needs
         )

@@ -31,7 +31,6 @@ from calibrant_server.workers.queries.declared import Declared, query_class, que
 from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
-
 MAX_MEMBERS, MAX_NUMBERS, MAX_CONCENTRATION = 1000, 2_000_000, 1e12
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 PROBLEMS = problems(408, 413, 415, 422)

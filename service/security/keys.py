@@ -27,8 +27,8 @@ from calibrant_server.service.http.errors import (
     ModelUnknown,
     ScopeMissing,
 )
-from calibrant_server.service.http.pacing import begin
 from calibrant_server.service.http.parameters import only
+from calibrant_server.service.http.threads import tenant_of_request
 from calibrant_server.service.reads.queries import reject_unread
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.rates import Rates
@@ -274,7 +274,7 @@ def needs(*scopes: Scope, every_model: bool = False) -> Callable[[Request], Awai
         keyring: Keyring = request.app.state.keyring
         if not keyring.is_open:
             request.app.state.served.enter(request.scope, caller.tenant)
-            await begin(caller.tenant if keyring.has_tenants else None)
+            tenant_of_request.set(caller.tenant if keyring.has_tenants else None)
         if caller.scopes.isdisjoint(scopes):
             raise ScopeMissing(
                 f"Received a key without the scope; expected {' or '.join(scopes)}. Use another key."

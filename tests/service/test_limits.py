@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as StoreConnectionError
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.http import tenant_activity, threads
+from calibrant_server.service.http import threads
 from calibrant_server.service.http.errors import QuotaFull, RateExceeded
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.security.key_file import hash_of
@@ -250,33 +250,6 @@ async def test_usage_names_every_limit(tmp_path, inbox, registry):
     assert found["requests_per_second_of_a_key"]["limit"] is None
 
 
-async def test_among_other_tenants_work_that_blocks_takes_one_thread(monkeypatch):
-    monkeypatch.setattr(tenant_activity._Used, "activity", tenant_activity.TenantActivity())
-    release, began = threading.Event(), []
-
-    def block(name: str) -> None:
-        began.append(name)
-        release.wait(PATIENCE_S)
-
-    async def work(tenant: str, name: str) -> None:
-        tenant_activity.note_tenant(tenant)
-        await threads.in_thread(block, name)
-
-    tenant_activity.note_tenant("b")
-    tasks = [asyncio.create_task(work("a", f"a{i}")) for i in range(4)]
-    while not began:
-        await asyncio.sleep(0.01)
-    tasks.append(asyncio.create_task(work("b", "b0")))
-    while "b0" not in began:
-        await asyncio.sleep(0.01)
-    assert began == ["a0", "b0"]
-    release.set()
-    await asyncio.gather(*tasks)
-    monkeypatch.setattr(threads, "ACTIVE_S", -1.0)
-    async with threads._turn("a"):
-        assert threads._turns["a"].total_tokens == threads.OF_TENANT, "the other one is not active"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are those of Linux")
 async def test_work_that_blocks_has_a_lower_priority_than_the_event_loop():
     def nice() -> int:
@@ -288,9 +261,8 @@ async def test_work_that_blocks_has_a_lower_priority_than_the_event_loop():
     assert nice() == before
 
 
-async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own(monkeypatch):
-    """Work of one tenant that blocks takes half of the threads, however much of it there is."""
-    monkeypatch.setattr(tenant_activity._Used, "activity", tenant_activity.TenantActivity())
+async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own():
+    """Work of one tenant that blocks takes one thread, however much of it there is."""
     release, began = threading.Event(), []
 
     def block(name: str) -> None:
@@ -298,16 +270,16 @@ async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own(m
         release.wait(PATIENCE_S)
 
     async def work(tenant: str, name: str) -> None:
-        tenant_activity.tenant_of_request.set(tenant)
+        threads.tenant_of_request.set(tenant)
         await threads.in_thread(block, name)
 
     blocked = [asyncio.create_task(work("a", "a")) for _ in range(10)]
-    while len(began) < threads.OF_TENANT:
+    while not began:
         await asyncio.sleep(0.01)
     other = asyncio.create_task(work("b", "b"))
     while "b" not in began:
         await asyncio.sleep(0.01)
-    assert began == ["a"] * threads.OF_TENANT + ["b"]
+    assert began == ["a", "b"]
     release.set()
     await asyncio.gather(*blocked, other)
-    assert len(began) == 11 and not threads._turns
+    assert len(began) == 11
