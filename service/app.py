@@ -1,12 +1,16 @@
 """The app: discovered routes, the engine behind them, and problems for errors."""
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
+from fastapi.telemetry import TelemetryConfig
 
+from calibrant.core.extras import pip_install
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
 from calibrant_server.service.http.connections import SERVED_SHARE, connection_limit
@@ -19,7 +23,6 @@ from calibrant_server.service.http.middleware import (
     SecurityHeaders,
 )
 from calibrant_server.service.http.prometheus import ServiceMetrics
-from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.direct import DirectRoutes
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
@@ -39,6 +42,45 @@ from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import joined
 from calibrant_server.service.version import API_VERSION
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+OFF: TelemetryConfig = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "auto_configure": False,
+}
+
+
+class TelemetryUnavailable(RuntimeError):
+    """Traces are requested, and the packages that send them are not installed."""
+
+
+def telemetry(environment: Mapping[str, str] = os.environ) -> TelemetryConfig:
+    """Return the settings of FastAPI: one span per request, sent to the endpoint of the environment.
+
+    Raises
+    ------
+    TelemetryUnavailable
+    """
+    requested = [name for name in ENDPOINTS if environment.get(name)]
+    if not requested or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return OFF
+    missing = [name for name in PACKAGES if not _is_installed(name)]
+    if missing:
+        raise TelemetryUnavailable(
+            f"{requested[0]} requests traces, which need the package {missing[0]!r}. "
+            f"Install the extra `telemetry`: {pip_install('telemetry')}, or unset the variable."
+        )
+    return {**OFF, "tracing": True, "operation_spans": False, "auto_configure": True}
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def create_app(

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from calibrant_server.service.app import create_app
+from calibrant_server.service.app import TelemetryUnavailable, create_app
 from calibrant_server.service.engine import engine_settings
 from calibrant_server.service.http.connections import (
     KEEP_ALIVE_S,
@@ -31,7 +31,6 @@ from calibrant_server.service.http.connections import (
     raise_descriptor_limit,
 )
 from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
-from calibrant_server.service.http.telemetry import TelemetryUnavailable
 from calibrant_server.service.pages.rendering import load_templates
 from calibrant_server.service.process_board import Board
 from calibrant_server.service.processes import Processes, engine_works

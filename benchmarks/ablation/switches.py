@@ -56,8 +56,8 @@ SWITCHES = {
         "large JSON bodies read in C",
         "large_posts",
         {
-            "service.ingest.plain_columns:json_columns.read": _constant(None),
-            "service.ingest.plain_columns:json_columns.read_lines": _constant(None),
+            "service.ingest.columns:json_columns.read": _constant(None),
+            "service.ingest.columns:json_columns.read_lines": _constant(None),
         },
     ),
 }

@@ -32,18 +32,16 @@ from calibrant_server.service.ingest.service import (
     digest_of_all,
 )
 from calibrant_server.service.ingest.update_packing import (
+    HEAD_NAMES,
+    KINDS,
+    NAMES,
     PACKERS,
     UnpackingBudget,
+    UpdateHead,
     decoded,
     pack_histogram,
     reject_sampled_total,
     unpacked,
-)
-from calibrant_server.service.ingest.updates import (
-    HEAD_NAMES,
-    KINDS,
-    NAMES,
-    UpdateHead,
 )
 from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, IngestBatch, SourceOffsets
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.reads.computed_statuses import NOT_READY
-from calibrant_server.service.reads.fleet import current_entries
+from calibrant_server.service.reads.fleet import NOT_READY, current_entries
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.status_index import StatusFields

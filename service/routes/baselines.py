@@ -20,11 +20,10 @@ from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, B
 from calibrant_server.service.http.parameters import BaselineName
 from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.http.threads import in_thread
-from calibrant_server.service.ingest.columns import read_columns
+from calibrant_server.service.ingest.columns import read_columns, read_document
 from calibrant_server.service.ingest.model_rules import checked_batch, rows_of_model
 from calibrant_server.service.ingest.multilabel import prediction_cells
 from calibrant_server.service.ingest.parsed_batch import object_of
-from calibrant_server.service.ingest.plain_columns import read_document
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.ingest.update_packing import UnpackingBudget, pack_pane

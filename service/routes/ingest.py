@@ -35,7 +35,7 @@ from calibrant_server.service.ingest.schemas import (
     RecordsBody,
 )
 from calibrant_server.service.ingest.service import IngestContext, digest_of
-from calibrant_server.service.ingest.updates import (
+from calibrant_server.service.ingest.update_packing import (
     ConfidenceUpdate,
     HistogramsBody,
     HistogramUpdate,

@@ -22,7 +22,7 @@ from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.histogram_report import histogram_report
 from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.curves import stability
-from calibrant_server.service.reads.computed_statuses import NOT_READY
+from calibrant_server.service.reads.fleet import NOT_READY
 from tests.calibrant.baselines import rater_baselines
 from tests.end_to_end.science import (
     LOSSES,

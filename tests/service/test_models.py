@@ -6,7 +6,7 @@ import pytest
 
 from calibrant.core.durations import duration_of, parse_duration
 from calibrant.results.base import ALWAYS
-from calibrant_server.service.reads import computed_statuses
+from calibrant_server.service.reads import fleet
 from calibrant_server.workers.queries.ask import ResultFailedError, ResultTimeoutError
 from tests.service.conftest import problem
 
@@ -67,7 +67,7 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
 
 
 async def test_the_statuses_of_a_page_have_one_deadline(client, inbox, monkeypatch):
-    monkeypatch.setattr(computed_statuses, "STATUS_DEADLINE_S", 0.0)
+    monkeypatch.setattr(fleet, "STATUS_DEADLINE_S", 0.0)
     for name in "abc":
         await client.put(f"/v1/models/{name}", json={"classes": 3})
     page = (await client.get("/v1/models?view=status&limit=2")).json()

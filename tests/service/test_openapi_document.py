@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from calibrant_server.service.openapi.__main__ import COMMITTED
-from calibrant_server.service.openapi.schema import _documented
-from calibrant_server.service.openapi.tags import TAGS
+from calibrant_server.service.openapi.schema import TAGS, _documented
 from tests.conforming import CONFORMING, resolved
 
 MAX_BYTES = 450_000

@@ -14,8 +14,7 @@ from calibrant.kernel import json_columns
 from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.errors import BodyTooLarge, Problem
 from calibrant_server.service.ingest import columns
-from calibrant_server.service.ingest.columns import read_columns
-from calibrant_server.service.ingest.plain_columns import read_lines
+from calibrant_server.service.ingest.columns import read_columns, read_lines
 from calibrant_server.service.settings import Settings
 
 SETTINGS = Settings(max_rows=1000)

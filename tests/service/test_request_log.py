@@ -10,10 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from calibrant_server.service.app import create_app
+from calibrant_server.service.app import OFF, TelemetryUnavailable, create_app, telemetry
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http import request_log
-from calibrant_server.service.http.telemetry import OFF, TelemetryUnavailable, telemetry
 from calibrant_server.service.security.key_file import hash_of
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers import logs
@@ -199,7 +198,7 @@ def test_without_an_endpoint_nothing_is_traced():
 
 
 def test_missing_packages_are_named(monkeypatch):
-    name = "calibrant_server.service.http.telemetry.PACKAGES"
+    name = "calibrant_server.service.app.PACKAGES"
     monkeypatch.setattr(name, ("opentelemetry.nothing",))
     with pytest.raises(TelemetryUnavailable, match=r"calibrant\[telemetry\]"):
         telemetry({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
