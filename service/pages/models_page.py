@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.pages.numbers import seen, shown_status
 from calibrant_server.service.pages.visitors import Visitor
+from calibrant_server.service.reads.fleet import DatedStatus, recent_statuses
 from calibrant_server.service.reads.model_list import has_tag
-from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
+from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, StatusFields
@@ -74,9 +75,9 @@ class ModelsPage:
 
 
 async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery) -> ModelsPage:
-    """Return one page of the visitor's models: three reads of the store, and those of statuses not checked for a minute."""
+    """Return one page of the visitor's models: four reads of the store, and those of statuses that are computed."""
     state = request.app.state
-    statuses: StatusCache = state.statuses
+    reads: ReadService = state.reads
     with engine_errors():
         listed = await state.connection.registry.list(visitor.caller.tenant)
         summaries = await state.connection.inbox.alarms.summaries()
@@ -86,13 +87,13 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
         for each in mine
         if query.q.lower() in each.model.lower() and has_tag(each, query.tag or None)
     ]
-    known = await _statuses(statuses, found, query)
+    known = await _known(reads, found, query)
     if query.status:
         found = [each for each in found if _matches(each, query.status, summaries, known)]
     ordered = sorted(found, key=lambda each: _place(each, query, summaries, known))
     first = (query.page - 1) * PAGE_SIZE
     shown = ordered[first : first + PAGE_SIZE]
-    current = await statuses.decided(shown)
+    current = await recent_statuses(reads, shown)
     # A status that was just computed also counts for the order of this page.
     known |= {key: each.fields for key, each in current.items()}
     shown = sorted(shown, key=lambda each: _place(each, query, summaries, known))
@@ -109,13 +110,14 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
     )
 
 
-async def _statuses(
-    statuses: StatusCache, configs: Sequence[ModelConfig], query: ModelsPageQuery
+async def _known(
+    reads: ReadService, configs: Sequence[ModelConfig], query: ModelsPageQuery
 ) -> dict[str, StatusFields]:
-    """Return the known statuses: of every model where the page depends on them."""
-    if query.status or query.sort not in ("status", "name"):
-        return await statuses.indexed(configs)
-    return {key: each.fields for key, each in statuses.known(configs).items()}
+    """Return the statuses that the index has, where the page depends on them."""
+    if query.sort == "name" and not query.status:
+        return {}
+    found = await recent_statuses(reads, configs, computes=False)
+    return {key: each.fields for key, each in found.items()}
 
 
 def _place(

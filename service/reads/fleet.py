@@ -1,6 +1,6 @@
-"""Overview of many models: statuses from the index, and slices that are flagged in the complete fleet.
+"""Statuses of many models, from the index in the store: computed where they are missing or outdated.
 
-A page reads one entry of the index per model. It computes statuses that are missing or outdated, at most `MAX_COMPUTED`, the oldest
+A list reads one entry of the index per model. It computes statuses that are missing or outdated, at most `MAX_COMPUTED`, the oldest
 first; the others are returned as indexed, with the time in `as_of`. A status is made of two results per model, which the workers cache: states
 and cached results of all models are read together, and workers are asked for the others only. Results that are not ready in
 time are null; the workers finish and cache them, so that a later request finds them.
@@ -11,22 +11,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import orjson
-from cachetools import LRUCache, TTLCache
+from cachetools import LRUCache
 
 from calibrant.core.documents import Result
-from calibrant.drift.cohort_tables import OWN_SCORE
-from calibrant.drift.false_alarm_rate import flagged
 from calibrant.results.base import short_estimate
 from calibrant.results.drift import RECENT, drift
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService, resolved
-from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
-from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.queries.ask import CHANGING, OK, UNAVAILABLE, Reply
 from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
@@ -40,6 +36,7 @@ from calibrant_server.workers.store.status_index import (
     UNKNOWN_STATUS,
     IndexedStatus,
     StatusFields,
+    decisions_in,
 )
 from calibrant_server.workers.store.windows import rfc3339
 
@@ -196,34 +193,12 @@ MAX_COMPUTED = 50
 MAX_AGE_S = 3600.0
 # A result that could not be computed may have failed for a reason that is over.
 MAX_FAILED_AGE_S = 60.0
-# The p-values of 10,000 models with 20 slices is 20 MB, and changes when cohorts are sealed.
-FLEET_AGE_S = 15.0
-MAX_FLEETS = 100
-
-
-class FlaggedDetector(TypedDict):
-    """A detector that is flagged among those of the fleet."""
-
-    scope: str | None
-    slice: str | None
-    p: float
-
-
-Flags = Mapping[str, list[FlaggedDetector]]
 
 
 async def indexed_statuses(
     reads: ReadService, configs: Sequence[ModelConfig]
 ) -> list[dict[str, Any]]:
     """Return what `view=status` adds to each model."""
-    found = await current_entries(reads, configs, MAX_COMPUTED)
-    return [_shown(found.get(config.key)) for config in configs]
-
-
-async def current_entries(
-    reads: ReadService, configs: Sequence[ModelConfig], max_computed: int
-) -> dict[str, IndexedStatus]:
-    """Return the entry of each model that has one; at most `max_computed` missing or outdated ones are computed, the oldest first."""
     now = time.time()
     with engine_errors():
         found = await reads.inbox.statuses.read(configs)
@@ -231,10 +206,60 @@ async def current_entries(
     due = [
         (config, state)
         for config, (state, entry) in zip(configs, found, strict=True)
-        if entry is None or entry.state != state or not 0 <= now - entry.at_s < _max_age_s(entry)
+        if entry is None or _is_due(entry, state, now)
     ]
     due.sort(key=lambda each: known[each[0].key].at_s if each[0].key in known else 0.0)
-    return known | await _computed(reads, due[:max_computed], known, now)
+    known |= await _computed(reads, due[:MAX_COMPUTED], known, now)
+    return [_shown(known.get(config.key)) for config in configs]
+
+
+# What pages and scrapes show may be so much older than its data.
+STATUS_AGE_S = 60.0
+
+
+class DatedStatus(NamedTuple):
+    """A status, and when it was computed or found unchanged (seconds since the epoch)."""
+
+    at_s: float
+    fields: StatusFields
+
+
+async def recent_statuses(
+    reads: ReadService, configs: Sequence[ModelConfig], computes: bool = True
+) -> dict[str, DatedStatus]:
+    """Return statuses by `tenant/model`: at most a minute behind their data, and never from before a decision about the model.
+
+    One that is not ready in time keeps its last, with its time, or is missing.
+
+    Parameters
+    ----------
+    computes : compute those that are missing or older; else they are as old as the index has them
+    """
+    now = time.time()
+    with engine_errors():
+        found = await reads.inbox.statuses.read(configs)
+    every = list(zip(configs, found, strict=True))
+    states = {config.key: state for config, (state, _) in every}
+    former = {config.key: entry for config, (_, entry) in every if entry is not None}
+    known = {k: each for k, each in former.items() if each.decisions == decisions_in(states[k])}
+    if computes:
+        due = [
+            (config, state)
+            for config, (state, _) in every
+            if (entry := known.get(config.key)) is None or _is_due(entry, state, now, STATUS_AGE_S)
+        ]
+        computed = await _computed(reads, due, former, now)
+        known |= {k: each for k, each in computed.items() if each.fields["reason"] != NOT_READY}
+    return {
+        key: DatedStatus(now if each.state == states[key] else each.at_s, each.fields)
+        for key, each in known.items()
+    }
+
+
+def _is_due(entry: IndexedStatus, state: str, now: float, behind_s: float = 0.0) -> bool:
+    """Return whether an entry is outdated; new data may be `behind_s` newer."""
+    age_s = now - entry.at_s
+    return not 0 <= age_s < _max_age_s(entry) or (entry.state != state and age_s >= behind_s)
 
 
 def _max_age_s(entry: IndexedStatus) -> float:
@@ -276,52 +301,3 @@ def _shown(entry: IndexedStatus | None) -> dict[str, Any]:
     known = UNKNOWN_STATUS | {"reason": NOT_READY} if entry is None else entry.fields
     as_of = None if entry is None else rfc3339(datetime.fromtimestamp(entry.at_s, UTC))
     return {name: value for name, value in known.items() if name != "errors"} | {"as_of": as_of}
-
-
-class Fleet:
-    """Flags of each tenant's complete fleet, computed at most every `FLEET_AGE_S`."""
-
-    def __init__(self, reads: ReadService) -> None:
-        self._reads = reads
-        self._flags: TTLCache[tuple[str, float], Flags] = TTLCache(MAX_FLEETS, FLEET_AGE_S)
-
-    async def flags(self, tenant: str, configs: Sequence[ModelConfig], false_flags: float) -> Flags:
-        """Return the flagged detectors by `tenant/model`, smallest p-value first; models without any may be left out.
-
-        Parameters
-        ----------
-        configs : all models of the tenant, because the share of false flags is that of the complete fleet
-        false_flags : maximum expected share of false flags
-        """
-        known = self._flags.get((tenant, false_flags))
-        if known is None:
-            with engine_errors():
-                summaries = await self._reads.inbox.alarms.summaries()
-            known = await asyncio.to_thread(fleet_flags, summaries, configs, false_flags)
-            self._flags[tenant, false_flags] = known
-        return known
-
-
-def fleet_flags(
-    summaries: Mapping[str, AlarmSummary], configs: Sequence[ModelConfig], false_flags: float
-) -> Flags:
-    """Return the detectors that changed, among all detectors of these models."""
-    values = {
-        f"{config.key}\n{name}": value
-        for config in configs
-        if (summary := summaries.get(config.key)) is not None
-        and summary["generation"] == config.generation
-        for name, value in summary.get("p", {}).items()
-    }
-    found: dict[str, list[FlaggedDetector]] = {}
-    for each in flagged(values, false_flags) if values else []:
-        key, name = each.split("\n", 1)
-        scope, slice_ = parts_of(name)
-        found.setdefault(key, []).append(
-            {
-                "scope": None if scope == OWN_SCORE else scope,
-                "slice": slice_ or None,
-                "p": values[each],
-            }
-        )
-    return found

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
+from calibrant_server.service.reads.fleet import DatedStatus, recent_statuses
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
@@ -185,8 +185,8 @@ def _sealed_until(config: ModelConfig, summaries: Mapping[str, AlarmSummary]) ->
 class ModelSeries:
     """The series of a tenant's models; statuses are checked at most once a minute each."""
 
-    def __init__(self, reading: ReadService, statuses: StatusCache) -> None:
-        self._reading, self._statuses = reading, statuses
+    def __init__(self, reading: ReadService) -> None:
+        self._reading = reading
 
     async def registry(
         self, tenant: str, configs: Sequence[ModelConfig], most: int
@@ -203,7 +203,7 @@ class ModelSeries:
         inbox = self._reading.inbox
         summaries = await inbox.alarms.summaries()
         summaries = {each.key: summaries[each.key] for each in chosen if each.key in summaries}
-        statuses = await self._statuses.refreshed(chosen)
+        statuses = await recent_statuses(self._reading, chosen)
         tallies = dict(sorted((await inbox.tallies_of(chosen)).items()))
 
         def families() -> Iterator[Metric]:

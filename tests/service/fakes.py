@@ -128,9 +128,6 @@ class FakeStatusIndex:
     async def read(self, configs):
         return [(self._state(config), self.entries.get(config.key)) for config in configs]
 
-    async def decisions(self, configs):
-        return [self._state(config).partition("|")[0] for config in configs]
-
     async def write(self, entries):
         self.entries |= {key: entry for key, (_, entry) in entries.items()}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from calibrant_server.service.reads.fleet import fleet_flags
+from calibrant_server.service.reads.fleet_flags import fleet_flags
 from calibrant_server.workers.queries.ask import ResultTimeoutError, WindowDamaged
 from calibrant_server.workers.store.model_config import ModelConfig
 

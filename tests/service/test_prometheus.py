@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import calibrant as cal
-from calibrant_server.service.reads import model_statuses, observation
+from calibrant_server.service.reads import fleet, observation
 from calibrant_server.service.security.keys import ApiKey, Keyring
 from calibrant_server.workers.ingest.inbox import StoreUnavailableError
 from calibrant_server.workers.queries.ask import ResultTimeoutError
@@ -101,14 +101,16 @@ async def test_a_status_is_computed_after_a_change_and_a_late_one_keeps_the_last
     n_asked = len(inbox.asked)
     await samples(watched, "/metrics/models")
     assert len(inbox.asked) == n_asked
-    monkeypatch.setattr(model_statuses, "STATUS_AGE_S", 0.0)
+    monkeypatch.setattr(fleet, "STATUS_AGE_S", 0.0)
     await samples(watched, "/metrics/models")
     assert len(inbox.asked) == n_asked, "an unchanged model is not computed again"
-    inbox.statuses.states["default/m"] = "another"
+    [entry] = inbox.statuses.entries.values()
+    inbox.statuses.states["default/m"] = f"{entry.decisions}|other data"
     inbox.failing["model_status"] = ResultTimeoutError("late")
     assert (await samples(watched, "/metrics/models"))[name] == 1.5
     assert len(inbox.asked) > n_asked
     # The status of a deleted model is not that of a new one of the same name.
+    del inbox.statuses.states["default/m"]
     await watched.delete("/v1/models/m")
     await watched.put("/v1/models/m", json={"classes": 3})
     assert name not in await samples(watched, "/metrics/models")

@@ -9,7 +9,7 @@ import pytest
 from calibrant_server.workers.store.frozen_maps import MapVersions, PromotedMap
 from calibrant_server.workers.store.keys import LAST_CHANGE
 from calibrant_server.workers.store.registry import Registry
-from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, IndexedStatus
+from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, IndexedStatus, decisions_in
 from tests.workers.driving import MODEL
 
 
@@ -19,8 +19,7 @@ def registry(bench):
 
 
 def decisions(bench, model):
-    [found] = bench.run(bench.inbox.statuses.decisions([model]))
-    return found
+    return decisions_in(state(bench, model))
 
 
 def state(bench, model):

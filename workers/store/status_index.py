@@ -2,7 +2,6 @@
 
 A list of many models reads the index, one field per model, and computes only what is missing or outdated. Any service process
 may write it: an entry that is lost or old costs a computation, no correctness.
-`service/reads/model_statuses.py` is the other cache: of one process, and valid for a minute or until a decision about the model.
 """
 
 from __future__ import annotations
@@ -71,8 +70,13 @@ class IndexedStatus:
 
     @property
     def decisions(self) -> str:
-        """Return the part of the state that decisions change, as `StatusIndex.decisions` returns it."""
-        return self.state.partition("|")[0]
+        """Return the part of the state that decisions change: settings, a promoted map, the alarm."""
+        return decisions_in(self.state)
+
+
+def decisions_in(state: str) -> str:
+    """Return the part of a state that predictions and labels alone do not change, unless they change the alarm."""
+    return state.partition("|")[0]
 
 
 class StatusIndex:
@@ -89,19 +93,6 @@ class StatusIndex:
             replies = await self._retried(partial(self._replies, part))
             for config, reply in zip(part, zip(*[iter(replies)] * 4, strict=True), strict=True):
                 found.append(_of_reply(config, *reply))
-        return found
-
-    async def decisions(self, configs: Sequence[ModelConfig]) -> list[str]:
-        """Return the name of each model's current decisions: its settings, its promoted map, and its alarm.
-
-        Predictions and labels alone do not change it, unless they change the alarm.
-        """
-        found: list[str] = []
-        for first in range(0, len(configs), _TOGETHER):
-            part = configs[first : first + _TOGETHER]
-            replies = await self._retried(partial(self._decision_replies, part))
-            pairs = zip(*[iter(replies)] * 2, strict=True)
-            found += [_decisions(config, *pair) for config, pair in zip(part, pairs, strict=True)]
         return found
 
     async def write(self, entries: Mapping[str, tuple[ModelConfig, IndexedStatus]]) -> None:
@@ -123,19 +114,9 @@ class StatusIndex:
                 keys: PartitionKeys = self._keys.of(config)
                 pipe.hget(keys.statuses, config.key)
                 pipe.hget(keys.versions(config.key, config.generation, ""), LAST_CHANGE)
-                _read_decisions(pipe, keys, config)
+                pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
+                pipe.hget(keys.current_maps, config.key)
             return list(await pipe.execute())
-
-    async def _decision_replies(self, configs: Sequence[ModelConfig]) -> list[Any]:
-        async with self._client.pipeline(transaction=False) as pipe:
-            for config in configs:
-                _read_decisions(pipe, self._keys.of(config), config)
-            return list(await pipe.execute())
-
-
-def _read_decisions(pipe: Any, keys: PartitionKeys, config: ModelConfig) -> None:
-    pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
-    pipe.hget(keys.current_maps, config.key)
 
 
 def _of_reply(
