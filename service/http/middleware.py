@@ -34,8 +34,7 @@ from calibrant_server.service.http.errors import (
     Problem,
     StoreUnavailable,
 )
-from calibrant_server.service.http.prometheus import ServiceMetrics
-from calibrant_server.service.http.request_log import RequestLog
+from calibrant_server.service.http.prometheus import RequestLog, ServiceMetrics
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.audit_record import record
 from calibrant_server.workers.ingest import inbox

@@ -27,15 +27,18 @@ from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.body_reading import READING_FIELDS, origin_of, reading_of
 from calibrant_server.service.ingest.parsed_batch import (
     LENIENT,
+    RECORD_NAMES,
+    RECORDS,
     SINGULAR,
     ParsedBatch,
     batch_id_of,
     check_list,
+    from_list,
+    from_records,
     has_origin,
     object_of,
     reject_unknown,
 )
-from calibrant_server.service.ingest.records import RECORD_NAMES, RECORDS, from_list, from_records
 from calibrant_server.service.settings import Settings
 
 # A first line of the batch itself is read by the parser of complete JSON before it is known whether the kernel reads the rest.

@@ -7,6 +7,7 @@ models are added to the document as schemas, so that it describes every body.
 import json
 import re
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,7 +17,36 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
 from calibrant_server.service.http.errors import PROBLEMS
-from calibrant_server.service.openapi.examples import EXAMPLES, RESPONSE_EXAMPLES
+
+
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    return found
+
+
+EXAMPLES = _read("request_examples.json")
+_TEXTS: dict[str, tuple[str, str]] = {
+    "getServiceMetrics": (
+        "text/plain",
+        '# TYPE calibrant_requests_total counter\ncalibrant_requests_total{operation="getLive",status="200"} 1.0\n',
+    ),
+    "getModelSeries": (
+        "text/plain",
+        '# TYPE calibrant_model_temperature gauge\ncalibrant_model_temperature{model="triage",tenant="default"} 1.31\n',
+    ),
+    "getReport": (
+        "text/html",
+        "<!doctype html><title>Calibration of triage</title><h2>1. Data</h2>…",
+    ),
+    "streamAlarms": (
+        "text/event-stream",
+        'retry: 3000\n\nid: 0.0.1.0\nevent: alarm\ndata: {"id": "al_003_0f1e2d3c4b5a69788796", "state": "open"}\n\n',
+    ),
+}
+RESPONSE_EXAMPLES: dict[str, tuple[str, Any]] = {
+    name: ("application/json", value) for name, value in _read("response_examples.json").items()
+} | _TEXTS
+
 
 TAGS: dict[str, str] = {
     "models": "The registry: what is declared for each model; export and import.",

@@ -25,7 +25,7 @@ from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.report_pages import PreparedReport, prepared
 from calibrant_server.service.reads.reports import SERIES, ReportParameters
-from calibrant_server.service.reads.response_models import WindowShown
+from calibrant_server.service.reads.representations import WindowShown
 from calibrant_server.workers.queries.ask import ResultTimeoutError
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
 from calibrant_server.workers.store.model_config import ModelConfig

@@ -19,8 +19,7 @@ from calibrant.results.metric_work import MAX_WORK
 from calibrant.results.reads import Read
 from calibrant.results.report import of_labels
 from calibrant_server.service.reads.queries import of_slices, reject_costly, unanswerable
-from calibrant_server.service.reads.representations import TABLES
-from calibrant_server.service.reads.response_models import WindowShown
+from calibrant_server.service.reads.representations import TABLES, WindowShown
 from calibrant_server.service.reads.service import JSON, ReadQuery, ReadService, Render, span
 from calibrant_server.workers.queries.declared import Declared
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery

@@ -31,10 +31,10 @@ from calibrant_server.service.reads.representations import (
     or_drawn,
     or_table,
     or_unchanged,
+    response_of,
     tabulated,
     written_type,
 )
-from calibrant_server.service.reads.response_models import response_of
 from calibrant_server.service.reads.service import JSON, ReadQuery, Render
 from calibrant_server.workers.queries.declared import declared_query, described
 from calibrant_server.workers.store.model_config import ModelConfig

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.results.estimate_values import EstimateValues
 from calibrant_server.service.http.lists import ListPage, PageQuery
 from calibrant_server.service.ingest.cloudevents import CloudEventSettings
-from calibrant_server.service.reads.response_models import part_of
+from calibrant_server.service.reads.representations import part_of
 from calibrant_server.workers.store.model_config import SERVE, Mode, ModelConfig
 
 

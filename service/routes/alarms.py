@@ -1,9 +1,10 @@
-"""Alarms: the list, acknowledgement, and a stream of changes."""
+"""Alarms: the list, acknowledgement, and a stream of changes; the messages sent to the receivers of a model's alarm, and a test message."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
+from uuid import uuid4
 
 import orjson
 from fastapi import APIRouter, Path, Response
@@ -12,7 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import Violation
 from calibrant.results.recommendation import Recommendation
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
+from calibrant_server.service.http.errors import (
+    AlarmClosed,
+    AlarmUnknown,
+    QuotaFull,
+    WebhooksMissing,
+)
 from calibrant_server.service.http.event_streams import EVENTS, EventStream
 from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.lists import PageQuery
@@ -26,11 +32,13 @@ from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.reads.operations import Access, Admin, Page, Reader, operation
-from calibrant_server.service.reads.response_models import part_of
+from calibrant_server.service.reads.representations import part_of
 from calibrant_server.service.security.keys import Caller
-from calibrant_server.workers.alarm.alarm_commit import Command, acknowledgement
+from calibrant_server.workers.alarm.alarm_commit import acknowledgement, trial
+from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.alarm_state import AlarmReader
-from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, shown
+from calibrant_server.workers.alarm.deliveries import WAITING, WebhookDelivery
+from calibrant_server.workers.alarm.episodes import CLOSED, Episode, at, shown
 
 
 class Acknowledgement(BaseModel):
@@ -232,11 +240,13 @@ async def acknowledge_alarm(access: Access) -> Response:
         config = await connection.registry.get(caller.tenant, episode.model)
         if config is None or config.generation != episode.generation:
             raise AlarmClosed()
-        await connection.inbox.order(config, order_of(episode, said, caller))
-    while is_awaited(episode) and time.monotonic() < deadline:
+        command = acknowledgement(episode.id, who_is(caller), said.note, caller.role or None)
+        await connection.inbox.order(config, command)
+    while not (is_done := episode.is_acknowledged or episode.state == CLOSED):
+        if time.monotonic() >= deadline:
+            break
         await asyncio.sleep(0.02)
         episode = await _alarm(connection, caller, access.id)
-    is_done = episode.is_acknowledged or episode.state == CLOSED
     return json_response(shown(episode), 200 if is_done else 202)
 
 
@@ -255,11 +265,84 @@ def with_reason(said: Acknowledgement, caller: Caller) -> Acknowledgement:
     return said
 
 
-def order_of(episode: Episode, said: Acknowledgement, caller: Caller) -> Command:
-    """Return the order to acknowledge an alarm."""
-    return acknowledgement(episode.id, who_is(caller), said.note, caller.role or None)
+class Attempt(BaseModel):
+    """One attempt to deliver."""
+
+    at: str
+    status: int | None = Field(
+        description="Status of the receiver's response; null if there was none."
+    )
+    error: str | None
 
 
-def is_awaited(episode: Episode) -> bool:
-    """Return whether an order to acknowledge has not taken effect yet."""
-    return episode.state == OPEN and not episode.is_acknowledged
+class DeliveryResponse(BaseModel):
+    """One message to one receiver."""
+
+    id: str = Field(description="Header `webhook-id` of the message, the same at every attempt.")
+    type: str
+    url: str
+    status: Literal["waiting", "delivered", "given_up"]
+    made_at: str
+    due_at: str | None = Field(description="Time of the next attempt.")
+    attempts: list[Attempt]
+
+
+class TestResponse(BaseModel):
+    """A test message that is being sent; the log has its deliveries."""
+
+    test: str
+    receivers: int
+
+
+DELIVERIES = Collection(
+    router,
+    "/v1/models/{model}/alarm/deliveries",
+    "deliveries",
+    DeliveryResponse,
+    Admin,
+    "A page of deliveries",
+)
+
+
+@DELIVERIES.lists("listDeliveries")
+async def list_deliveries(access: Access) -> Page:
+    """List the messages sent to the receivers of a model's alarm, and those that wait."""
+    found = await access.connection.inbox.alarms.deliveries(await access.config())
+    return DELIVERIES.paged(access, found, lambda each: [-each.made_s, each.id], _shown)
+
+
+@operation(
+    router,
+    "POST /v1/models/{model}/alarm/test",
+    "testWebhooks",
+    Admin,
+    {202: success(TestResponse, "The test is being sent"), **problems(409, 422, 429)},
+)
+async def test_webhooks(access: Access) -> Response:
+    """Send every receiver of the model's alarm a signed message of type alarm.test."""
+    config = await access.config()
+    receivers = len(AlarmSettings.of(config).webhooks)
+    if not receivers:
+        raise WebhooksMissing()
+    wait_s = await access.inbox.webhook_test_limit.wait_s(config.key)
+    if wait_s:
+        detail = "Received another test within a minute; expected at most one per model and ten per tenant. Wait, and send it again."
+        raise QuotaFull(detail, retry_after_s=wait_s)
+    name = uuid4().hex
+    await access.inbox.order(config, trial(name))
+    return json_response({"test": name, "receivers": receivers}, 202)
+
+
+def _shown(delivery: WebhookDelivery) -> dict[str, Any]:
+    return {
+        "id": delivery.id,
+        "type": delivery.type,
+        "url": delivery.url,
+        "status": delivery.status,
+        "made_at": at(delivery.made_s),
+        "due_at": at(delivery.due_s) if delivery.status == WAITING else None,
+        "attempts": [
+            {"at": at(each["at_s"]), "status": each["status"], "error": each["error"]}
+            for each in delivery.attempts
+        ],
+    }

@@ -38,7 +38,7 @@ from calibrant_server.service.reads.operations import (
     operation,
 )
 from calibrant_server.service.reads.queries import ClockQuery
-from calibrant_server.service.reads.response_models import WindowShown
+from calibrant_server.service.reads.representations import WindowShown
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import BASELINE

@@ -24,8 +24,14 @@ from calibrant_server.service.reads.queries import (
     resolved_query,
     unanswerable,
 )
-from calibrant_server.service.reads.representations import Draw, drawn, or_drawn
-from calibrant_server.service.reads.response_models import WindowShown, estimates, part_of
+from calibrant_server.service.reads.representations import (
+    Draw,
+    WindowShown,
+    drawn,
+    estimates,
+    or_drawn,
+    part_of,
+)
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.queries.declared import declared_query

@@ -50,8 +50,7 @@ from calibrant_server.service.ingest.scored_bodies import (
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
 from calibrant_server.service.reads.operations import Access, Scorer, operation
 from calibrant_server.service.reads.queries import invalid_query
-from calibrant_server.service.reads.representations import image_of, or_drawn
-from calibrant_server.service.reads.response_models import estimates, part_of
+from calibrant_server.service.reads.representations import estimates, image_of, or_drawn, part_of
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings
 

@@ -12,7 +12,7 @@ import pytest
 
 from calibrant_server.service.app import OFF, TelemetryUnavailable, create_app, telemetry
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.http import request_log
+from calibrant_server.service.http import prometheus
 from calibrant_server.service.security.key_file import hash_of
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers import logs
@@ -64,12 +64,12 @@ async def test_probes_have_no_line_unless_they_fail(client, written, inbox):
 async def test_unknown_callers_cannot_fill_the_disk(client, written, monkeypatch):
     """Without a bound, 1,900 requests per second without a key wrote 76 GB a day."""
     now = 7.0
-    monkeypatch.setattr(request_log, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(prometheus, "time", SimpleNamespace(monotonic=lambda: now))
     for _ in range(40):
         await client.get("/v1/models")
         await client.get("/nothing")
     n = Counter(each["status"] for each in lines(written))
-    assert n.total() == request_log.MAX_UNKNOWN_PER_S
+    assert n.total() == prometheus.MAX_UNKNOWN_PER_S
     await client.get("/v1/models", headers=KEY)
     assert lines(written)[-1]["n_left_out"] == 70, "a known key always has a line"
     now = 8.0
