@@ -33,7 +33,7 @@ from calibrant_server.service.http.connections import (
 from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
 from calibrant_server.service.pages.rendering import load_templates
 from calibrant_server.service.process_board import Board
-from calibrant_server.service.processes import Processes, engine_works
+from calibrant_server.service.processes import N_OF_ENGINE, Processes, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
 from calibrant_server.service.security.proxy_sign_in import PEER, RoleSettingsError, proxy_sign_in
@@ -112,10 +112,10 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
     prepare_process()
     parent = os.getppid()
 
-    async def beat() -> None:
-        """Report to the parent that the event loop runs; stop if there is no parent any more."""
+    async def note() -> None:
+        """Note that this process runs; stop if there is no parent any more."""
         if board is not None:
-            board.beat(number)
+            board.note(number)
             server.should_exit |= os.getppid() != parent
 
     config = uvicorn.Config(
@@ -129,7 +129,7 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
         backlog=backlog(),
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=SHUTDOWN_S,
-        callback_notify=beat,
+        callback_notify=note,
         timeout_notify=0,
     )
     server = AnnouncedServer(config, app)
@@ -195,13 +195,14 @@ def serve_together(settings: Settings, sockets: list[socket.socket]) -> int:
     """Serve with several processes until stopped; return the exit code."""
     raise_descriptor_limit()
     n, part, of_engine = settings.processes, settings.part_of_process(), engine_settings(settings)
-    board = Board(n, has_engine=settings.redis_url is None)
+    has_engine = settings.redis_url is None
+    board = Board(n, N_OF_ENGINE if has_engine else 0)
 
     def work(number: int) -> None:
         share_metrics(number)
         serve(part, sockets, board, number)
 
-    engine = engine_works(of_engine, board) if board.has_engine else {}
+    engine = engine_works(of_engine, board) if has_engine else {}
     load_templates()  # once, for all processes
     prepare_process()
     with shared_files():

@@ -1,4 +1,4 @@
-"""Several processes on one port: a parent that starts, watches, restarts and stops them, and serves nothing itself.
+"""Several processes on one port: a parent that starts, restarts and stops them, and serves nothing itself.
 
 The parent has loaded the code and has no threads, so a process is a fork of it: it starts in a fraction of a second, and
 shares the loaded code's memory. With the embedded store, three more processes have the engine: one manages the store, merges and
@@ -34,7 +34,6 @@ from calibrant_server.workers.store.store_of_settings import (
 )
 
 POLL_S = 0.1
-HUNG_S = 60.0  # without a heartbeat of the event loop; it beats each second
 START_S = 120.0  # for the store to load its file, and for one process to start
 STOP_S = 30.0  # longer than the service waits for responses in progress
 # Pause before a restart: doubled by each death, until a process has lived long enough.
@@ -44,6 +43,7 @@ EXIT_NOT_STARTED, EXIT_NOT_STOPPED = 3, 1
 # requests and fast queries come before them.
 BACKGROUND_NICE = 10
 
+N_OF_ENGINE = 3
 log = logging.getLogger("service.processes")
 _context = multiprocessing.get_context("fork")
 
@@ -66,9 +66,8 @@ class Child:
     pause_s: float = FIRST_PAUSE_S
     restart_at: float | None = None
 
-    def start(self, board: Board) -> None:
+    def start(self) -> None:
         """Start it, or start it again."""
-        board.clear(self.number)
         self.restart_at = None
         self.started_at = time.monotonic()
         process = _context.Process(target=_run, args=(self.work,), name=self.name)
@@ -102,7 +101,7 @@ class Processes:
     serve : serves as the process of a number, from 0
     n : how many serve
     engine : what further processes do, by name; empty: the engine runs elsewhere. They start one after the other
-    board : numbers that parent and processes share
+    board : on which a process notes that it runs
     sockets : of the port; closed at the stop
     on_end : called with the number of a process that has ended
     """
@@ -129,7 +128,6 @@ class Processes:
         while is_started and not self._stops:
             for child in self._children:
                 self._watch(child)
-            self._board.n_alive = sum(child.exit_code is None for child in self._serving)
             time.sleep(POLL_S)
         is_stopped = self._stop_all()
         if not is_started and not self._stops:
@@ -147,10 +145,9 @@ class Processes:
         """Start the engine, then the others; return whether all run."""
         for group in (*([child] for child in self._engine), self._serving):
             for child in group:
-                child.start(self._board)
+                child.start()
             if not self._are_ready(group):
                 return False
-        self._board.n_alive = len(self._serving)
         return True
 
     def _are_ready(self, group: Sequence[Child]) -> bool:
@@ -160,7 +157,7 @@ class Processes:
             if ended:
                 log.critical("service_process_not_started process=%s", ended[0].name)
                 return False
-            if all(self._board.beat_at(child.number) for child in group):
+            if all(self._board.runs(child.number) for child in group):
                 return True
             if time.monotonic() > deadline:
                 log.critical("service_not_started seconds=%g", START_S)
@@ -169,14 +166,12 @@ class Processes:
         return False
 
     def _watch(self, child: Child) -> None:
-        """Restart a process that has ended, after a pause; end one that hangs."""
+        """Restart a process that has ended, after a pause."""
         now = time.monotonic()
         if child.exit_code is None:
-            if child in self._serving and self._hangs(child, now):
-                log.error("service_process_hangs process=%s seconds=%g", child.name, HUNG_S)
-                child.send(signal.SIGKILL)
-        elif child.restart_at is None:
-            self._board.clear(child.number)
+            return
+        if child.restart_at is None:
+            self._board.note(child.number, runs=False)
             self._on_end(child.number)
             if now - child.started_at > STABLE_S:
                 child.pause_s = FIRST_PAUSE_S
@@ -185,13 +180,8 @@ class Processes:
             log.error("service_process_ended process=%s exit_code=%d restart_in_s=%g", *detail)
             child.pause_s = min(2 * child.pause_s, MAX_PAUSE_S)
         elif now >= child.restart_at:
-            self._board.n_restarts += 1
-            child.start(self._board)
-
-    def _hangs(self, child: Child, now: float) -> bool:
-        beat_at = self._board.beat_at(child.number)
-        limit_s = HUNG_S if beat_at else START_S
-        return now - (beat_at or child.started_at) > limit_s
+            self._board.count_restart()
+            child.start()
 
     def _stop_all(self) -> bool:
         """Stop those that serve, then the engine; return whether all ended by themselves."""
@@ -228,7 +218,7 @@ def engine_works(settings: EngineSettings, board: Board) -> dict[str, Callable[[
         ("slow-queries", slow_queries, started),
     ]
     return {
-        name: partial(_run_engine, work, given, partial(board.beat, board.n + i))
+        name: partial(_run_engine, work, given, partial(board.note, board.n + i))
         for i, (name, work, given) in enumerate(works)
     }
 

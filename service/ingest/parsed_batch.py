@@ -133,11 +133,7 @@ class ParsedBatch:
         left = set(range(n_rows)).difference(accepted)
         columns = {name: indexed(column) for name, column in columns.items()}
         return [
-            {
-                name: _as_floats(column[row]) if name in NUMBERS else column[row]
-                for name, column in columns.items()
-                if row < len(column)
-            }
+            {name: _sent(name, each[row]) for name, each in columns.items() if row < len(each)}
             for row in sorted(left)
         ]
 
@@ -155,11 +151,12 @@ class ParsedBatch:
         return replace(violation, pointer=pointer)
 
 
-def _as_floats(value: Any) -> Any:
-    """Return whole numbers as floats, as a reader of numbers alone returns them."""
+def _sent(name: str, value: Any) -> Any:
+    """Return a value of a row, whole numbers of a column of numbers as floats, as a reader of numbers alone returns them."""
     if isinstance(value, list):
-        return [_as_floats(each) for each in value]
-    return float(value) if type(value) is int and abs(value) < MAX_EXACT else value
+        return [_sent(name, each) for each in value]
+    is_whole = type(value) is int and name in NUMBERS and abs(value) < MAX_EXACT
+    return float(value) if is_whole else value
 
 
 def indexed(column: Any) -> Any:

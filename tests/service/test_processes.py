@@ -22,26 +22,22 @@ from tests.waiting import PATIENCE_S, eventually
 
 
 def idle(board: Board, number: int) -> None:
-    """Beat until stopped."""
+    """Run until stopped."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    board.note(number)
     while True:
-        board.beat(number)
         time.sleep(0.02)
 
 
 def parent_of_idle(folder: str) -> int:
-    """Two processes and an engine; the one whose file appears stops to beat."""
-    processes.HUNG_S = 0.5
+    """Two processes and an engine."""
+
+    board = Board(2, 1)
 
     def serve(number: int) -> None:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         Path(folder, f"{number}-{os.getpid()}").touch()
-        while True:
-            if not Path(folder, f"hang-{os.getpid()}").exists():
-                board.beat(number)
-            time.sleep(0.02)
+        idle(board, number)
 
-    board = Board(2, has_engine=True)
     return Processes(serve, 2, {"engine": lambda: idle(board, 2)}, board, []).run()
 
 
@@ -49,11 +45,11 @@ def pids(folder: Path, number: int) -> list[int]:
     return [int(each.name.partition("-")[2]) for each in folder.glob(f"{number}-*")]
 
 
-def test_a_process_that_hangs_is_restarted(tmp_path):
+def test_a_process_that_ends_is_restarted(tmp_path):
     parent = ForkedProcess(parent_of_idle, str(tmp_path))
     eventually(lambda: pids(tmp_path, 0) and pids(tmp_path, 1))
     (first,) = pids(tmp_path, 1)
-    (tmp_path / f"hang-{first}").touch()
+    os.kill(first, signal.SIGKILL)
     eventually(lambda: len(pids(tmp_path, 1)) == 2)
     assert len(pids(tmp_path, 0)) == 1
     parent.terminate()
@@ -64,7 +60,7 @@ def test_a_process_that_hangs_is_restarted(tmp_path):
 
 
 def parent_of_failing() -> int:
-    board = Board(2, has_engine=False)
+    board = Board(2)
     return Processes(lambda number: sys.exit(number), 2, {}, board, []).run()
 
 
@@ -78,10 +74,10 @@ def parent_of_stubborn(folder: str) -> int:
     def serve(number: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         Path(folder, f"{number}-{os.getpid()}").touch()
-        board.beat(number)
+        board.note(number)
         time.sleep(PATIENCE_S)
 
-    board = Board(1, has_engine=False)
+    board = Board(1)
     return Processes(serve, 1, {}, board, []).run()
 
 
@@ -111,15 +107,16 @@ def test_a_port_of_another_service_is_found_before_it_is_shared():
 
 
 def test_the_board_is_truthful():
-    board = Board(2, has_engine=True)
-    board.beat(2)
-    board.beat(3)
+    board = Board(2, 3)
+    board.note(2)
+    board.note(3)
     assert not board.is_engine_alive, "two of its three processes"
-    board.beat(4)
-    board.n_alive, board.n_restarts = 2, 1
+    for number in (0, 1, 4):
+        board.note(number)
+    board.count_restart()
     assert board.is_engine_alive
     values = {m.name: m.samples[0].value for m in ProcessMetrics(board).collect()}
     assert values == {"calibrant_service_processes": 2, "calibrant_service_process_restarts": 1}
-    board.clear(2)
-    assert not board.is_engine_alive
+    board.note(2, runs=False)
+    assert not board.is_engine_alive and Board(1).is_engine_alive
     assert next(iter(ProcessMetrics(None).collect())).samples[0].value == 1
