@@ -62,7 +62,7 @@ class _App:
     """One operation without its router."""
 
     def __init__(self, route: APIRoute) -> None:
-        self.route = route
+        self.route, self._respond = route, route.endpoint.respond  # type: ignore[attr-defined]
         query, *_ = get_args(signature(route.endpoint).parameters["query"].annotation)
         self._query = query()
 
@@ -70,7 +70,7 @@ class _App:
         request = Request(scope, receive, send)
         try:
             caller = await _may_ingest(request)
-            response = await self.route.endpoint(request=request, caller=caller, query=self._query)
+            response = await self._respond(request, caller, self._query)
         except ClientDisconnect:
             response = Response(status_code=CLIENT_LEFT)
         except FORESEEN as error:

@@ -63,7 +63,8 @@ HEADERS: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
+# Not frozen: one is made for each request, which takes a frozen dataclass several times as long.
+@dataclass
 class Access:
     """One request of a caller, and the services that respond to it.
 
@@ -276,6 +277,8 @@ def _described(respond: Any, function: Function, taken: Mapping[str, Any]) -> An
         return response
 
     route.__name__, route.__doc__ = function.__name__, function.__doc__
+    # For `DirectRoutes`.
+    route.respond = lambda *given: function(Access(*given))  # type: ignore[attr-defined]
     route.__signature__ = Signature(  # type: ignore[attr-defined]
         [
             Parameter(
