@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
@@ -27,11 +27,16 @@ class Accumulator:
 
     Attributes
     ----------
-    format : number of the packed form; bytes of another are rejected
+    format : number of the newest format, which has every block
+    optional : whether posted panes may lack it, because clients of an older version do not fill it
+    later_blocks : blocks that came after format 1, with the format that brought them. State of an older format has no such block,
+        nor has any sum with it: a block is of all predictions or is not present.
     """
 
     name: ClassVar[str]
     format: ClassVar[int] = 1
+    optional: ClassVar[bool] = False
+    later_blocks: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, spec: PaneSpec) -> None:
         self.spec = spec
@@ -88,10 +93,19 @@ class Accumulator:
         for block in self.blocks.values():
             yield from block.stored_arrays()
 
+    @property
+    def stored_format(self) -> int:
+        """Format that has exactly the blocks that are present."""
+        absent = [number for name, number in self.later_blocks.items() if self._lacks(name)]
+        return min(absent) - 1 if absent else self.format
+
     def merge(self, other: Accumulator) -> None:
-        """Add the other's sums to these."""
+        """Add the other's sums to these. Blocks that one of them lacks are dropped."""
+        if not other.is_empty:
+            self._lower_format(other)
         for name, block in self.blocks.items():
-            block.merge(other.blocks[name])
+            if name in other.blocks:
+                block.merge(other.blocks[name])
 
     def merge_all(self, others: Sequence[Accumulator]) -> None:
         """Add several others. The result equals adding them one after the other."""
@@ -100,8 +114,13 @@ class Accumulator:
 
     def subtract(self, other: Accumulator) -> None:
         """Subtract the other's sums."""
+        if not other.is_empty:
+            self._lower_format(other)
         for name, block in self.blocks.items():
-            block.subtract(other.blocks[name])
+            if name in other.blocks:
+                block.subtract(other.blocks[name])
+        if self.stored_format < self.format and self.is_empty:
+            self.blocks = self.zero()
 
     def tighten(self) -> None:
         """Use less memory where few cells are filled. No number changes."""
@@ -136,13 +155,32 @@ class Accumulator:
         """
         unpacked = cls(spec)
         largest = sum(block.max_bytes_stored for block in unpacked.blocks.values())
-        arrays, _ = cls._own_arrays(spec, data, largest)
+        arrays, about = cls._own_arrays(spec, data, largest)
+        unpacked._drop_blocks_after(about["format"])
         for name, block in unpacked.blocks.items():
             block.read(name, arrays)
         return unpacked
 
+    @classmethod
+    def _read_formats(cls) -> range:
+        return range(1, cls.format + 1)
+
     def _described(self) -> Header:
-        return {"accumulator": self.name, "format": self.format, "spec": self.spec.digest}
+        return {"accumulator": self.name, "format": self.stored_format, "spec": self.spec.digest}
+
+    def _lacks(self, name: str) -> bool:
+        """Return whether a block of the newest format is not present although this specification has it."""
+        return name not in self.blocks and name in self.zero()
+
+    def _lower_format(self, other: Accumulator) -> None:
+        """Drop the blocks that the other lacks."""
+        if self.later_blocks and other.stored_format < self.stored_format:
+            self._drop_blocks_after(other.stored_format)
+
+    def _drop_blocks_after(self, number: int) -> None:
+        for name, came_with in self.later_blocks.items():
+            if came_with > number:
+                self.blocks.pop(name, None)
 
     @classmethod
     def _own_arrays(
@@ -150,8 +188,11 @@ class Accumulator:
     ) -> tuple[dict[str, NDArray[Any]], Header]:
         """Return the arrays and description in `data`, after checking that they are of this accumulator, format and specification."""
         arrays, about = unpack(data, largest=largest)
-        if (about.get("accumulator"), about.get("format")) != (cls.name, cls.format):
-            raise PackingError(f"Received other bytes; expected {cls.name} in format {cls.format}.")
+        number = about.get("format")
+        if about.get("accumulator") != cls.name or number not in cls._read_formats():
+            raise PackingError(
+                f"Received other bytes; expected {cls.name} in a format from 1 to {cls.format}."
+            )
         if about.get("spec") != spec.digest:
             raise PackingError(
                 f"Received {cls.name} of another specification; fill the pane with the model's."

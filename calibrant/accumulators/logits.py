@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from sys import getsizeof
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ class Logits(Accumulator):
     """
 
     name = "logits"
+    optional: ClassVar[bool] = True
 
     def __init__(self, spec: PaneSpec) -> None:
         self.tables: dict[str, LogitCells] = {}

@@ -6,6 +6,9 @@ at most 20 classes, and the score sums. Together they are all of the data.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
@@ -65,14 +68,19 @@ def keeps_class_tables(spec: PaneSpec) -> bool:
 class Replicates(Accumulator):
     """Blocks `tables` (64 x 60), `classes` (64 x classes x 15) and `scores` (64 x policies), flat in that order.
 
-    `score_nulls` (64 x policies) has the expectation of Brier score and accuracy for labels drawn from the predictions.
-    `unit_products` (`n_pairs(60)`) and `class_unit_products` (classes x `n_pairs(15)`), belong to no replicate. For every
+    Format 2 added `score_nulls` (64 x policies): the expectation of Brier score and accuracy for labels drawn from the predictions.
+    It also added `unit_products` (`n_pairs(60)`) and `class_unit_products` (classes x `n_pairs(15)`), which belong to no replicate. For every
     pair of bins they count the units with a prediction in both and sum the product of each unit's weights there. The sum of the
     squared weights of units in any union of bins follows exactly. `predictions` are counted for each bin with itself.
     """
 
     name = "replicates"
     format = 2
+    later_blocks: ClassVar[Mapping[str, int]] = {
+        "score_nulls": 2,
+        "unit_products": 2,
+        "class_unit_products": 2,
+    }
 
     def zero(self) -> dict[str, Block]:
         blocks = {

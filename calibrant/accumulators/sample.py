@@ -21,7 +21,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack
-from calibrant.core.sampled_packing import packed_columns, unpacked_columns
+from calibrant.core.sampled_packing import first_format, packed_columns, unpacked_columns
 from calibrant.core.sampled_rows import (
     MAX_HALVINGS,
     RATING_BYTES,
@@ -263,10 +263,12 @@ class Sample(Accumulator):
         arrays, about = cls._own_arrays(spec, data, 8 * MAX_PANE_BYTES)
         unpacked = cls(spec)
         try:
-            unpacked._rows = unpacked_columns(arrays)
+            is_first = about["format"] == 1
+            unpacked._rows = (first_format if is_first else unpacked_columns)(arrays)
             unpacked.halvings = about["halvings"]
             # A window in memory may have more; what is packed of it must fit a pane.
-            unpacked.max_bytes = min(about["most_bytes"], MAX_PANE_BYTES)
+            max_bytes = PANE_BYTES if is_first else about["most_bytes"]
+            unpacked.max_bytes = min(max_bytes, MAX_PANE_BYTES)
         except KeyError as missing:
             raise PackingError(
                 f"Expected a sample with {missing}; the bytes have none."

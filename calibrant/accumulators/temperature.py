@@ -7,6 +7,9 @@ exp(beta z), two exponentials give the complete grid.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 
 from calibrant.accumulators.base import Accumulator
@@ -68,13 +71,15 @@ class TemperatureProfile(Accumulator):
 
     The table at beta 1 bins the scores as they were sent, so that scores on an edge stay there. `nll_d1_squared` sums squares by unit,
     so that the standard error allows any dependence inside a unit of a batch. Ratings of a class at probability 0 are excluded from the
-    NLL columns and are counted. `weight_all` is the weight of the Brier columns. `curvature` has the second derivative of the Brier score
-    and the squares by unit of the first; `units` has units with a prediction of positive weight, and those of them with a rating that is
-    the top class, and with one that is another.
+    NLL columns and are counted. `weight_all` is the weight of the Brier columns.
+
+    Format 2 added `curvature`, with the second derivative of the Brier score and the squares by unit of the first, and `units`: units
+    with a prediction of positive weight, and those of them with a rating that is the top class, and with one that is another.
     """
 
     name = "temperature"
     format = 2
+    later_blocks: ClassVar[Mapping[str, int]] = {"curvature": 2, "units": 2}
 
     def zero(self) -> dict[str, Block]:
         return {
@@ -87,7 +92,7 @@ class TemperatureProfile(Accumulator):
     def ranges(self) -> dict[str, Ranges]:
         totals = {"predictions": "n_labelled"}
         few = {name: within("predictions") for name in UNIT_COUNTS[1:]}
-        return {
+        found = {
             "curve": Ranges(CURVE_COUNTS, CURVE_SUMS, CURVE_RANGES, totals=totals, each=True),
             "tables": ranges_of_table(N_BETAS, TABLE_BINS),
             "curvature": Ranges(
@@ -95,6 +100,7 @@ class TemperatureProfile(Accumulator):
             ),
             "units": Ranges(UNIT_COUNTS, (), {}, few, totals, each=True),
         }
+        return {name: found[name] for name in self.blocks}
 
 
 ACCUMULATOR = TemperatureProfile

@@ -9,7 +9,9 @@ from calibrant.core.documents import Header
 from calibrant.core.packing import PackingError, described, pack, packed_length, unpack
 from calibrant.core.spec import PaneSpec
 
+# Format 2 added the digest; panes of format 1 are read without one.
 FORMAT = 2
+READ_FORMATS = (1, 2)
 MAX_BYTES = 1 << 28
 
 
@@ -66,9 +68,9 @@ class PaneEnvelope:
 
 
 def _outline(about: Header) -> tuple[PaneSpec, dict[str, int]]:
-    if about["pane"] != FORMAT:
+    if about["pane"] not in READ_FORMATS:
         raise PackingError(
-            f"Received pane format {str(about['pane'])[:20]}; this version reads {FORMAT}."
+            f"pane format {str(about['pane'])[:20]} is not one that this version reads {READ_FORMATS}"
         )
     sizes = {str(name): int(size) for name, size in about["parts"].items()}
     return PaneSpec.from_dict(about["spec"]), sizes

@@ -154,7 +154,7 @@ class PaneState:
 
         Returns
         -------
-        str, or None where the pane holds something whose digest is not known, such as a pane of some accumulators.
+        str, or None where the pane holds something whose digest is not known: a pane of an older format.
 
         Examples
         --------
@@ -239,8 +239,9 @@ class PaneState:
         for name, part in other._parts.items():
             if not part.is_empty:
                 self[name].subtract(part)
+        self._kernel.dense = None  # an accumulator that an older pane has emptied has other blocks
         if self._parts.keys() & _UNLIKE_SUMS and "counts" in self.names and self["counts"].is_empty:
-            # Of no predictions every threshold gives the same sample.
+            # Of no predictions every threshold gives the same sample, and logits that an older pane lacks are no longer missing.
             for name in _UNLIKE_SUMS:
                 self._parts.pop(name, None)
         self._add_digest(other._digest, -1)

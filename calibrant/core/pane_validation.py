@@ -67,6 +67,8 @@ def _violations(pane: Pane) -> Iterator[str]:
     weight = pane.weight
     for name in pane.names:
         part = pane[name]
+        if part.optional and part.is_empty:
+            continue
         declared = part.ranges()
         for key, block in part.blocks.items():
             if not (np.abs(block.filled()[2]) < MAX_SUM).all():

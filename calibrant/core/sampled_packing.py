@@ -42,3 +42,10 @@ def unpacked_columns(arrays: Columns) -> SampledRows:
     columns: dict[str, Any] = {name: arrays[name] for name in _PLAIN}
     scores, narrow = unpack_scores(arrays, n)
     return SampledRows(**columns, scores=scores, ratings=ratings).knowing(narrow)
+
+
+def first_format(arrays: Columns) -> SampledRows:
+    """Return rows of format 1: eight bytes a score, a row number for each rating."""
+    ratings = Ratings(*(arrays[f"vote_{name}"] for name in ("row", "class", "count")))
+    columns: dict[str, Any] = {name: arrays[name] for name in COLUMNS}
+    return SampledRows(**columns, ratings=ratings)

@@ -30,9 +30,9 @@ def sum_null_of_units(
     """
     about = worst_case(worst)
     blocks = view.pane["replicates"].blocks
-    nulls = blocks["score_nulls"]
+    nulls = blocks.get("score_nulls")
     n_labelled = view.counts["n_labelled"]
-    if int(nulls.counts[0].sum()) < n_labelled * N_POLICIES:
+    if nulls is None or int(nulls.counts[0].sum()) < n_labelled * N_POLICIES:
         return None, about | {"null_reason": "units_not_replicated"}
     shape = (-1, N_REPLICATES, N_POLICIES)
     sums = blocks["scores"].sums.reshape(shape)[:, :, view.policy]

@@ -208,8 +208,10 @@ def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> D
             n = touched[place]
             if not n:
                 continue
-            own = blocks[block.name]
-            if own.is_dense or SPARSE_SHARE * n > size:
+            own = blocks.get(block.name)
+            if own is None:  # state of an older format has no such block: the cells are dropped
+                sparse.append((Block(block.n_counts, block.n_sums, size), block, place))
+            elif own.is_dense or SPARSE_SHARE * n > size:
                 if (own.n_counts, own.n_sums, own.size) != (block.n_counts, block.n_sums, size):
                     raise ValueError(f"{name} {block.name} has other columns than the kernel's")
                 counts, sums = own.addresses

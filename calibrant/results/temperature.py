@@ -97,7 +97,9 @@ class Temperature(Result):
     error_estimate: dict[str, float | None] | None = may_say(
         "Estimated interpolation error: `temperature` relative to T, and `ece` of `after`."
     )
-    precision: str | None = may_say("For the objective Brier: `second_derivative`, or `rows`.")
+    precision: str | None = may_say(
+        "For the objective Brier: `second_derivative`, `first_derivative` (older panes) or `rows`."
+    )
     gradient_norm: float | None = may_say(
         "Derivative of the mean loss in log T at the fit; null for the objective ECE."
     )

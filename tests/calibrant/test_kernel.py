@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.accumulators import accumulators
 from calibrant.core.stored_batch import StoredBatch
 from calibrant.kernel import library, status
 from calibrant.kernel.structures import (
@@ -304,6 +305,21 @@ def test_arrays_of_a_pane_that_was_made_sparse_are_written_no_more(smaller: str)
     assert_equal_panes(pane, by_numpy(spec, parts[0], *parts[2:]))
 
 
+def test_blocks_that_were_made_anew_are_filled() -> None:
+    """A pane of an older format takes away all that a pane has, after which it has all blocks again."""
+    spec = PaneSpec("multiclass", 10)
+    pane = filled(spec, example(2000), example(3)).subtract(filled(spec, example(3)))
+    pane.fill_batch(example(40))
+    older = pane.copy()
+    for name in older.names:
+        for block in accumulators()[name].later_blocks:
+            older[name].blocks.pop(block, None)
+    pane.subtract(older)
+    assert pane.is_empty
+    pane.fill_batch(example(30))
+    assert_equal_panes(pane, by_numpy(spec, example(30)))
+
+
 def test_a_workspace_keeps_no_batch() -> None:
     batch = example(3000)
     reference = weakref.ref(batch.scores)
@@ -362,3 +378,26 @@ def test_without_a_kernel_an_import_says_what_to_do(
     found = run_python(program, CALIBRANT_KERNEL_LIBRARY=str(path))
     assert found.startswith("The compiled kernel") and expected in found
     assert "run `make kernel`" in found and "install a wheel" in found
+
+
+def test_blocks_that_an_older_pane_lacks_are_left_out() -> None:
+    spec = PaneSpec("multiclass", 10)
+    pane = filled(spec, example())
+    later = {
+        (name, block)
+        for name in pane.names
+        for block in accumulators()[name].later_blocks
+        if block in pane[name].blocks
+    }
+    assert later
+    for name, block in later:
+        del pane[name].blocks[block]
+    for _ in range(3):
+        pane.fill_batch(example())
+    complete = filled(spec, *[example()] * 4)
+    for name in pane.names:
+        for block in pane[name].blocks:
+            assert np.array_equal(
+                pane[name].blocks[block].counts, complete[name].blocks[block].counts
+            )
+    assert not any(block in pane[name].blocks for name, block in later)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.calibrators.temperature.fit import OBJECTIVES, fit_temperature, fit_temperature_exact
 from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.histogram import Histogram
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
@@ -385,3 +391,150 @@ def test_two_minima_of_brier_within_a_thousandth_are_a_plateau(mild, is_plateau)
         assert answer["temperature"] == pytest.approx(temperatures[loss.argmin()], rel=1e-3)
         expected = pytest.approx(temperatures[lows], rel=1e-3) if is_plateau else None
         assert answer["plateau"] == expected
+
+
+def test_older_panes_answer_with_the_older_precision():
+    batch = batch_of(drawn(800, 5, 1.7))
+    pane, exact = pane_of(batch), fit_temperature_exact(batch, objective="brier")
+    for block in pane["temperature"].later_blocks:
+        del pane["temperature"].blocks[block]
+    old = Pane.unpack(pane.pack())
+    assert old["temperature"].stored_format == 1
+    answer = fit_temperature(old, objective="brier")
+    assert answer["precision"] == "first_derivative" and answer["n_incorrect_units"] is None
+    off = abs(answer["temperature"] / exact["temperature"] - 1.0)
+    assert 1e-9 < off < answer["error_estimate"]["temperature"] < 1e-3
+    assert answer["interval"] is None and answer["interval_reason"] == "not_kept"
+    assert fit_temperature(old)["interval"] == pytest.approx(fit_temperature(pane)["interval"])
+
+
+@pytest.mark.parametrize("objective", ["nll", "brier"])
+def test_all_wrong_is_inversely_related(objective):
+    for answer in both(
+        {"logits": [[2.0, 0], [0, 3.0]] * 15, "labels": [1, 0] * 15}, objective=objective
+    ):
+        assert answer["verdict"] == answer["reason"] == "inverse" and answer["bound"] == "upper"
+        assert answer["temperature"] is None
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_uniform_predictions_say_nothing(objective):
+    for answer in both(
+        {"probabilities": [[0.5, 0.5]] * 30, "labels": [0, 1] * 15}, objective=objective
+    ):
+        assert answer["temperature"] is None and answer["reason"] == "flat"
+        assert answer["before"]["nll"] == pytest.approx(np.log(2))
+
+
+def test_certain_predictions_say_nothing_about_nll():
+    columns = {"probabilities": [[1.0, 0.0]] * 20, "labels": [0] * 15 + [1] * 5}
+    for answer in both(columns):
+        assert answer["temperature"] is None and answer["reason"] == "flat"
+        assert answer["n_zero_probability"] == 5
+    for answer in both({"probabilities": [[1.0, 0.0]] * 20, "labels": [1] * 20}):
+        assert answer["reason"] == "all_zero_probability"
+
+
+def test_ratings_at_probability_zero_are_counted_and_left_out():
+    columns = drawn(200, 3, 1.4)
+    p = np.vstack([softmax(columns["logits"], axis=1), [[0.0, 0.5, 0.5]] * 3])
+    counts = np.vstack([columns["label_counts"], [[2, 0, 0]] * 3])
+    batch = batch_of({"probabilities": p, "label_counts": counts})
+    answer = fit_temperature(pane_of(batch))
+    assert answer["n_zero_probability"] == 6
+    assert answer["temperature"] == pytest.approx(
+        fit_temperature(pane_of(batch_of(columns)))["temperature"], rel=1e-9
+    )
+    assert answer["before"] == pytest.approx(naive_losses(batch, "pooled", 1.0), rel=1e-10)
+
+
+def test_three_rows_are_too_few():
+    for answer in both({"logits": [[1.0, 0], [1.0, 0], [2.0, 0]], "labels": [0, 1, 0]}):
+        assert answer["verdict"] in ("few_units", "unsettled")
+        assert answer["temperature"] is not None
+
+
+def test_nothing_labelled_and_nothing_at_all():
+    empty = fit_temperature(Pane(PaneSpec("multiclass", 3)))
+    unlabelled = both({"logits": [[1.0, 0, 0]] * 5})
+    weightless = both({"logits": [[1.0, 0, 0]] * 5, "labels": [0] * 5, "weights": [0.0] * 5})
+    for answer in (empty, *unlabelled, *weightless):
+        assert answer["temperature"] is None and answer["reason"] == "no_labels"
+        assert answer["before"] is None and answer["curve"] is None
+    assert empty["n"] == 0 and unlabelled[0]["n_predictions"] == 5
+
+
+def test_a_window_with_plain_histograms_is_not_answered():
+    spec = PaneSpec("binary", 2)
+    pane = Pane(spec)
+    pane.fill_batch(batch_of({"confidences": [0.3, 0.8], "labels": [0, 1]}))
+    fields = {"kind": "positive", "bins": 3600, "edges": "right", "raters": "pooled"}
+    columns = {name: [0.0] * 3600 for name in ("count", "sum_confidence", "sum_correct")}
+    columns["count"][1800] = 7.0
+    columns["sum_confidence"][1800] = 7.0 * 1800.5 / 3600
+    pane.fill_histogram(Histogram.from_fields(fields | columns, spec))
+    answer = fit_temperature(pane)
+    assert answer["temperature"] is None and answer["reason"] == "not_in_histogram"
+    assert answer["n_excluded"] == 7.0
+
+
+def plain(value):
+    """Whether only what JSON knows is inside, NumPy's numbers not counted."""
+    if isinstance(value, dict):
+        return all(type(key) is str and plain(part) for key, part in value.items())
+    if isinstance(value, list):
+        return all(map(plain, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def test_answers_are_plain_and_of_one_shape():
+    columns = drawn(100, 3, 1.2)
+    for objective in OBJECTIVES:
+        kept, exact = both(columns, objective=objective)
+        for answer in (kept, exact):
+            assert plain(answer) and json.dumps(answer, allow_nan=False)
+        must = set(kept) - {
+            "standard_error_method",
+            "interval_method",
+            "standard_error_reason",
+            "interval_reason",
+        }
+        assert must <= set(exact)
+        assert {len(column) for column in kept["curve"].values()} == {21}
+    assert set(fit_temperature(Pane(PaneSpec("multiclass", 3)))) <= set(kept) | {
+        "standard_error_reason",
+        "interval_reason",
+    }
+
+
+def test_scores_on_an_edge_are_binned_as_they_were_sent():
+    rng = np.random.default_rng(4)
+    p = rng.integers(1, 60, 3000) / 60
+    batch = batch_of({"confidences": p, "labels": (rng.random(3000) < p).astype(int).tolist()})
+    place = np.rint(p * 60).astype(int) - 1
+    gap = np.bincount(place // 4, batch.label_counts[:, 1] - p, 15)
+    for answer in (fit_temperature(pane_of(batch)), fit_temperature_exact(batch)):
+        assert answer["before"]["ece"] == pytest.approx(np.abs(gap).sum() / 3000, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": "mse"}, {"raters": "all"}, {"bins": 7}, {"bins": 0}, {"ci": 1.0}]
+)
+def test_options_out_of_range_are_rejected(options):
+    with pytest.raises(CalibrationInputError):
+        fit_temperature(pane_of(batch_of(drawn(10, 3, 1.0))), **options)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.3, 5.0), st.sampled_from(POLICIES))
+def test_scaling_the_logits_scales_the_temperature(seed, factor, raters):
+    columns = drawn(150, 3, 1.0, seed=seed)
+    batch = batch_of(columns | {"ids": [f"i{i}" for i in range(150)]})
+    scaled = batch_of(
+        columns | {"logits": columns["logits"] * factor, "ids": [f"i{i}" for i in range(150)]}
+    )
+    one, other = (
+        fit_temperature(pane_of(batch), raters=raters),
+        fit_temperature(pane_of(scaled), raters=raters),
+    )
+    assert other["temperature"] == pytest.approx(factor * one["temperature"], rel=1e-5)

@@ -40,7 +40,7 @@ def beyond_grid(curve: Curve, bound: str, n_classes: int, n_units: int) -> Resul
 
 def slope_at(curve: Curve, beta: float) -> float:
     """Return the derivative of the NLL in beta there, in standard errors by unit; positive if a smaller beta is better."""
-    squares = curve.squares("nll", beta)
+    squares = curve.squared_slope(beta)
     slope = curve.slope("nll", beta) / beta * curve.weight
     return slope / float(np.sqrt(squares)) if squares > 0.0 else 0.0
 
@@ -51,14 +51,14 @@ def _step_to_zero(curve: Curve) -> float | None:
     curvature = curve.curvature(beta)
     if not curvature * beta**2 < PARABOLA:
         return None
-    squares = curve.squares("nll", beta)
+    squares = curve.squared_slope(beta)
     at_zero = (curve.slope("nll", beta) / beta - beta * curvature) * curve.weight
     return at_zero / float(np.sqrt(squares)) if squares > 0.0 else 0.0
 
 
 def _beats_equal_probabilities(curve: Curve, n_classes: int) -> bool:
     """Return whether some stored temperature has a Brier score below that of equal probabilities by more than chance."""
-    lowest = float(curve.sums["brier"].min() / curve.weight_all)
+    lowest = float(curve.brier_points[0].min())
     return lowest < 1.0 - 1.0 / n_classes - SHOWN / float(np.sqrt(max(curve.n, 1)))
 
 

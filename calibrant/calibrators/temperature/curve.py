@@ -1,7 +1,7 @@
 """Losses as functions of the inverse temperature, interpolated between the stored points of a profile.
 
 NLL and Brier score with two derivatives are stored on a geometric grid of beta = 1 / T; a Hermite polynomial in log beta
-through the six nearest points interpolates them. ECE is not
+through the six nearest points interpolates them. Panes of an older format have the first derivative of Brier alone. ECE is not
 smooth: see `ece_interpolation`.
 """
 
@@ -65,7 +65,6 @@ class Curve:
     """
 
     method = "profile"
-    precision = "second_derivative"  # what the minimum of Brier is found with
 
     def __init__(
         self, profile: TemperatureProfile, policy: int, bins: int, min_count: float = 0.0
@@ -76,12 +75,8 @@ class Curve:
         self.sums = dict(zip(CURVE_SUMS, sums, strict=True))
         self.n = int(block.counts[0].reshape(N_POLICIES, N_BETAS)[policy, 0])
         self.n_zero_probability = int(block.counts[1].reshape(N_POLICIES, N_BETAS)[policy, 0])
-        curvature = profile.blocks["curvature"].sums.reshape(
-            len(CURVATURE_SUMS), N_POLICIES, N_BETAS
-        )
-        self.sums |= dict(zip(CURVATURE_SUMS, curvature[:, policy], strict=True))
-        units = profile.blocks["units"].counts[:, policy].tolist()
-        self.n_incorrect_units = int(units[UNIT_COUNTS.index("incorrect_units")])
+        self.sums |= _curvature(profile, policy)
+        self.unit_counts = _unit_counts(profile, policy)
         self.weight = float(self.sums["weight"][0])
         self.weight_all = float(self.sums["weight_all"][0])
         table = profile.blocks["tables"].sums.reshape(len(TABLE_SUMS), N_BETAS, TABLE_BINS)
@@ -97,9 +92,18 @@ class Curve:
 
     @cached_property
     def brier_points(self) -> Floats:
-        """Brier score and two derivatives in log beta at the stored points, (3, betas)."""
-        value, d1, d2 = (self.sums[name] for name in ("brier", "brier_d1", "brier_d2"))
-        return np.stack([value, BETAS * d1, BETAS**2 * d2 + BETAS * d1]) / self.weight_all
+        """Brier score and its known derivatives in log beta at the stored points, (1 to 3, betas); an older pane lacks the second."""
+        points = [self.sums["brier"]]
+        if "brier_d1" in self.sums:
+            points.append(BETAS * self.sums["brier_d1"])
+        if "brier_d2" in self.sums:
+            points.append(BETAS**2 * self.sums["brier_d2"] + points[1])
+        return np.stack(points) / self.weight_all
+
+    @property
+    def precision(self) -> str:
+        """Derivatives of the Brier score that the minimum was found with."""
+        return "second_derivative" if "brier_d2" in self.sums else "first_derivative"
 
     @cached_property
     def _nll(self) -> Hermite:
@@ -240,13 +244,20 @@ class Curve:
         at = np.log(beta)
         return (self._brier(at, 2) - self._brier(at, 1)) / beta**2 * self.weight_all
 
-    def squares(self, objective: str, beta: float) -> float:
-        """Return the sum over units of the squared derivative of `total` in beta."""
-        return _between_points(self.sums[f"{objective}_d1_squared"], beta)
+    def squares(self, objective: str, beta: float) -> float | None:
+        """Return the sum over units of the squared derivative of `total` in beta; None if the profile does not store its terms."""
+        name = f"{objective}_d1_squared"
+        return _between_points(self.sums[name], beta) if name in self.sums else None
 
-    def variance(self, objective: str, beta: float) -> float:
-        """Return the sandwich variance of the fitted beta by unit, where the loss is curved."""
-        return self.squares(objective, beta) / self.total_curvature(objective, beta) ** 2
+    def variance(self, objective: str, beta: float) -> float | None:
+        """Return the sandwich variance of the fitted beta by unit; None if the profile does not store its terms."""
+        squares = self.squares(objective, beta)
+        curvature = self.total_curvature(objective, beta)
+        return None if squares is None or curvature <= 0.0 else squares / curvature**2
+
+    def squared_slope(self, beta: float) -> float:
+        """Return `squares` of NLL."""
+        return _between_points(self.sums["nll_d1_squared"], beta)
 
 
 def signs(slopes: Floats) -> Floats:
@@ -262,3 +273,18 @@ def _between_points(squares: Floats, beta: float) -> float:
     if found <= 0.0:
         found = float(np.interp(np.log(beta), LOG_BETAS[near], scaled))
     return max(found, 0.0) / beta**2
+
+
+def _curvature(profile: TemperatureProfile, policy: int) -> dict[str, Floats]:
+    """Return the columns of the block `curvature` under a policy; none of an older pane."""
+    if "curvature" not in profile.blocks:
+        return {}
+    sums = profile.blocks["curvature"].sums.reshape(len(CURVATURE_SUMS), N_POLICIES, N_BETAS)
+    return dict(zip(CURVATURE_SUMS, sums[:, policy], strict=True))
+
+
+def _unit_counts(profile: TemperatureProfile, policy: int) -> dict[str, int]:
+    """Return the columns of the block `units` under a policy; none of an older pane."""
+    if "units" not in profile.blocks:
+        return {}
+    return dict(zip(UNIT_COUNTS, profile.blocks["units"].counts[:, policy].tolist(), strict=True))

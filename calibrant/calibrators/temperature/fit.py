@@ -71,7 +71,7 @@ def fit_temperature(
     temperatures tried. `curve` is at the stored temperatures.
     `error_estimate` has the relative error of T and the error of `after.ece`, both estimates of the interpolation error.
     `plateau` are the temperatures whose ECE is as low within that error; for Brier the two lowest minima, where the second is within
-    .1 % of the first. `precision` of Brier: "second_derivative", or "rows".
+    .1 % of the first. `precision` of Brier names the stored derivatives: panes of an older format have the first alone.
 
     Raises
     ------

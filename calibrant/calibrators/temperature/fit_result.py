@@ -71,7 +71,7 @@ def nothing() -> Result:
 def result_of(about: Extra, curve: Curve) -> Result:
     about |= {
         "n_zero_probability": curve.n_zero_probability,
-        "n_incorrect_units": curve.n_incorrect_units,
+        "n_incorrect_units": curve.unit_counts.get("incorrect_units"),
     }
     if not curve.weight_all > 0.0:
         return about | nothing() | without_temperature("no_labels")
@@ -113,7 +113,7 @@ def curve_points(curve: Curve | None) -> dict[str, list[float | None]] | None:
     return {
         "temperature": (1.0 / BETAS[::-1]).tolist(),
         "nll": curve.nll_points[0, ::-1].tolist(),
-        "brier": (curve.sums["brier"][::-1] / curve.weight_all).tolist(),
+        "brier": curve.brier_points[0, ::-1].tolist(),
         "ece": [value if np.isfinite(value) else None for value in ece.tolist()],
     }
 
@@ -124,7 +124,7 @@ def _fitted(curve: Curve, about: Extra) -> Result | None:
     at = curve.minimum(objective)
     if at is None:
         return None
-    if at.bound == "lower" and not curve.n_incorrect_units:
+    if at.bound == "lower" and _is_separable(curve, about):
         limit = at_most(curve, n_units=about["n_units"], ci=about["ci"])
         return without_temperature("separable") | {
             "at_bound": True,
@@ -148,19 +148,29 @@ def _fitted(curve: Curve, about: Extra) -> Result | None:
     return fitted | _uncertainty(curve, at, about)
 
 
+def _is_separable(curve: Curve, about: Extra) -> bool:
+    """Return whether no rating is of another than the most probable class; of older panes, whether NLL falls to the end."""
+    incorrect = about["n_incorrect_units"]
+    return bool(about["objective"] == "nll" if incorrect is None else incorrect == 0)
+
+
 def _uncertainty(curve: Curve, at: Minimum, about: Extra) -> Result:
     """Return standard error and interval, or the reason why there are none."""
     objective = about["objective"]
     reason = "at_bound" if at.bound is not None else why_none(about)
+    if reason is None and curve.squares(objective, at.beta) is None:
+        reason = "not_kept"
     if reason is None and not curve.total_curvature(objective, at.beta) > 0.0:
         reason = "flat"
     if reason is None and not curve.squares(objective, at.beta):
         reason = "no_variation"
     if reason is not None:
         return {"standard_error_reason": reason, "interval_reason": reason}
+    variance = curve.variance(objective, at.beta)
+    assert variance is not None
     interval = interval_of(curve, objective, at.beta, n_units=about["n_units"], ci=about["ci"])
     return {
-        "standard_error": float(np.sqrt(curve.variance(objective, at.beta))) / at.beta**2,
+        "standard_error": float(np.sqrt(variance)) / at.beta**2,
         "standard_error_method": "sandwich by unit, delta method",
         "interval": interval,
         "interval_method": METHOD,

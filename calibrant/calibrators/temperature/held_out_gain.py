@@ -46,7 +46,7 @@ def left_out_gain(pane: Pane, policy: int, ci: float) -> Result | None:
         return None
     curvature = curve.curvature(at.beta) * curve.weight
     moved = (
-        curve.squares("nll", at.beta) / curvature if at.bound is None and curvature > 0.0 else 0.0
+        curve.squared_slope(at.beta) / curvature if at.bound is None and curvature > 0.0 else 0.0
     )
     cost = moved / curve.weight
     before, after = curve.nll(1.0), curve.nll(at.beta) + cost
@@ -98,7 +98,7 @@ def _gain(
 ) -> Result:
     counts, (low, high) = pane.counts, sorted(betas)
     middle, half = 0.5 * (high + low), 0.5 * (high - low)
-    norms = [float(np.sqrt(curve.squares("nll", middle + half * place))) for place in _PLACES]
+    norms = [float(np.sqrt(curve.squared_slope(middle + half * place))) for place in _PLACES]
     error = half * float(_SHARES @ norms) / curve.weight
     reach = float(scipy.special.stdtrit(counts["n_units"] - 1, 0.5 + ci / 2.0)) * error + cost
     return {

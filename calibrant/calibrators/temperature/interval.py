@@ -52,7 +52,7 @@ def interval_of(
     lower and upper temperature. An end that the loss does not bound is the end of the stored range.
     """
     curvature, squares = curve.total_curvature(objective, beta), curve.squares(objective, beta)
-    if not (curvature > 0.0 and squares > 0.0):
+    if squares is None or not (curvature > 0.0 and squares > 0.0):
         return None
     # Slopes at the fitted minimum vary less than at the true one.
     squares *= n_units / (n_units - 1.0)
@@ -101,10 +101,13 @@ def quantile(level: float, n_units: int) -> float:
 
 
 def why_none(about: Extra) -> str | None:
-    """Return why an interval would promise too much, or None."""
+    """Return why an interval would promise too much, or None. The number of incorrect units is not known of older panes."""
     if about["n_units"] < MIN_UNITS:
         return "too_few_units"
-    return "too_few_incorrect_units" if about["n_incorrect_units"] < MIN_INCORRECT_UNITS else None
+    incorrect = about["n_incorrect_units"]
+    if incorrect is not None and incorrect < MIN_INCORRECT_UNITS:
+        return "too_few_incorrect_units"
+    return None
 
 
 def _ends(excess: Callable[[float], float], at: float, is_convex: bool) -> tuple[float, float]:

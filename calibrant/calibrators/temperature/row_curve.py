@@ -58,7 +58,6 @@ class RowCurve(Curve):
     """
 
     method = "raw"
-    precision = "rows"
 
     def __init__(
         self,
@@ -78,10 +77,7 @@ class RowCurve(Curve):
         if self.rows.is_exact:
             self._exact(1.0)  # a first pass gives the weights too; storing rows is one
         self.weight, self.weight_all = self.rows.weight, self.rows.weight_all
-        self.n_zero_probability, self.n_incorrect_units = (
-            self._count_impossible(),
-            self._count_units(),
-        )
+        self.n_zero_probability, self.unit_counts = self._count_impossible(), self._count_units()
 
     @cached_property
     def _stored(self) -> TemperedSums:
@@ -90,7 +86,9 @@ class RowCurve(Curve):
 
     @cached_property
     def sums(self) -> dict[str, Floats]:  # type: ignore[override]
-        return dict(zip(SUMS, self._stored.sums.T, strict=True))
+        found = dict(zip(SUMS, self._stored.sums.T, strict=True))
+        is_known = self._order == WITH_BRIER_DERIVATIVES
+        return {name: each for name, each in found.items() if is_known or "brier_d" not in name}
 
     @cached_property
     def ece_points(self) -> Floats:
@@ -161,11 +159,11 @@ class RowCurve(Curve):
         chosen = _chosen(self.batch, self.policy)
         return int(chosen[_is_impossible(self.batch)].sum())
 
-    def _count_units(self) -> int:
+    def _count_units(self) -> dict[str, int]:
         incorrect = self.rows.is_incorrect
         if not has_units(self.batch):
-            return int(np.count_nonzero(incorrect))
-        return len(np.unique(self.batch.unit_key[incorrect]))
+            return {"incorrect_units": int(np.count_nonzero(incorrect))}
+        return {"incorrect_units": len(np.unique(self.batch.unit_key[incorrect]))}
 
     def nll(self, beta: float) -> float:
         return self._sums(beta)["nll"] / self.weight
@@ -183,13 +181,16 @@ class RowCurve(Curve):
     def total_curvature(self, objective: str, beta: float) -> float:
         return self._sums(beta)[f"{objective}_d2"]
 
-    def squares(self, objective: str, beta: float) -> float:
+    def squares(self, objective: str, beta: float) -> float | None:
         if not has_units(self.batch):
             return self._sums(beta)[f"{objective}_d1_squared"]
         found = self._pass(np.array([beta]), self._order, by_row=True, is_exact=True)
         assert found.rows is not None
         slopes = found.rows[1 if objective == "nll" else 2] / self.scale
         return float((np.bincount(self._unit_index, slopes) ** 2).sum())
+
+    def squared_slope(self, beta: float) -> float:
+        return self.squares("nll", beta) or 0.0
 
     def unit_losses(self, beta: float, n_units: int) -> float:
         found = self._pass(np.array([beta]), WITHOUT_BRIER, by_row=True, is_exact=True)
@@ -233,6 +234,10 @@ class RowCurve(Curve):
             if abs(move) <= still * beta:
                 return Root(beta, step)
         return root(lambda at: self.slope(objective, float(np.exp(at))), *ends)
+
+    @property
+    def precision(self) -> str:
+        return "rows"
 
     def root_error(self, objective: str, at: Minimum) -> float:
         return 0.0 if self.rows.is_exact else ERROR_OF_MANY

@@ -123,8 +123,10 @@ def _reject_missing(view: View, part: Logits) -> None:
         return
     if rows["probabilities"]:
         detail = f"{rows['probabilities']} of {n} labelled predictions came as probabilities"
-    else:
+    elif rows["outside"]:
         detail = f"{rows['outside']} of {n} labelled predictions have a logit beyond 2^20"
+    else:
+        detail = f"panes of an older format hold {n - rows['cells']} of {n} labelled predictions"
     raise NoResultError(NO_LOGITS, f"{detail}; two temperatures need the logits of all")
 
 

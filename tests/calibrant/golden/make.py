@@ -1,9 +1,10 @@
-"""Packed things of each generation that is read.
+"""Packed things of every generation, made once and read forever.
 
     python tests/calibrant/golden/make.py
 
-writes the files that are missing and does not change the others. When a format number rises or an accumulator is added, raise
-`GENERATION` and run the command. Delete the files of a generation that is no longer read.
+writes the files that are missing and does not change the others: users may still have data of the versions that wrote
+them. When a format number rises or an accumulator is added, raise `GENERATION`, then run the command: it adds new files
+to the old ones.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ def of_temperature(pane: Pane) -> Invariants:
         )
     yield from of_bins(pane, "temperature (tables)", blocks["tables"], betas)
     yield from _temperature_of_curve(pane, kept, numbers[1])
-    yield from _temperature_of_curvature(pane, kept["brier_d1"], sums["weight"])
+    if "curvature" in blocks:
+        yield from _temperature_of_later_blocks(pane, kept["brier_d1"], sums["weight"])
     yield from _temperature_of_tables(pane)
 
 
@@ -111,7 +112,7 @@ def _temperature_of_curve(
     yield "temperature: brier_d1 beyond what nll_d2 allows", steep | (n_zero > 0)
 
 
-def _temperature_of_curvature(pane: Pane, slope: Floats, weight: Floats) -> Invariants:
+def _temperature_of_later_blocks(pane: Pane, slope: Floats, weight: Floats) -> Invariants:
     blocks, n_units = pane["temperature"].blocks, pane.counts["n_units"]
     squares = blocks["curvature"].sums[1].reshape(slope.shape)
     yield (

@@ -58,9 +58,9 @@ class Filled(TemperatureProfile):
             table.fill(tables, chosen, part.moments.score)
         sums[4] += squares.nll
         curvatures[1] = squares.brier
-        self._fill_curvature(batch_sums, curvatures)
+        self._fill_later_blocks(batch_sums, curvatures)
 
-    def _fill_curvature(self, batch_sums: BatchSums, curvatures: Floats) -> None:
+    def _fill_later_blocks(self, batch_sums: BatchSums, curvatures: Floats) -> None:
         if "curvature" in self.blocks:
             curvature = self.blocks["curvature"]
             curvature.counts[0] += batch_sums.n
