@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +16,15 @@ from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
+from calibrant.cli.input_files.roles import listed
+from calibrant.cli.input_files.tables import FileTable
 from calibrant.cli.models import pages
 from calibrant.cli.table_options import Decimal, Delimiter, text_format
 from calibrant.cli.terminal import fail, output
 from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.numbers import plain_number
+from calibrant.input.class_texts import names_of_numbers, numbers_of
+from calibrant.input.table_names import matched
 from calibrant.results import CalibrationMap
 
 JSON = {"Content-Type": "application/json"}
@@ -63,10 +68,11 @@ def get(
         Path | None, typer.Option("--output", "-o", help="file; default: standard output")
     ] = None,
 ) -> None:
-    """Write a frozen map as JSON: the promoted one, or the one of a version."""
+    """Write a frozen map as JSON, with the names of the model's classes: the promoted one, or the one of a version."""
     with service(url, key) as connected:
         found = connected.get(of_model(model, f"/maps/{version or 'current'}"))
-    text = json.dumps(found, indent=1)
+        classes = connected.classes(model)
+    text = json.dumps(found if classes is None else found | {"classes": classes}, indent=1)
     if output_file is None:
         typer.echo(text)
     else:
@@ -88,15 +94,31 @@ def apply(
 ) -> None:
     """Recalibrate the scores of a file with a map. No server is needed."""
     try:
-        fitted = CalibrationMap.from_dict(_read_json(map_file))
+        document = _read_json(map_file)
         table = read_table(file, text_format(None, delimiter, decimal))
-        values, _, is_logits, why = Files(table, table, ColumnRoles(scores, logits=logits)).scores()
-        found = fitted(probabilities(values, is_logits))
+        values, names, is_logits, why = Files(
+            table, table, ColumnRoles(scores, logits=logits)
+        ).scores()
+        values = values[:, _places(table, names, document.get("classes"))]
+        found = CalibrationMap.from_dict(document)(probabilities(values, is_logits))
     except (InputFileError, CalibrationInputError, ValueError, KeyError) as error:
         fail(str(error))
     np.save(result, found)
     kind = "logits" if is_logits else "probabilities"
     output().print(f"Read {file} as {kind} ({why}). Wrote {result}", markup=False, highlight=False)
+
+
+def _places(table: FileTable, names: Sequence[str], classes: Sequence[str] | None) -> list[int]:
+    """Return the columns in the order of the map's classes; as they are without names, or numbered from 0."""
+    numbers = numbers_of(names)
+    is_plain = classes is None or len(names) == 1 or not table.is_named
+    if is_plain or (numbers is not None and names_of_numbers(numbers) is None):
+        return list(range(len(names)))
+    ordered = matched(names, classes or ())
+    if ordered is None:
+        detail = f"Received the columns {listed(names)}; expected those of the map's classes: {listed(classes or ())}. Rename them."
+        raise InputFileError(table.path, detail, "classes")
+    return [list(names).index(each) for each in ordered]
 
 
 def probabilities(values: Any, is_logits: bool) -> Any:
