@@ -139,6 +139,7 @@ def pair_places(first: Ints, second: Ints, bins: int) -> Ints:
 
     Examples
     --------
+    >>> import numpy as np
     >>> pair_places(np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 2, 1, 2, 2]), 3).tolist()
     [0, 1, 2, 3, 4, 5]
     """

@@ -22,6 +22,7 @@ def over_classes(columns: Floats) -> Floats:
 
     Examples
     --------
+    >>> import numpy as np
     >>> over_classes(np.array([[1.0, 2.0], [0.5, 0.25]])).tolist()
     [1.5, 2.25]
     """

@@ -140,7 +140,7 @@ def apply(join, number, kind, what, now_ms, order):
     elif kind == "labels":
         join.labels(str(number), CONFIG, what, now_ms, order)
     else:
-        join.deletion(str(number), CONFIG, what, now_ms)
+        join.deletion(str(number), CONFIG, [what], now_ms)
 
 
 def assert_same_rows(found, expected):

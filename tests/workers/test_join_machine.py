@@ -144,7 +144,7 @@ class JoinMachine(RuleBasedStateMachine):
     def delete(self, name):
         """For good, also before it came."""
         now = self.now_ms
-        self.apply(lambda join, entry: join.deletion(entry, CONFIG, name, now))
+        self.apply(lambda join, entry: join.deletion(entry, CONFIG, [name], now))
         self.deleted.add(name)
         self.sent.pop(name, None)
         self.unnamed.pop(name, None)

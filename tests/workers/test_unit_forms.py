@@ -48,7 +48,7 @@ def joined(order, removed=()):
         )
         for name in order
     ]
-    steps += [lambda join, name=name: join.deletion("d", MODEL, name, AT_MS) for name in removed]
+    steps += [lambda join, name=name: join.deletion("d", MODEL, [name], AT_MS) for name in removed]
     for step in steps:
         join = store.join()
         step(join)
