@@ -185,6 +185,9 @@ VALUES: dict[str, Value] = {
     "a score of 1 in the last bin": Value([0.95, 1.0], [1, 0], (2, 2, (2 * 0.475) / 2), states={"n_units": 2}),
     "certain scores in two bins": Value([1, 1, 1, 1, 0], [0, 0, 1, 1, 1], (5, 5, (2 + 1) / 5), {"bins": 2}),
     "certain scores that are right": Value([0.0, 1.0, 1.0], [0, 1, 1], (3, 3, 0.0)),
+    "small scores of what occurred": Value([0.01, 0.001, 0.005], [1, 1, 1], (3, 3, (0.99 + 0.999 + 0.995) / 3)),
+    "fewer bins than scores": Value(
+        [0.25, 0.25, 0.55, 0.75, 0.75], [0, 0, 1, 1, 1], (5, 5, (2 * 0.25 + 0.45 + 2 * 0.25) / 5), {"bins": 2}),
     "labels of one class": Value([0.9, 0.8], [1, 1], (2, 2, (0.1 + 0.2) / 2)),
     "a class without labels": Value(P3, [0, 0, 1, 1], (4, 4, ece_of(TOP, [[1], [0], [0], [0]]))),
     "Brier score of two classes": Value([0.6, 0.6], [0, 0], (2, 2, 2 * 0.36), metric="brier"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import calibrant as cal
 from calibrant import Batch
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
@@ -47,6 +48,17 @@ def test_ece_of_the_toy_example_in_three_conventions() -> None:
     assert value(TOY, "ece", pane_query=PaneQuery(bins=10)) == pytest.approx(1.58 / 9, abs=1e-12)
     left = PaneQuery(bins=10, edges="left")
     assert value(TOY, "ece", pane_query=left) == pytest.approx(2.12 / 9, abs=1e-12)
+
+
+def test_ten_outcomes_among_two_hundred_thousand() -> None:
+    rng = np.random.default_rng(57)
+    scores = np.append(rng.beta(0.1, 2000.0, 199_990), rng.beta(2.0, 6.0, 10))
+    outcomes = np.repeat([0, 1], [199_990, 10])
+    places = np.clip(np.ceil(scores * 15) - 1, 0, 14).astype(int)
+    gaps = [(scores - outcomes)[places == each].sum() for each in range(15)]
+    expected = np.abs(gaps).sum() / 200_000
+    assert cal.ece(scores, outcomes).value == pytest.approx(expected, abs=1e-15)
+    assert expected < 2e-4
 
 
 def test_a_constant_majority_predictor_looks_calibrated() -> None:
