@@ -21,6 +21,7 @@ from calibrant.cli.input_files.tables import FileTable
 from calibrant.cli.models import pages
 from calibrant.cli.table_options import Decimal, Delimiter, text_format
 from calibrant.cli.terminal import fail, output
+from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.numbers import plain_number
 from calibrant.input.class_texts import names_of_numbers, numbers_of
@@ -99,7 +100,7 @@ def apply(
         values, names, is_logits, why = Files(
             table, table, ColumnRoles(scores, logits=logits)
         ).scores()
-        values = values[:, _places(table, names, document.get("classes"))]
+        values = _in_order(values, table, names, document.get("classes"))
         found = CalibrationMap.from_dict(document)(probabilities(values, is_logits))
     except (InputFileError, CalibrationInputError, ValueError, KeyError) as error:
         fail(str(error))
@@ -108,17 +109,19 @@ def apply(
     output().print(f"Read {file} as {kind} ({why}). Wrote {result}", markup=False, highlight=False)
 
 
-def _places(table: FileTable, names: Sequence[str], classes: Sequence[str] | None) -> list[int]:
-    """Return the columns in the order of the map's classes; as they are without names, or numbered from 0."""
+def _in_order(
+    values: Floats, table: FileTable, names: Sequence[str], classes: Sequence[str] | None
+) -> Floats:
+    """Return columns in the order of the map's classes; as they are without names, or numbered from 0."""
     numbers = numbers_of(names)
     is_plain = classes is None or len(names) == 1 or not table.is_named
     if is_plain or (numbers is not None and names_of_numbers(numbers) is None):
-        return list(range(len(names)))
+        return values
     ordered = matched(names, classes or ())
     if ordered is None:
         detail = f"Received the columns {listed(names)}; expected those of the map's classes: {listed(classes or ())}. Rename them."
         raise InputFileError(table.path, detail, "classes")
-    return [list(names).index(each) for each in ordered]
+    return values[:, [list(names).index(each) for each in ordered]]
 
 
 def probabilities(values: Any, is_logits: bool) -> Any:
