@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant_server.workers.health import read_health
-from calibrant_server.workers.ingest.entries import ALARM, PREDICTIONS
+from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.ingest.reduce import Numerics
@@ -179,7 +179,7 @@ def test_an_unexpected_error_about_a_lone_entry_parks_it(bench, where, monkeypat
         bench.run(Registry(bench.inbox.client, bench.inbox.keys).delete(MODEL))
         other = replace(MODEL, generation="g2", revision=2)
     else:
-        monkeypatch.setitem(loop._sole._apply, ALARM, broken)
+        loop._sole._ordered = broken
         bench.client.xadd(
             loop.keys.stream, alarm_order(MODEL.key, MODEL.generation, {}).to_fields()
         )

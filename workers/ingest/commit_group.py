@@ -16,8 +16,6 @@ from calibrant_server.workers.ingest.cached_pane import (
     conflict_errors,
 )
 from calibrant_server.workers.ingest.entries import (
-    ALONE,
-    ORDERS,
     EntryError,
     IngestEntry,
     backlog_share,
@@ -184,7 +182,7 @@ class CommitGroup:
         """Decide the status of an item, and fill it if it counts; raise GroupFailedError."""
         self.items.append(item)
         entry = item.entry
-        if entry is None or entry.kind in ORDERS:
+        if entry is None:
             return
         batch = (entry.model, entry.generation, entry.batch_id)
         if batch in self._seen or item.is_known:
@@ -195,8 +193,6 @@ class CommitGroup:
             item.reject("model_deleted", "the model was deleted after the batch was accepted")
             return
         self._progress()
-        if entry.kind in ALONE:
-            return
         with self._judged():
             item.n = reduce_entry(entry, item.config, self._numerics, self.reduction)
         item.other = self.reduction.other.get(item.id, {})
@@ -223,13 +219,6 @@ class CommitGroup:
     def _leave_out(self) -> None:
         """Add nothing: the only item does not count."""
         self.reduction = Reduction(self.reduction.reads.again())
-
-    @property
-    def sole(self) -> Item | None:
-        """The only item, if it is of a kind that is applied alone."""
-        [item, *others] = self.items
-        is_sole = not others and item.entry is not None and item.entry.kind in ALONE
-        return item if is_sole else None
 
     def apply(self, cache: PaneCache) -> None:
         """Add the reduction to the cached panes; raise GroupFailedError."""
@@ -281,10 +270,10 @@ class CommitGroup:
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
         """Write batch records and dead letters into a commit, and release the reservations."""
         for item in self.items:
-            _release_reserved(item, commit)
-            _dead_letter(item, commit)
-            entry = item.entry
-            if entry is not None and entry.batch_id and item.status is not None:
+            release_reserved(item, commit)
+            dead_letter(item, commit)
+            if item.entry is not None and item.status is not None:
+                entry = item.entry
                 key = keys.record(entry.model, entry.generation, entry.batch_id)
                 commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))
 
@@ -311,7 +300,7 @@ class CommitGroup:
         return sum(item.is_merged for item in self.items)
 
 
-def _dead_letter(item: Item, commit: Commit) -> None:
+def dead_letter(item: Item, commit: Commit) -> None:
     """Store, in a commit, an entry that is not merged and not rejected."""
     if item.status == records.DEAD_LETTERED:
         log.error("entry_dead_lettered entry_id=%s error=%s", item.id, item.why)
@@ -321,7 +310,7 @@ def _dead_letter(item: Item, commit: Commit) -> None:
         commit.park(item.id, item.why, int(time.time() * 1000))
 
 
-def _release_reserved(item: Item, commit: Commit) -> None:
+def release_reserved(item: Item, commit: Commit) -> None:
     """Release, in a commit, the records and bytes reserved for an entry.
 
     A dead-lettered or parked one stays in the backlog of its tenant until it is replayed or discarded.
