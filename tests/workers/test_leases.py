@@ -151,6 +151,29 @@ def test_a_partition_that_nobody_takes_is_taken_by_any_worker(bench, of_many):
     assert second.wanted([5]) == []
 
 
+def test_a_lease_that_could_not_be_released_is_taken_again(bench, of_many, monkeypatch):
+    """Its worker is alive, so nobody else can take it, whatever the plan says."""
+    first, store = of_many
+    second = Leases(store)
+    shares = served([first, second], 40)
+    number = min(shares[0])
+
+    def rejected(*_, **__):
+        raise ConnectionError("NOREPLICAS")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Leases, "_lease", rejected)
+        with pytest.raises(ConnectionError):
+            first.give_back(number)
+    first._survey_in = second._survey_in = 9
+    first._plan[number] = second._plan[number] = second.name
+    assert not first.holds(number) and not second.take(number)
+    first.beat()
+    assert first.wanted([number]) == []
+    first.beat()
+    assert first.wanted([number]) == [number] and first.take(number)
+
+
 def test_a_lease_that_is_released_during_a_beat_stays_released(bench, monkeypatch):
     leases = Leases(bench.store)
     leases.beat()

@@ -149,8 +149,15 @@ class Leases:
                     self._until[partition] = 0.0
 
     def _note_vacant(self, owners: Mapping[int, str | None]) -> None:
-        """Note partitions that no live worker serves: plans of two workers may differ, or a worker may be of an earlier version."""
-        vacant = {number for number, owner in owners.items() if owner not in self._workers}
+        """Note partitions that no live worker serves: plans of two workers may differ, or a worker may be of an earlier version.
+
+        Nor does this worker serve one that the store has under its name only because it could not be released there.
+        """
+        vacant = {
+            number
+            for number, owner in owners.items()
+            if owner not in self._workers or (owner == self.name and number not in self._until)
+        }
         self._left, self._vacant = vacant & self._vacant, vacant
 
     def _bytes_merged(self) -> dict[int, int]:
