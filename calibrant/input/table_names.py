@@ -1,4 +1,4 @@
-"""Names of the columns of tables that arguments are: what they say about classes is not passed over.
+"""Names of the columns of tables that arguments are: what they say about classes is read.
 
 A table is read by the places of its columns. If their names state other classes, or another order than those of the scores, the result
 would be wrong without an error: such tables are rejected.

@@ -7,7 +7,6 @@ that the centre has no two totals of the same rows to subtract.
 from __future__ import annotations
 
 import base64
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,11 +18,13 @@ from calibrant.client.errors import ServiceError
 from calibrant.client.federation.contract import Contract, ModelTerms
 from calibrant.client.federation.ledger import Ledger, LedgerError
 from calibrant.client.federation.shared_panes import packed_to_share, size_of, total_of
-from calibrant.client.operations import Operation, batch, model_path, settings, time_text, watermark
+from calibrant.client.numbered_panes import panes_request
+from calibrant.client.operations import Operation, batch, model_path, settings, watermark
 from calibrant.client.reduction import spec_of
 from calibrant.client.transport import Transport
 from calibrant.core.pane import Pane
-from calibrant.core.panes_by_key import duration_seconds
+from calibrant.core.panes_by_key import Key, duration_seconds
+from calibrant.input.names import combination
 
 DAY_S = 86_400
 # Totals in memory at once.
@@ -167,20 +168,15 @@ class _ModelRound:
 
     def _body(self, slice_: str, day: int, total: Pane) -> bytes:
         """Return the request of a total, under the next number."""
-        site, key, number = (
-            self._contract.site,
-            self._contract.site_slice,
-            self._ledger.n_sent(self._terms.model),
-        )
+        site, key = self._contract.site, self._contract.site_slice
         named = {} if key is None else {key: site}
         named |= dict([slice_.split(":", 1)]) if slice_ else {}
         packed = packed_to_share(total, self._ledger.secret, f"{self._terms.model}|{slice_}|{day}")
-        update = {
-            "kind": "pane", "packed": base64.b64encode(packed).decode(), "event_time": time_text(datetime.fromtimestamp(day, UTC)),
-            **({"slice": named} if named else {}),
-        }  # fmt: skip
-        numbered = {"source": site, "offsets": [number, number + 1]}
-        return json.dumps({**numbered, "histograms": [update]}).encode()
+        place = Key(datetime.fromtimestamp(day, UTC), combination(named.items()))
+        number = self._ledger.n_sent(self._terms.model)
+        request = panes_request(self._terms.to, site, (number, number + 1), [(place, packed)])
+        assert request.body is not None
+        return request.body
 
     def _post(self, body: bytes) -> None:
         """Send a total. If it arrives although the response does not, the centre knows it when it is sent again."""
