@@ -182,7 +182,7 @@ def test_a_worker_that_starts_scans_no_records_of_models_that_have_none(idle):
     loop = idle.loop()
     before = calls(idle, "hscan")
     run(loop)
-    while loop._housekeeping._walk is not None:
+    while loop._housekeeping._sweep is not None:
         run(loop)
     # Only the members of units: one hash of each model.
     assert calls(idle, "hscan") - before <= N_MODELS
@@ -202,11 +202,12 @@ def test_entries_are_merged_while_many_models_wait_for_their_examination(idle, m
         idle.deliver(delivery(f"b{number}", [1], model=model, event_times=np.array([0])))
         loop.step()
         assert len(seen) == number + 1
-        assert loop._housekeeping._goes_on is (number + 1 < len(names))
+        assert loop._housekeeping._sweep is not None
         while idle.client.xlen(loop.keys.stream):
             loop.step()
     assert sorted(seen) == sorted(names)
     monkeypatch.undo()
+    run(loop)
     run(loop)
     assert model.model in seen[len(names) :]
 

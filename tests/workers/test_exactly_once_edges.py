@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -9,13 +10,14 @@ import pytest
 
 from calibrant import Batch
 from calibrant_server.workers.health import read_health
-from calibrant_server.workers.ingest.entries import PREDICTIONS
+from calibrant_server.workers.ingest.entries import ALARM, PREDICTIONS, RESTORE
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.lifecycle import removal, sealing
 from calibrant_server.workers.lifecycle.levels import GONE, SEALED
+from calibrant_server.workers.lifecycle.transfer import MARKS, RECORD, UNIT
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.slice_names import sealed_slice
@@ -179,7 +181,7 @@ def test_an_unexpected_error_about_a_lone_entry_parks_it(bench, where, monkeypat
         bench.run(Registry(bench.inbox.client, bench.inbox.keys).delete(MODEL))
         other = replace(MODEL, generation="g2", revision=2)
     else:
-        loop._sole._ordered = broken
+        monkeypatch.setitem(loop._sole._apply, ALARM, broken)
         bench.client.xadd(
             loop.keys.stream, alarm_order(MODEL.key, MODEL.generation, {}).to_fields()
         )
@@ -195,6 +197,23 @@ def test_an_unexpected_error_about_a_lone_entry_parks_it(bench, where, monkeypat
     assert bench.dead_letters() == []
 
 
+def test_an_import_that_fails_half_way_leaves_none_of_its_lines(bench):
+    """The entry is a dead letter, and the cursor passes it in a commit without the lines before the damaged one."""
+    model = bench.put_model(replace(MODEL, importing="digest"))
+    unit = {"type": UNIT, "unit": "u", "ids": '["a"]'}
+    marks = {"type": MARKS, "marks": {"sealed_to": 3}}
+    damaged = {"type": RECORD, "id": "a", "packed": "AAAA"}
+    payload = b"\n".join(json.dumps(line).encode() for line in (unit, marks, damaged))
+    bench.deliver(IngestBatch.of(model, "piece", RESTORE, payload, b"d" * 16, n_accepted=3))
+    loop = bench.loop()
+    steps(loop, 5)
+    [letter] = bench.dead_letters()
+    assert not bench.client.xlen(loop.keys.stream) and b"RecordError" in letter[b"why"]
+    assert bench.merged("piece").status == "dead_lettered"
+    name = (model.key, model.generation)
+    assert not bench.client.exists(loop.keys.unit_members(*name), loop.keys.marks(*name))
+
+
 def test_an_unexpected_error_in_the_danger_zone_parks_the_entry(bench):
     bench.put_model()
     loop = bench.loop()
@@ -208,7 +227,7 @@ def test_an_unexpected_error_in_the_danger_zone_parks_the_entry(bench):
     def broken(group):
         if [item.id for item in group.items] == [first.decode()]:
             raise AssertionError("this entry cannot be written")
-        commit(group)
+        return commit(group)
 
     loop._commit = broken
     steps(loop, 40)

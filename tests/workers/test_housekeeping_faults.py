@@ -48,7 +48,7 @@ def test_a_lasting_rejection_concerns_its_model_alone(bench, loop, spoilt, caplo
     assert f"housekeeping_failed model={bad.key} error=WRONGTYPE" in caplog.text
     bench.client.delete(loop.keys.marks(bad.key, bad.generation))
     loop._housekeeping.due_at = 0.0
-    loop._housekeeping._walk = None
+    loop._housekeeping._sweep = None
     assert loop._housekeeping.run() and bench.starts(model=bad) == []
 
 
@@ -98,7 +98,7 @@ def test_a_deleted_model_is_forgotten(bench, loop):
     bench.run(Registry(bench.inbox.client, bench.inbox.keys).delete(AGEING))
     while bench.client.xlen(loop.keys.stream):
         loop.step()
-    keeper._walk = None
+    keeper._sweep = None
     keeper.run()
     assert {name for name, _ in keeper._removal._removed_to} == {bench.other.key}
     assert {name for name, _ in keeper._walked} <= {bench.other.key}

@@ -78,7 +78,7 @@ class SlowLoop(PartitionLoop):
     def _commit(self, group):
         if self.partition == SlowLoop.partition_of_held:
             SlowLoop.held.wait(PATIENCE_S)
-        super()._commit(group)
+        return super()._commit(group)
 
 
 def test_a_partition_without_progress_delays_no_other_and_gets_another_thread(many):

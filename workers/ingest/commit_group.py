@@ -16,6 +16,8 @@ from calibrant_server.workers.ingest.cached_pane import (
     conflict_errors,
 )
 from calibrant_server.workers.ingest.entries import (
+    ALONE,
+    ORDERS,
     EntryError,
     IngestEntry,
     backlog_share,
@@ -182,7 +184,7 @@ class CommitGroup:
         """Decide the status of an item, and fill it if it counts; raise GroupFailedError."""
         self.items.append(item)
         entry = item.entry
-        if entry is None:
+        if entry is None or entry.kind in ORDERS:
             return
         batch = (entry.model, entry.generation, entry.batch_id)
         if batch in self._seen or item.is_known:
@@ -193,6 +195,8 @@ class CommitGroup:
             item.reject("model_deleted", "the model was deleted after the batch was accepted")
             return
         self._progress()
+        if entry.kind in ALONE:
+            return
         with self._judged():
             item.n = reduce_entry(entry, item.config, self._numerics, self.reduction)
         item.other = self.reduction.other.get(item.id, {})
@@ -219,6 +223,13 @@ class CommitGroup:
     def _leave_out(self) -> None:
         """Add nothing: the only item does not count."""
         self.reduction = Reduction(self.reduction.reads.again())
+
+    @property
+    def sole(self) -> Item | None:
+        """The only item, if it is of a kind that is applied alone."""
+        [item, *others] = self.items
+        is_sole = not others and item.entry is not None and item.entry.kind in ALONE
+        return item if is_sole else None
 
     def apply(self, cache: PaneCache) -> None:
         """Add the reduction to the cached panes; raise GroupFailedError."""
@@ -270,10 +281,10 @@ class CommitGroup:
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
         """Write batch records and dead letters into a commit, and release the reservations."""
         for item in self.items:
-            release_reserved(item, commit)
-            dead_letter(item, commit)
-            if item.entry is not None and item.status is not None:
-                entry = item.entry
+            _release_reserved(item, commit)
+            _dead_letter(item, commit)
+            entry = item.entry
+            if entry is not None and entry.batch_id and item.status is not None:
                 key = keys.record(entry.model, entry.generation, entry.batch_id)
                 commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))
 
@@ -300,7 +311,7 @@ class CommitGroup:
         return sum(item.is_merged for item in self.items)
 
 
-def dead_letter(item: Item, commit: Commit) -> None:
+def _dead_letter(item: Item, commit: Commit) -> None:
     """Store, in a commit, an entry that is not merged and not rejected."""
     if item.status == records.DEAD_LETTERED:
         log.error("entry_dead_lettered entry_id=%s error=%s", item.id, item.why)
@@ -310,7 +321,7 @@ def dead_letter(item: Item, commit: Commit) -> None:
         commit.park(item.id, item.why, int(time.time() * 1000))
 
 
-def release_reserved(item: Item, commit: Commit) -> None:
+def _release_reserved(item: Item, commit: Commit) -> None:
     """Release, in a commit, the records and bytes reserved for an entry.
 
     A dead-lettered or parked one stays in the backlog of its tenant until it is replayed or discarded.

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant_server.workers.ingest.entries import ALARM, CONTROL, fields_bytes, reservation
+from calibrant_server.workers.ingest.entries import ORDERS, fields_bytes, reservation
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
@@ -87,7 +87,7 @@ class DeadLetter:
     @property
     def backlog_bytes(self) -> int:
         """Bytes that it takes of the backlog of its tenant; orders take none."""
-        return 0 if self.kind in (CONTROL, ALARM) else self.n_bytes
+        return 0 if self.kind in ORDERS else self.n_bytes
 
 
 def read_heads(node: Any, name: str, first: str = "-") -> Iterator[EntryHead]:
@@ -157,7 +157,7 @@ def replay(store: Store, partition: int, name: str) -> bool:
     names = [stream, keys.stream, keys.bytes_in, keys.retained, key or stream]
     values = [
         letter.entry_id, _N_REASONS[letter.state], letter.n_records, letter.record_bytes, before, after,
-        tenant, int(letter.kind not in (CONTROL, ALARM)),
+        tenant, int(letter.kind not in ORDERS),
     ]  # fmt: skip
     return bool(store.run(partition, "replay_entry", names, values)[0])
 

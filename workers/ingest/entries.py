@@ -37,7 +37,9 @@ PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "c
 LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"
 BASELINE, RESTORE = "baseline", "restore"
 KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONTROL, ALARM)
-ALONE = (BASELINE, RESTORE, CONTROL, ALARM)
+# Orders have no batch: no record of an id, and no share of the backlog.
+ORDERS = (CONTROL, ALARM)
+ALONE = (BASELINE, RESTORE, *ORDERS)
 # What a field of a hash costs in the server in addition to its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
 # Rows of one entry with places; batches with ids have fewer.
@@ -297,7 +299,7 @@ def backlog_share(fields: Mapping[bytes, bytes], n_bytes: int | None = None) -> 
     ----------
     n_bytes : of the entry, if `fields` lack its payload
     """
-    if fields.get(b"k", b"").decode(errors="replace") in (CONTROL, ALARM):
+    if fields.get(b"k", b"").decode(errors="replace") in ORDERS:
         return {}
     tenant = tenant_of(fields.get(b"m", b"").decode(errors="replace"))
     return {f"backlog:{tenant}": fields_bytes(fields) if n_bytes is None else n_bytes}

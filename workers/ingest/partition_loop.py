@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from itertools import takewhile
 
 from redis.exceptions import RedisError
@@ -38,7 +39,6 @@ from calibrant_server.workers.store.commit import (
 )
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import Leases
-from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT, is_transient
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ class PartitionLoop:
     Attributes
     ----------
     abandoned : another loop has taken its place
+    is_open : it works under a lease
     resumes_at : monotonic seconds before which a turn would only repeat the last error
     """
 
@@ -95,6 +96,7 @@ class PartitionLoop:
         self._node = store.node(partition)
         self._reader = EntryReader(self._node, self.keys)
         self._fencing = FencingToken(store, self.keys)
+        self._busy = partial(leases.busy, partition)
         self._cache = PaneCache(store, self.keys, numerics, cache or StateCache.of(store.settings))
         self._housekeeping = Housekeeping(store, self.keys, self._fencing, numerics)
         self._sole = SoleEntries(
@@ -103,7 +105,6 @@ class PartitionLoop:
             self._fencing,
             numerics,
             self._housekeeping,
-            look_up=self._reader.look_up,
             forget=self._cache.forget,
             busy=self._busy,
         )
@@ -111,13 +112,11 @@ class PartitionLoop:
         self._parking = Parking(store, self.keys, self._fencing)
         self._attempts = Attempts()
         self._at_work: list[str] = []
-        self._is_open = False
+        self.is_open = False
         self._counted = False
         self._must_reload = False
         self.resumes_at = 0.0
-        self._next_commit_at = 0.0
         self._next_read_at = 0.0
-        self._left_none = False
         self._is_wanted: Callable[[], bool] = lambda: False
 
     @property
@@ -130,11 +129,6 @@ class PartitionLoop:
         """Monotonic seconds at which the loop needs a turn, whether or not there are entries."""
         return self.resumes_at or self._housekeeping.due_at
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the loop works under a lease."""
-        return self._is_open
-
     def turn(self, is_wanted: Callable[[], bool] = lambda: False) -> Turn:
         """Acquire the lease, or work while it is valid until the stream is empty, or return it.
 
@@ -144,7 +138,7 @@ class PartitionLoop:
         """
         self.resumes_at, self._is_wanted = 0.0, is_wanted
         try:
-            if not self._is_open and not (self._goes_on and self._leases.take(self.partition)):
+            if not self.is_open and not (self._goes_on and self._leases.take(self.partition)):
                 return Turn.NO_LEASE
             return self._turn_while_leased(is_wanted)
         except NO_VERDICT as error:
@@ -157,10 +151,10 @@ class PartitionLoop:
     def _turn_while_leased(self, is_wanted: Callable[[], bool]) -> Turn:
         until = time.monotonic() + _MAX_TURN_S
         try:
-            if not self._is_open:
+            if not self.is_open:
                 self._cache.forget()
                 self._fencing.reload()
-                self._counted, self._is_open, self._must_reload = False, True, False
+                self._counted, self.is_open, self._must_reload = False, True, False
             while self._goes_on and self._leases.holds(self.partition):
                 wanted = is_wanted()
                 found = self._step_or_reload(0.0 if wanted else READ_BLOCK_S)
@@ -178,7 +172,7 @@ class PartitionLoop:
 
     def close(self) -> None:
         """Forget what is cached, and return the lease."""
-        self._is_open = False
+        self.is_open = False
         self._cache.forget()
         if not self.abandoned:
             if self._counted and self._fencing.cursor.danger_id != FIRST_ID:
@@ -240,22 +234,38 @@ class PartitionLoop:
             self._counted = True
             return True
         self._at_work = [items[0].id]
-        if self._is_alone(items[0]):
-            self._commit_alone(items[0])
-            self._reader.count = 1
-        else:
-            self._commit_together(items, dry)
+        self._commit_next(items, dry)
         self._attempts.succeeded()
         return True
 
-    def _commit_together(self, items: list[Item], dry: bool) -> None:
-        """Commit the next entries together; if that fails, they are committed one by one."""
+    def _commit_next(self, items: list[Item], dry: bool) -> None:
+        """Commit the next entries together; if that fails, they are committed one by one.
+
+        An unexpected error of an entry that is alone counts as a failed attempt of it.
+        """
+        is_alone = self._is_alone(items[0])
+        reads = StoreReads(self._retained, self._retained.slices, self._settings.max_slice_values)
+        group = CommitGroup(self._numerics, self._busy, reads)
         try:
-            self._commit(self._gather(items, dry))
+            if is_alone:
+                self._add(group, items[:1])
+                self._reader.count = 1
+            left_none = not is_alone and self._gather(group, items, dry)
+            n_bytes = self._commit(group)
+            if left_none:
+                gap_s = min(_MAX_GAP_S, n_bytes / COMMIT_WRITE_RATE)
+                self._next_read_at = time.monotonic() + max(gap_s, shared_s(len(group.items)))
         except GroupFailedError as error:
             log.info("entries_one_by_one to=%s error=%s", self._at_work[-1], error)
             self._cache.forget()
             self._attempts.separate(self._at_work[-1])
+        except (StaleTokenError, *NO_VERDICT):
+            raise
+        except Exception as error:
+            if not is_alone:
+                raise
+            log.exception("entry_failed_alone entry_id=%s", items[0].id)
+            raise FailedAloneError(f"{type(error).__name__}: {error}") from error
 
     def _wait_for_others(self) -> None:
         """Wait a moment after a commit that left no entries in the stream."""
@@ -283,46 +293,15 @@ class PartitionLoop:
         has_own = item.entry is not None and item.entry.kind in ALONE
         return has_own or self._attempts.is_alone(item.id, self._fencing.cursor)
 
-    def _commit_alone(self, item: Item) -> None:
-        """Commit one entry; an unexpected error counts as a failed attempt of this entry."""
-        try:
-            if item.entry is not None and item.entry.kind in ALONE:
-                self._sole.commit(item)
-                return
-            group = CommitGroup(self._numerics, self._busy, self._reads())
-            self._add(group, [item])
-            self._commit(group)
-        except (StaleTokenError, *NO_VERDICT):
-            raise
-        except Exception as error:
-            log.exception("entry_failed_alone entry_id=%s", item.id)
-            raise FailedAloneError(f"{type(error).__name__}: {error}") from error
-
-    def _reads(self) -> StoreReads:
-        max_values = self._settings.max_slice_values
-        return StoreReads(self._retained, self._slices_of, max_values)
-
-    def _slices_of(self, config: ModelConfig) -> list[str]:
-        members = self._node.smembers(self.keys.slices(config.key, config.generation))
-        return [member.decode() for member in members]
-
-    def _busy(self) -> None:
-        self._leases.busy(self.partition)
-
-    def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
-        """Fill the entries read, and read on until the stream is empty or the group is large enough."""
-        group = CommitGroup(self._numerics, self._busy, self._reads())
+    def _gather(self, group: CommitGroup, items: list[Item], dry: bool) -> bool:
+        """Fill the entries read, and read on until the stream is empty or the group is large enough; return whether it left none."""
         while True:
             plain = list(takewhile(lambda item: not self._is_alone(item), items))
             plain = first_of(plain, group)
             self._add(group, plain)
-            if len(plain) < len(items) or is_full(group, len(group.items)) or not self._goes_on:
-                return group
-            gap_s = max(0.0, self._next_commit_at - time.monotonic())
-            if dry and gap_s == 0:
-                self._left_none = True
-                return group
-            items, dry = self._read(group.last_id, gap_s if dry else 0.0)
+            if dry or len(plain) < len(items) or is_full(group, len(group.items)):
+                return dry and len(plain) == len(items)
+            items, dry = self._read(group.last_id, 0.0)
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""
@@ -341,21 +320,24 @@ class PartitionLoop:
         for item in items:
             group.add(item)
 
-    def _commit(self, group: CommitGroup) -> None:
-        token = self._fencing.new_token()
+    def _commit(self, group: CommitGroup) -> int:
+        """Commit a group; return the bytes written."""
+        token, sole = self._fencing.new_token(), group.sole
+        commit = self._filled(group, token) if sole is None else self._sole.apply(sole, token)
+        group.write(commit, self.keys, self._settings.idempotency_ttl_s)
+        self._fencing.send(commit, token, group.last_id, group.n_merged, group.n_bytes)
+        self._cache.trim()
+        return commit.n_bytes
+
+    def _filled(self, group: CommitGroup, token: bytes) -> Commit:
+        """Return a commit of what a group adds to panes and records."""
+        commit = Commit(self.keys)
         group.apply(self._cache)
         if group.parked_bytes:
             self._parking.check_room(group.parked_bytes)
-        commit = Commit(self.keys)
         self._cache.write(commit, token)
-        group.write(commit, self.keys, self._settings.idempotency_ttl_s)
         group.write_records(commit, self.keys)
-        self._fencing.send(commit, token, group.last_id, group.n_merged, group.n_bytes)
-        self._cache.trim()
-        now_s, gap_s = time.monotonic(), min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
-        self._next_commit_at = now_s + gap_s
-        self._next_read_at = now_s + shared_s(len(group.items)) if self._left_none else now_s
-        self._left_none = False
+        return commit
 
 
 def shared_s(n_entries: int) -> float:

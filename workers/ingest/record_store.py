@@ -64,6 +64,11 @@ class RecordStore:
             if text is not None
         }
 
+    def slices(self, config: ModelConfig) -> list[str]:
+        """Return the slices of a model that have panes."""
+        members = self._node.smembers(self._keys.slices(config.key, config.generation))
+        return [member.decode() for member in members]
+
     def marks(self, config: ModelConfig) -> Watermarks:
         """Return the limits up to which the model's panes are dropped and sealed."""
         name = self._keys.marks(config.key, config.generation)

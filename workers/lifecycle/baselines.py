@@ -12,7 +12,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES, Sample
 from calibrant_server.workers.ingest.baseline_samples import START_S
-from calibrant_server.workers.ingest.commit_group import Item, dead_letter
+from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day, merged_sample
@@ -143,13 +143,3 @@ class BaselineMaker:
         commit.unlink(self._keys.versions(*model, slice_))
         commit.remove_member(self._keys.slices(*model), slice_)
         commit.drop_fields(self._keys.baselines(*model), [name])
-
-
-def write_outcome(item: Item, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
-    """Write the outcome of an entry that is alone in its commit into that commit."""
-    if item.entry is None or item.status is None:
-        return
-    dead_letter(item, commit)
-    entry = item.entry
-    key = keys.record(entry.model, entry.generation, entry.batch_id)
-    commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))

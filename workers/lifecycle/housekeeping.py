@@ -1,5 +1,7 @@
 """Periodic work on a partition: seal cohorts, merge old panes into days, move old days to files, remove what is past retention
 or belongs to a deleted model, drop expired counters.
+
+A sweep applies the rules of `levels.py` to every model that is due, in steps. A pass does steps for a while; the next one continues.
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from redis.exceptions import ResponseError
 
@@ -45,11 +47,10 @@ Progress = Callable[[], None]
 
 log = logging.getLogger(__name__)
 
-# Models are examined this long, and a scan of retained records runs this long: then entries are let through. Sealing an hour of a
-# model with 20 slices takes 0.1 s or more, and the hours of all models of a partition end at the same time.
+# A pass works this long, then entries are let through. Sealing an hour of a model with 20 slices takes 0.1 s or more, and the hours
+# of all models of a partition end at the same time.
 EXAMINE_S = 0.5
-_STRIDE_S = 0.1
-_BETWEEN_STRIDES_S = 0.5
+_BETWEEN_PASSES_S = 0.5
 _AFTER_FAILURE_S = 1.0
 _WALKS_A_RETENTION = 24
 
@@ -73,16 +74,12 @@ class Housekeeping:
         self.due_at = 0.0
         self._removal = PaneRemoval(self._node, keys, fencing, store.settings.cold_keep_s)
         self._walked: dict[tuple[str, str], int] = {}
-        self._walk: Iterator[None] | None = None
+        self._sweep: Iterator[None] | None = None
         self._due = DueTimes()
-        self._examined: list[tuple[ModelConfig, float]] = []
         self._failed: set[tuple[str, str]] = set()
-        # Whether models wait for the rest of this sweep, and those that it has examined.
-        self._is_behind = False
-        # Monotonic end of this pass, and whether days wait to be moved in the next one.
+        # Monotonic end of this pass, and the models at its beginning.
         self._until = math.inf
-        self._moves_on = False
-        self._swept: set[tuple[str, str]] = set()
+        self._models: dict[tuple[str, str], ModelConfig] = {}
         self._texts: dict[bytes, ModelConfig] = {}
         sample_bytes = store.settings.sample_bytes
         self._sealing = Sealing(self._node, keys, fencing, numerics, sample_bytes=sample_bytes)
@@ -98,67 +95,61 @@ class Housekeeping:
 
     def run(self, progress: Progress = lambda: None) -> bool:
         """Do one pass; return whether panes or watermarks may have changed."""
-        # Also if this pass fails: entries continue meanwhile.
-        pause_s = self._settings.housekeeping_s
+        pause_s, before = self._settings.housekeeping_s, self._fencing.cursor.token
+        # Also if this pass fails: entries continue meanwhile, and the next sweep begins with the models that are not done.
         self.due_at = time.monotonic() + min(_AFTER_FAILURE_S, pause_s)
-        has_changed = False
-        if self._walk is None:
-            self.drop_spent_buckets()
-            before = self._fencing.cursor.token
-            due = self._examine(progress)
-            # By the token: a model whose work was rejected half way has commits, but no number.
-            has_changed = self._fencing.cursor.token != before
-            self._walk = self.old_records(due)
-        if self._walk_on(progress):
-            self._walk = None
-            for config, next_s in self._examined:
-                if (config.key, config.generation) not in self._failed:
-                    self._due.done(config, next_s)
+        self._until = time.monotonic() + EXAMINE_S
+        self._models = {(each.key, each.generation): each for each in self._configs()}
+        sweep, self._sweep = self._sweep or self._steps(progress), None
+        goes_on = any(time.monotonic() > self._until for _ in sweep)
+        self._sweep = sweep if goes_on else None
         self._cold.sweep()
-        self.due_at = time.monotonic() + (
-            min(_BETWEEN_STRIDES_S, pause_s) if self._goes_on else pause_s
-        )
-        return has_changed
+        self.due_at = time.monotonic() + (min(_BETWEEN_PASSES_S, pause_s) if goes_on else pause_s)
+        # By the token: a model whose work was rejected half way has commits, but no number.
+        return self._fencing.cursor.token != before
 
-    @property
-    def _goes_on(self) -> bool:
-        return self._is_behind or self._walk is not None or self._moves_on
-
-    def _examine(self, progress: Progress) -> list[ModelConfig]:
-        """Seal, merge and remove what is due, for a while; return the models that were examined.
-
-        The others stay due, for the next passes. None is examined again before all others were.
-        """
-        now_s, configs = time.time(), self._configs()
-        self._forget_gone_models(configs)
+    def _steps(self, progress: Progress) -> Iterator[None]:
+        """Seal, merge, move and remove what is due, in steps; a model that was changed or deleted meanwhile stays due."""
+        self.drop_spent_buckets()
+        now_s = time.time()
+        self._forget_gone_models()
+        self._failed.clear()
         changed = self._fencing.take_changed()
         due = self._due.due(
-            configs, changed, now_s, lambda each: min_age_s(rules_of(each, self._settings))
+            self._models.values(),
+            changed,
+            now_s,
+            lambda each: min_age_s(rules_of(each, self._settings)),
         )
-        if not self._is_behind:
-            self._failed.clear()
-            self._swept.clear()
-        merged_to_s, self._until = (
-            min(time.time(), self._merged_to_s()),
-            time.monotonic() + EXAMINE_S,
-        )
-        self._examined, self._is_behind, self._moves_on = [], False, False
         for config in due:
-            if (config.key, config.generation) in self._swept:
+            if self._models.get((config.key, config.generation)) is not config:
                 continue
-            if self._examined and time.monotonic() > self._until:
-                self._is_behind = True
-                break
-            self._swept.add((config.key, config.generation))
-            own = rules_of(config, self._settings)
-            next_s = next_due_s(own, now_s, merged_to_s)
-            for rule in own:
+            next_s = yield from self._examine(config, now_s, progress)
+            for _ in self.old_records([config]):
+                progress()
+                yield
+            if not self._has_failed(config):
+                self._due.done(config, next_s)
+
+    def _examine(
+        self, config: ModelConfig, now_s: float, progress: Progress
+    ) -> Generator[None, None, float]:
+        """Apply each rule to a model; return when it is due again."""
+        merged_to_s = min(time.time(), self._merged_to_s())
+        own = rules_of(config, self._settings)
+        next_s = next_due_s(own, now_s, merged_to_s)
+        for rule in own:
+            found = self.apply(rule.level, [config], progress, merged_to_s)
+            while rule.level == FILES and found <= now_s and not self._has_failed(config):
+                yield
                 found = self.apply(rule.level, [config], progress, merged_to_s)
-                if rule.level == FILES:
-                    next_s = min(next_s, found)
-                    self._moves_on |= found <= now_s
-            self._examined.append((config, next_s))
-        return [config for config, _ in self._examined]
+            if rule.level == FILES:
+                next_s = min(next_s, found)
+        yield
+        return next_s
+
+    def _has_failed(self, config: ModelConfig) -> bool:
+        return (config.key, config.generation) in self._failed
 
     def apply(
         self,
@@ -244,16 +235,6 @@ class Housekeeping:
         self._texts = {text: known.get(text) or ModelConfig.from_json(text) for text in texts}
         return list(self._texts.values())
 
-    def _walk_on(self, progress: Progress) -> bool:
-        """Continue the scan of retained records for a while; return whether it is complete."""
-        assert self._walk is not None
-        until = time.monotonic() + _STRIDE_S
-        for _ in self._walk:
-            progress()
-            if time.monotonic() > until:
-                return False
-        return True
-
     def old_records(self, configs: list[ModelConfig] | None = None) -> Iterator[None]:
         """Remove retained records whose panes are gone, in steps; each model a few times per retention. Default: of every model."""
         for config in self._configs() if configs is None else configs:
@@ -273,10 +254,9 @@ class Housekeeping:
             yield from old_records(self._node, self._keys, self._fencing, config, kept_from)
             self._walked[name] = kept_from
 
-    def _forget_gone_models(self, configs: list[ModelConfig]) -> None:
-        names = {(config.key, config.generation) for config in configs}
-        self._removal.forget_but(names)
-        for name in self._walked.keys() - names:
+    def _forget_gone_models(self) -> None:
+        self._removal.forget_but({*self._models})
+        for name in self._walked.keys() - self._models.keys():
             del self._walked[name]
 
     def drop_spent_buckets(self) -> None:
