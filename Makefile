@@ -42,7 +42,7 @@ help:
 	@echo "make wheels     build the distribution for Linux and macOS into dist/, with a compiler that pip installs"
 	@echo "make sbom       write the software bill of materials (CycloneDX) to dist/sbom.cdx.json"
 	@echo "make coverage   the tests, with the share of code that they run"
-	@echo "make names      write the type stub and the tables of functions, results and settings from their declarations"
+	@echo "make names      write the type stub, the synchronous client and the tables of functions, results and settings"
 	@echo "make dashboards  write the Grafana dashboards into deploy/grafana"
 	@echo "make docs       build the documentation site into build/docs-site"
 	@echo "make notebooks  execute the notebooks in docs/notebooks and store what they print"

@@ -1,7 +1,7 @@
 """Write what follows from declarations.
 
 From `METRICS` the package's type stub and the table of functions in `docs/library.md`, from the reads the table in `docs/client.md`,
-from the settings the table in `docs/operations.md`.
+from the settings the table in `docs/operations.md`, from the asynchronous client the synchronous one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from calibrant.library_arguments import DATA
 from calibrant.metric_functions import FUNCTIONS
 from calibrant.metrics import METRICS
 from calibrant.results.reads import find_reads
-from scripts import settings_table
+from scripts import settings_table, synchronous_client
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "calibrant" / "__init__.pyi"
@@ -93,3 +93,4 @@ if __name__ == "__main__":
     PAGE.write_text(page())
     CLIENT.write_text(client_page())
     settings_table.PAGE.write_text(settings_table.page())
+    synchronous_client.write()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from calibrant.client.outbox import MAX_BATCH_BYTES, LogStatistics, Outbox
 from calibrant.client.pseudonyms import PseudonymPacker, Pseudonyms
@@ -14,6 +14,7 @@ from calibrant.client.rows import MAX_ROWS, n_rows_of, pieces
 from calibrant.client.sender import Packer, RowPacker, Sender
 from calibrant.core.errors import CalibrationInputError
 
+M = TypeVar("M", bound="Optioned")
 # Panes cost more than rows, per request and for the service, and cost no more with more rows.
 ROWS_OF_PANES = 100_000
 
@@ -43,6 +44,24 @@ class LogOptions:
     def linger_s(self) -> float:
         """Seconds for which a row waits for others."""
         return (60.0 if self.reduce else 1.0) if self.linger is None else self.linger
+
+
+class Optioned(Protocol):
+    """A model of a client."""
+
+    options: LogOptions
+
+
+def model_of(
+    models: dict[str, M], name: str, options: dict[str, Any], make: Callable[[LogOptions], M]
+) -> M:
+    """Return the model of a name, made with the first call; later ones may not change its options."""
+    found = models.get(name)
+    if found is None:
+        return models.setdefault(name, make(LogOptions(**options)))
+    if options and found.options != LogOptions(**options):
+        raise ValueError(f"The model {name!r} is in use with other options: {found.options}.")
+    return found
 
 
 class RowLog:
