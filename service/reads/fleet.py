@@ -176,8 +176,8 @@ def _status(
 
 
 def _word(found: Result | None) -> Result | None:
-    """Return a word with its sentence and its number."""
-    names = ("word", "sentence", "value", "start")
+    """Return a word with its sentence, its numbers and n."""
+    names = ("word", "sentence", "value", "smallest_change", "start", "n")
     return None if found is None else {name: found[name] for name in names if name in found}
 
 

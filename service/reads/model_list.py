@@ -10,6 +10,8 @@ from calibrant_server.service.ingest.cloudevents import CloudEventSettings
 from calibrant_server.service.reads.representations import part_of
 from calibrant_server.workers.store.model_config import SERVE, Mode, ModelConfig
 
+DETAILED = "With `include=details`."
+
 
 def has_tag(config: ModelConfig, tag: str | None) -> bool:
     """Return whether a model has a tag, as `name:text`; None: any."""
@@ -22,6 +24,10 @@ class ModelListQuery(PageQuery):
 
     view: Literal["settings", "status"] = Field(
         "settings", description="status: adds the status of each model over the last 7 days."
+    )
+    include: Literal["details"] | None = Field(
+        None,
+        description="details: of each status, the first settings, the complete estimate of the error and the sentence about the scores.",
     )
     tag: str | None = Field(
         None,
@@ -37,16 +43,21 @@ class ModelListQuery(PageQuery):
     )
 
 
-class ModelOverview(BaseModel):
-    """The settings of a model that every list has."""
+class NamedModel(BaseModel):
+    """What every list has of a model."""
 
     model: str
+    tags: dict[str, str] | None = Field(None, description="Free texts by name; absent without any.")
+
+
+class ModelOverview(NamedModel):
+    """The first settings of a model."""
+
     task: str
     n_classes: int
     pane: str
     label_horizon: str | None
     mode: Mode = SERVE
-    tags: dict[str, str] | None = Field(None, description="Free texts by name; absent without any.")
     revision: int
 
 
@@ -85,24 +96,35 @@ class FlaggedDetector(BaseModel):
     p: float = Field(description="P-value of a change for the worse.")
 
 
-class ModelStatus(ModelOverview):
+class ModelStatus(NamedModel):
     """A model with its status, for `view=status`; all settings are in `GET /v1/models/{model}`."""
+
+    task: str | None = Field(None, description=DETAILED)
+    n_classes: int | None = Field(None, description=DETAILED)
+    pane: str | None = Field(None, description=DETAILED)
+    label_horizon: str | None = Field(None, description=DETAILED)
+    mode: Mode | None = Field(None, description=DETAILED)
+    revision: int | None = Field(None, description=DETAILED)
 
     status: str | None = Field(
         None, description="Derived from the words: insufficient_data, ok, watch or alarm."
     )
     calibration: dict[str, Any] | None = Field(
-        None, description="`word` (good, off, unknown) with its sentence and its number."
+        None,
+        description="`word` (good, off, unknown) with its sentence, its number and `n`, the labelled units.",
     )
     change: dict[str, Any] | None = Field(
         None,
-        description="`word` (none_seen, changed, not_armed, no_recent_predictions, no_recent_labels) with its sentence.",
+        description="`word` (none_seen, changed, not_armed, no_recent_predictions, no_recent_labels) with its sentence, `start`, "
+        "`smallest_change` and `n`.",
     )
     scores: dict[str, Any] | None = Field(
-        None, description="`word` (shifted, none_seen, unknown) with its sentence and its number."
+        None,
+        description="`word` (shifted, none_seen, unknown) with its number; with `include=details` its sentence.",
     )
     error: part_of(EstimateValues, "Estimate") | None = Field(  # type: ignore[valid-type]
-        None, description="Expected calibration error of the last 7 days, with its null reference."
+        None,
+        description="Expected calibration error of the last 7 days with its interval; with `include=details` its null reference.",
     )
     temperature: float | None = Field(
         None, description="Temperature that fits the labels of the last 7 days."
@@ -140,6 +162,18 @@ class ModelsResponse(ListPage):
     models: list[ModelStatus] | list[ModelResponse]
 
 
-def overview_of(model: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a model that an overview has."""
-    return {name: model[name] for name in ModelOverview.model_fields if name in model}
+def row_of(model: dict[str, Any], status: dict[str, Any], details: bool) -> dict[str, Any]:
+    """Return a model's settings and status as a row: without details, at most 1.2 kB at usual lengths of names."""
+    shown = ModelOverview if details else NamedModel
+    row = {name: model[name] for name in shown.model_fields if name in model} | status
+    if details:
+        return row
+    short = {name: _some(row[name], names) for name, names in _SHORT.items()}
+    return row | short
+
+
+_SHORT = {"scores": ("word", "value", "start"), "error": ("value", "interval", "n", "reason")}
+
+
+def _some(found: dict[str, Any] | None, names: tuple[str, ...]) -> dict[str, Any] | None:
+    return None if found is None else {name: found[name] for name in names if name in found}

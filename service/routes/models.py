@@ -41,7 +41,7 @@ from calibrant_server.service.reads.model_list import (
     ModelResponse,
     ModelsResponse,
     has_tag,
-    overview_of,
+    row_of,
 )
 from calibrant_server.service.reads.model_settings import (
     ModelPatch,
@@ -85,8 +85,9 @@ async def list_models(access: Access) -> Page:
     if query.view == "status":
         statuses = await indexed_statuses(state.reads, page)
         flags = await state.fleet.flags(caller.tenant, found, query.false_flags)
+        details = query.include is not None
         models = [
-            overview_of(model) | status | {"flagged": flags.get(config.key, [])}
+            row_of(model, status | {"flagged": flags.get(config.key, [])}, details)
             for model, status, config in zip(models, statuses, page, strict=True)
         ]
     return {"models": models}, following

@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import orjson
 import pytest
 
+from calibrant.results.base import short_estimate
 from calibrant_server.service.reads.fleet_flags import fleet_flags
+from calibrant_server.service.reads.model_documents import shown
+from calibrant_server.service.reads.model_list import row_of
 from calibrant_server.workers.queries.ask import ResultTimeoutError, WindowDamaged
 from calibrant_server.workers.store.model_config import ModelConfig
 
@@ -180,3 +184,22 @@ async def test_a_key_of_few_models_sees_the_flags_of_the_complete_fleet(client, 
     rows = await page(client, limit=10, false_flags=0.00001)
     assert not any(row["flagged"] for row in rows)
     assert (await client.get("/v1/models?view=status&false_flags=0")).status_code == 422
+
+
+def test_a_row_with_long_sentences_is_at_most_1200_bytes():
+    """Rows of thirty real classifiers had up to 1,369 bytes."""
+    sentence = "Not known: the error may be up to 0.04 (allowed 0.02), measured on 12,000 labelled units; about 5,200 more would decide. "
+    word = {"word": "no_recent_predictions", "sentence": 2 * sentence, "value": 0.0401706542042}
+    status = {
+        "calibration": word | {"n": 12000.0},
+        "change": word | {"smallest_change": 0.0799108031205833, "start": None, "n": 12000.0},
+        "scores": word | {"start": None},
+        "error": short_estimate({"value": 0.0123, "interval": [0.01234567890123456] * 2, "n": 1}),
+        "temperature": 0.7743916763401629,
+        "label_coverage": 0.7142857142857143,
+        "last_seen": "2026-11-28T00:00:00Z",
+        "reason": None,
+    }
+    settings = shown(config("a-name-of-thirty-characters-at")) | {"tags": {"owner": "ann"}}
+    assert len(orjson.dumps(row_of(settings, status, details=False))) <= 1200
+    assert row_of(settings, status, details=True)["scores"]["sentence"] == 2 * sentence

@@ -45,7 +45,7 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
         "temperature": None,
     }
     inbox.failing["drift"] = ResultTimeoutError("late")
-    [found] = (await client.get("/v1/models?view=status")).json()["models"]
+    [found] = (await client.get("/v1/models?view=status&include=details")).json()["models"]
     assert found.pop("as_of")
     few = ("model", "task", "n_classes", "pane", "label_horizon", "mode", "revision")
     assert found == {name: plain[name] for name in few} | {
@@ -63,6 +63,8 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
     inbox.failing["drift"] = ResultFailedError("failed")
     [found] = (await client.get("/v1/models?view=status")).json()["models"]
     assert (found["label_coverage"], found["reason"]) == (0.75, "not_computed")
+    assert found["error"] == {"value": 0.5, "interval": None, "n": 3, "reason": None}
+    assert not found.keys() & {"task", "n_classes", "pane", "mode", "revision"}
     problem(await client.get("/v1/models?view=all"), 422, "invalid-query")
 
 
