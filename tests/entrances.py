@@ -491,7 +491,7 @@ def of_model_client(value: Value, bench: Bench) -> Found:
     """Send with `Model.send`, whose columns are numpy arrays."""
     name = "logits" if value.logits else "probabilities"
     columns = {key: array_of(each) for key, each in identified(value).rows.items()}
-    columns |= {name: np.array(value.scores, value.dtype), "labels": array_of(value.labels)}
+    columns |= {name: np.array(value.scores, value.dtype), value.column: array_of(value.labels)}
     options = {key: each for key, each in value.stated.items() if key != "classes"}
     path = new_model(value, bench)
     try:
@@ -529,7 +529,7 @@ def labels_by_id(value: Value, ids: list[Any]) -> Columns:
 async def of_client(value: Value, bench: Bench) -> Found:
     """Score the body that `Model.log` makes of numpy arrays."""
     name = "logits" if value.logits else "probabilities"
-    given = {name: np.array(value.scores, value.dtype), "labels": array_of(value.labels)}
+    given = {name: np.array(value.scores, value.dtype), value.column: array_of(value.labels)}
     data = json.loads(body_of(pieces(given | value.rows), "b")) | value.stated
     return await posted(value, bench, json.dumps(data).encode(), JSON, {})
 

@@ -77,7 +77,12 @@ excepted(
     "annotations of other items",
     "labels may come before their predictions, and wait for them",
 )
-excepted("client|model.*", "shares.*", "models store ratings: label_counts")
+excepted(
+    "model.*",
+    "shares of (classes|events)",
+    "models store ratings, which shares are with n_ratings: tests/service/test_label_shares.py",
+)
+excepted("model, labels by id", "shares.*", "shares come with their predictions")
 excepted(
     "client|model.*",
     ".*events.*",

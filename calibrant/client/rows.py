@@ -20,7 +20,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.input.table_names import reject_other_columns
 
 SCORES = ("probabilities", "logits")
-NUMBERS = (*SCORES, "weights", "label_counts")
+NUMBERS = (*SCORES, "weights", "label_counts", "label_shares", "n_ratings")
 # How the values of a batch are read: no columns.
 OPTIONS = ("ignore_label", "normalize", "time_unit", "model_version", "task")
 # What a piece takes besides its columns, and a column besides its content: objects of Python, measured and rounded up.

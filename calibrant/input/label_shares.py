@@ -80,6 +80,6 @@ def reject_without_number(per_rating: int) -> None:
         As described.
     """
     if per_rating > 1:
-        detail = "Received label_shares without n_ratings; expected how many ratings each row stands for. Only evaluate, reliability and "
-        detail += "fit_temperature take shares alone."
+        detail = "Received label_shares without n_ratings; expected how many ratings each row stands for. Only evaluate, reliability, "
+        detail += "fit_temperature and POST /v1/score take shares alone."
         raise CalibrationInputError.at("/n_ratings", "missing", detail)

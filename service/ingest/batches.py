@@ -11,8 +11,10 @@ from calibrant.core.batch import Batch, BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.small_batches import small_batch
 from calibrant.input.class_texts import has_numbers
+from calibrant.input.label_shares import reject_without_number
 from calibrant.input.labels import read_labels
 from calibrant.input.notes import InputNotes
+from calibrant.input.rating_columns import LABELS as LABEL_COLUMNS
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
 from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
@@ -69,6 +71,7 @@ def prediction_batch(
         posted = prediction_cells(posted, names, context.settings.max_rows)
     reject_many_ids(posted)
     checked = checked_batch(posted, context.config, context.partial)
+    reject_without_number(checked.batch.notes.per_rating)
     checked = reject_unlabelled(checked, posted, context.partial)
     if context.config is not None:
         checked = rows_of_model(checked, posted, context.config, context.partial)
@@ -125,7 +128,7 @@ def reject_unlabelled(checked: BatchResult, posted: ParsedBatch, partial: bool) 
     missing = unlabelled(checked, posted)
     if checked.batch.ids is not None or not missing.any():
         return checked
-    column = "label_counts" if "label_counts" in posted.columns else "labels"
+    column = next((name for name in LABEL_COLUMNS if name in posted.columns), "labels")
     detail = "Received no label for this row; expected one. Send it, or send ids, by which labels can be sent later."
     violations = [
         Violation(f"/{column}/{row}", "labels_required", detail)

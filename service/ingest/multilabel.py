@@ -203,9 +203,15 @@ def _names(ids: Any) -> list[str]:
 
 def _digests(scores: Any) -> list[str]:
     """Return a name of each row without an id, by its scores."""
-    rows = scores if isinstance(scores, list) else np.asarray(scores, np.float64)
-    contents = [repr(row).encode() if isinstance(row, list) else row.tobytes() for row in rows]
-    return [blake2b(each, digest_size=12).hexdigest() for each in contents]
+    return [blake2b(_bits(row), digest_size=12).hexdigest() for row in scores]
+
+
+def _bits(row: Any) -> bytes:
+    """Return the bits of a row's scores, the same in every form of a body; none for values that are rejected as scores."""
+    try:
+        return np.asarray(row, np.float64).tobytes()
+    except (TypeError, ValueError, OverflowError):
+        return b""
 
 
 def _ids(column: Any, cells: LabelCells) -> list[Any]:

@@ -29,6 +29,8 @@ PLURAL = {
     "confidence": "confidences",
     "label": "labels",
     "label_count": "label_counts",
+    "label_shares": "label_shares",
+    "n_ratings": "n_ratings",
     "id": "ids",
     "unit": "units",
     "case": "cases",
@@ -42,7 +44,9 @@ LENIENT = {name: name for name in ("probabilities", "logits", "labels", "label_c
 IN_A_LINE = SINGULAR | {"raters": "rater"}
 SOME, MAX_NAME = 10, 60  # names that an error quotes, and characters of each
 # Columns of numbers, in which 1 and 1.0 are equal.
-NUMBERS = frozenset(("probabilities", "logits", "confidences", "weights"))
+NUMBERS = frozenset(
+    ("probabilities", "logits", "confidences", "weights", "label_shares", "n_ratings")
+)
 MAX_EXACT = 2**1023  # larger integers are no float64
 # Columns of multi-label rows with one value per label.
 OF_LABELS = ("probabilities", "logits", "labels")

@@ -103,6 +103,16 @@ class PredictionsBody(BatchFields):
     label_counts: list[list[int]] | None = Field(
         None, description="Ratings by class, one row per prediction; instead of `labels`."
     )
+    label_shares: list[list[float]] | None = Field(
+        None,
+        description="Shares of the classes, which sum to 1, instead of `labels`. A model stores the ratings that they are with `n_ratings`; "
+        "scored, `raters` is `pooled` or `mean`.",
+    )
+    n_ratings: list[int] | None = Field(
+        None,
+        description="Ratings of each row of `label_shares`. Only of scored rows there is a default: one that is divided; null references "
+        "and what else depends on the number are then absent (reason `label_shares`).",
+    )
     ids: list[TextName] | None = None
     units: list[TextName] | None = Field(
         None, description="What is independent of the rest: a patient, an item."
@@ -130,6 +140,8 @@ class RowFields(BaseModel):
     )
     slice: dict[str, str | int] | None = None
     weight: float | None = None
+    label_shares: list[float] | None = None
+    n_ratings: int | None = None
 
 
 Scores = Annotated[

@@ -36,7 +36,7 @@ from calibrant_server.service.settings import Settings
 
 TABLES = (ARROW, CSV, NPY)
 # Columns that only scored rows have, by their name in a record.
-_MORE = {"rater": "raters", "label_shares": "label_shares", "n_ratings": "n_ratings"}
+_MORE = {"rater": "raters"}
 _OF_LISTS = {"probabilities", "logits", "confidences"}
 
 
@@ -104,7 +104,7 @@ def _arrow(body: Body, settings: Settings, columns: str | None) -> ParsedBatch:
     found, batch_id = read_arrow(body.data, decoded_limit(len(body.data), settings))
     if columns is None and not _OF_LISTS.isdisjoint(found):
         raters = found.pop("raters", None)
-        batch = arrow_batch(found, batch_id, (*COLUMNS, "raters", "label_shares", "n_ratings"))
+        batch = arrow_batch(found, batch_id, (*COLUMNS, "raters"))
         if raters is None:
             return batch
         named = {"raters": indexed(raters), "labels": indexed(batch.columns.get("labels"))}

@@ -120,16 +120,6 @@ class ScoredBody(PredictionsBody):
     """A batch with labels and their raters."""
 
     classes: Classes = None
-    label_shares: list[list[float]] | None = Field(
-        None,
-        description="Shares of the classes, which sum to 1, instead of `labels`; `raters` is then `pooled` or `mean`.",
-    )
-    n_ratings: list[int] | None = Field(
-        None,
-        description="Ratings of each row of `label_shares`. Default: one that is divided; null references and what else depends on the "
-        "number are then absent (reason `label_shares`).",
-    )
-
     annotations: AnnotationTable = None
 
     raters: list[TextName | list[TextName | None] | None] | None = Field(
@@ -146,8 +136,6 @@ class RatedFields(BaseModel):
     """Fields that only scored rows have."""
 
     rater: TextName | list[TextName | None] | None = None
-    label_shares: list[float] | None = None
-    n_ratings: int | None = None
 
 
 class ScoredRecord(RatedFields, PredictionRecord):

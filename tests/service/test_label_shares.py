@@ -5,6 +5,7 @@ import orjson
 import pytest
 
 import calibrant as cal
+from calibrant.core.batch import Batch
 from calibrant_server.service.http.bodies import NDJSON
 from tests.service.conftest import problem
 
@@ -65,3 +66,27 @@ async def test_errors(client, change, params, pointer):
     assert response.status_code == 422, response.text
     slug = response.json()["type"].rpartition("/")[2]
     assert problem(response, 422, slug)["errors"][0]["pointer"] == pointer
+
+
+URL = "/v1/models/soft/predictions"
+FIVE = {"probabilities": P.tolist(), "label_shares": (COUNTS / 5).round(6).tolist()}
+
+
+async def test_a_model_stores_the_ratings_that_shares_are(client, inbox):
+    response = await client.post(URL, json=FIVE | {"n_ratings": [5] * N})
+    assert response.status_code == 202, response.text
+    assert (Batch.unpack(inbox.deliveries[-1].payload).label_counts == COUNTS).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer", "advice"),
+    [
+        ({}, "/n_ratings", "POST /v1/score take shares alone"),
+        ({"n_ratings": [3] * N}, "/label_shares/0", "leave n_ratings out"),
+        ({"n_ratings": [5] * (N - 1)}, "/n_ratings", "expected 40"),
+    ],
+)
+async def test_a_model_stores_no_other_shares(client, change, pointer, advice):
+    found = problem(await client.post(URL, json=FIVE | change), 422, "invalid-input")["errors"][0]
+    assert found["pointer"] == pointer
+    assert advice in found["detail"]

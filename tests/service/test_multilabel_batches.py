@@ -8,7 +8,8 @@ import pytest
 from pyarrow import ipc
 
 from calibrant.core.batch import Batch
-from calibrant_server.service.http.bodies import ARROW, NDJSON
+from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON
+from calibrant_server.service.ingest.columns import MIN_KERNEL_BYTES
 from calibrant_server.workers.ingest.payloads import unpack_labels
 from tests.service.conftest import PREDICTIONS, problem
 
@@ -43,6 +44,19 @@ async def test_a_label_of_a_row_is_a_prediction(client, inbox):
     assert (response.status_code, response.json()["accepted"]) == (202, 6), response.text
     check(stored(inbox))
     assert stored(inbox).slices["site"].tolist() == ["A"] * 3 + ["B"] * 3
+
+
+async def test_rows_without_ids_have_one_name_in_every_form_of_a_body(client, inbox):
+    """A short body is read as lists, a long one as arrays: a repeat of one as the other is still a repeat."""
+    rows = {"probabilities": [[0, 1, 0.25], [0.1, 0.8, 0.6]], "labels": [[1, 0, 1], [0, 1, 1]]}
+    text = orjson.dumps(rows)
+    assert len(text) < MIN_KERNEL_BYTES
+    for body in (text, text + b" " * MIN_KERNEL_BYTES):
+        response = await client.post(URL, content=body, headers={"Content-Type": JSON})
+        assert response.status_code == 202, response.text
+    first, second = inbox.deliveries[-2:]
+    assert Batch.unpack(first.payload).units.tolist() == Batch.unpack(second.payload).units.tolist()
+    assert first.digest == second.digest
 
 
 async def test_records_lines_and_arrow_are_the_same_batch(client, inbox):
