@@ -11,12 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-_SERVER = "calibrant_server."
+_SERVER, _LIBRARY = "calibrant_server.", "calibrant."
 
 
 def _constant(value: Any) -> Callable[[Any], Any]:
     """Return what makes, of any function, one that returns a value."""
     return lambda _: lambda *args, **named: value
+
+
+def _gains_by_fit(weight: Any, rate: Any, score: Any) -> Any:
+    """Return the gains by a fit to each row of rates, in one call of scipy per row of weights."""
+    from calibrant.metrics.corp import _lost_by_fit
+
+    return _lost_by_fit(weight, rate, score, "brier")
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,11 @@ SWITCHES = {
         "small_posts",
         {"service.ingest.direct:DirectRoutes.find": _constant(None)},
     ),
+    "isotonic-gains": Switch(
+        "recalibration of resampled curves, all in one call of the kernel",
+        "read_after_a_batch",
+        {"calibrant.metrics.corp:brier_gains": lambda _: _gains_by_fit},
+    ),
     "json-columns": Switch(
         "large JSON bodies read in C",
         "large_posts",
@@ -83,7 +95,9 @@ def places(name: str) -> list[tuple[Any, str]]:
     for place in SWITCHES[name].replaced:
         module, _, path = place.partition(":")
         *owners, attribute = path.split(".")
-        owner: Any = importlib.import_module(_SERVER + module)
+        owner: Any = importlib.import_module(
+            module if module.startswith(_LIBRARY) else _SERVER + module
+        )
         for each in owners:
             owner = getattr(owner, each)
         getattr(owner, attribute)

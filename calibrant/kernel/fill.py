@@ -15,8 +15,9 @@ from calibrant.accumulators.block import SPARSE_SHARE, Block, have_dense_counts
 from calibrant.core.batch import Batch
 from calibrant.core.content_digest import SOURCES, case_hashes
 from calibrant.core.spec import PaneSpec
-from calibrant.kernel.structures import POINTERS, KernelBlock, KernelRows
+from calibrant.kernel.declarations import KernelBlock
 from calibrant.kernel.workspace import (
+    KINDS,
     MAX_COPIED,
     MAX_IDLE,
     TYPES,
@@ -24,9 +25,6 @@ from calibrant.kernel.workspace import (
     Workspace,
     idle_workspaces,
 )
-
-# Place of the pointer that the kernel writes hashes to.
-_HASH = list(POINTERS).index("prediction_hash")
 
 
 class DenseBlocks:
@@ -111,7 +109,7 @@ def fill(
 
 
 def _arrays(batch: Batch, hashes: NDArray[np.uint64] | None, with_cases: bool) -> Arrays:
-    """Return the arrays that `KernelRows` points to, in its order.
+    """Return the arrays that a `Batch` of the kernel points to, in its order.
 
     Parameters
     ----------
@@ -134,7 +132,7 @@ def _arrays(batch: Batch, hashes: NDArray[np.uint64] | None, with_cases: bool) -
     )
 
 
-def _rows(batch: Batch, arrays: Arrays, workspace: Workspace) -> KernelRows:
+def _rows(batch: Batch, arrays: Arrays, workspace: Workspace) -> Any:
     """Return the batch as a structure, which the next fill of this workspace overwrites."""
     source, rows = batch.unit_source, workspace.rows
     rows.n, rows.n_entries = batch.n, len(batch.ratings.row)
@@ -142,7 +140,7 @@ def _rows(batch: Batch, arrays: Arrays, workspace: Workspace) -> KernelRows:
     rows.unit_from_row, rows.digest_source = source == "row", SOURCES[source]
     # All numbers of its arrays, if none of them is the same as another one.
     n_numbers = 2 * batch.scores.size + 3 * rows.n_entries + 5 * batch.n
-    rows.pointers[:] = _addresses(workspace, arrays, n_numbers <= MAX_COPIED)
+    workspace.pointers[:] = _addresses(workspace, arrays, n_numbers <= MAX_COPIED)
     return rows
 
 
@@ -155,7 +153,7 @@ def _addresses(workspace: Workspace, arrays: Arrays, is_small: bool) -> list[int
     known: dict[int, int] = {}
     used = dict.fromkeys(TYPES, 0)
     found: list[int | None] = []
-    for array, kind in zip(arrays, POINTERS.values(), strict=True):
+    for array, kind in zip(arrays, KINDS, strict=True):
         if array is None:
             found.append(None)
             continue
@@ -179,7 +177,7 @@ def _written(workspace: Workspace, given: NDArray[np.uint64]) -> NDArray[np.uint
     """Return the predictions' hashes that a fill wrote to an array of `_addresses`, or to its copy."""
     if workspace.of_batch:
         return given
-    start = (workspace.rows.pointers[_HASH] - workspace.first["u"]) // 8
+    start = (workspace.rows.prediction_hash - workspace.first["u"]) // 8
     found: NDArray[np.uint64] = workspace.copied["u"][start : start + given.size]
     return found.copy()
 

@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 
 from calibrant.core.arrays import Floats
+from calibrant.kernel.declarations import structures
 from calibrant.kernel.library import library
-from calibrant.kernel.structures import Gains
 
 
 def brier_gains(weight: Floats, rate: Floats, score: Floats) -> Floats:
@@ -30,7 +30,7 @@ def brier_gains(weight: Floats, rate: Floats, score: Floats) -> Floats:
     n_rows, n = rate.shape
     n_weights = len(weight) if weight.ndim == 2 else 1
     gain = np.empty(n_rows)
-    rows = Gains(n_rows, n, n_weights, *(each.ctypes.data for each in arrays))
+    rows = structures()["Gains"](n_rows, n, n_weights, *(each.ctypes.data for each in arrays))
     if library().calibrant_kernel_gains(ctypes.byref(rows), gain.ctypes.data):
         raise MemoryError(f"the kernel has no memory for {n} cells")
     return gain

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.kernel.declarations import structures
 from calibrant.kernel.library import library
-from calibrant.kernel.structures import JsonMember, JsonText
 
 MAX_MEMBERS = 64
 _MIN_POWER, _MAX_POWER = -342, 308
@@ -97,8 +97,10 @@ class _Text:
 
     def __init__(self, data: bytes, kernel: ctypes.CDLL) -> None:
         self._data = data
-        self._members = (JsonMember * MAX_MEMBERS)()
-        self.structure = JsonText(data, len(data), powers_of_five().ctypes.data)
+        self._members = (structures()["JsonMember"] * MAX_MEMBERS)()
+        self.structure: Any = structures()["JsonText"](
+            data, len(data), powers_of_five().ctypes.data
+        )
         kernel.calibrant_kernel_json_size(ctypes.byref(self.structure))
         self._values = np.empty(self.structure.max_values)
         self._ends = np.empty(self.structure.max_ends, np.int64)
@@ -116,9 +118,7 @@ class _Text:
         return [_member(self._data, self._values, self._ends, each) for each in read]
 
 
-def _member(
-    data: bytes, values: NDArray[np.float64], ends: NDArray[np.int64], at: JsonMember
-) -> Member:
+def _member(data: bytes, values: NDArray[np.float64], ends: NDArray[np.int64], at: Any) -> Member:
     name = data[at.name + 1 : at.name_end - 1].decode(errors="replace")
     if at.kind == OTHER:
         return Member(name, data[at.name : at.value_end], None, None)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from calibrant.kernel.declarations import declare
+
 VARIABLE = "CALIBRANT_KERNEL"
 BASELINE = "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
@@ -82,41 +84,6 @@ def _loaded() -> tuple[ctypes.CDLL, Status]:
         raise KernelError(
             f"The compiled kernel {PATH} is of version {abi}; expected {ABI}. {_ADVICE}"
         )
-    _declare(found)
+    declare(found)
     has_avx2 = found.calibrant_kernel_avx2(0 if os.environ.get(VARIABLE) == BASELINE else 1)
     return found, Status("avx2" if has_avx2 else "baseline")
-
-
-def _declare(found: ctypes.CDLL) -> None:
-    pointer, int64 = ctypes.c_void_p, ctypes.c_int64
-    found.calibrant_kernel_avx2.argtypes, found.calibrant_kernel_avx2.restype = [int64], int64
-    found.calibrant_kernel_new.argtypes = [pointer, pointer]
-    found.calibrant_kernel_new.restype = pointer
-    found.calibrant_kernel_free.argtypes, found.calibrant_kernel_free.restype = [pointer], None
-    found.calibrant_kernel_fill.argtypes = [pointer, pointer, pointer]
-    found.calibrant_kernel_fill.restype = int64
-    found.calibrant_kernel_single_labels.argtypes = [pointer]
-    found.calibrant_kernel_single_labels.restype = int64
-    found.calibrant_kernel_flush.argtypes = [pointer, pointer]
-    found.calibrant_kernel_flush.restype = None
-    found.calibrant_kernel_numbers.argtypes = [pointer, pointer, pointer, int64]
-    found.calibrant_kernel_numbers.restype = None
-    found.calibrant_kernel_gains.argtypes = [pointer, pointer]
-    found.calibrant_kernel_gains.restype = int64
-    found.calibrant_kernel_json.argtypes, found.calibrant_kernel_json.restype = [pointer], int64
-    found.calibrant_kernel_json_size.argtypes = [pointer]
-    found.calibrant_kernel_json_size.restype = None
-    found.calibrant_kernel_json_lines.argtypes = [pointer]
-    found.calibrant_kernel_json_lines.restype = int64
-    found.calibrant_kernel_small_batch.argtypes = [pointer]
-    found.calibrant_kernel_small_batch.restype = int64
-    found.calibrant_kernel_digests.argtypes = [ctypes.c_char_p, pointer, int64, int64, pointer]
-    found.calibrant_kernel_digests.restype = None
-    found.calibrant_kernel_narrow.argtypes = [pointer, pointer, pointer, pointer]
-    found.calibrant_kernel_narrow.restype = None
-    found.calibrant_kernel_hash_rows.argtypes = [pointer, int64, int64, pointer]
-    found.calibrant_kernel_hash_rows.restype = None
-    found.calibrant_kernel_tempered.argtypes = [pointer, pointer]
-    found.calibrant_kernel_tempered.restype = int64
-    found.calibrant_kernel_tempered_tables.argtypes = [pointer, pointer]
-    found.calibrant_kernel_tempered_tables.restype = int64

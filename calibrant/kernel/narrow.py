@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.kernel.declarations import structures
 from calibrant.kernel.library import library
-from calibrant.kernel.structures import Narrowing
 
 
 def narrowed(
@@ -20,7 +20,7 @@ def narrowed(
     is_logits = np.ascontiguousarray(logits, np.bool_)
     fits, totals = np.empty(n, np.bool_), np.empty(n)
     narrow = np.empty((n, n_columns), np.float32)
-    rows = Narrowing(n, n_columns, wide.ctypes.data, is_logits.ctypes.data)
+    rows = structures()["Narrowing"](n, n_columns, wide.ctypes.data, is_logits.ctypes.data)
     library().calibrant_kernel_narrow(
         ctypes.byref(rows), fits.ctypes.data, narrow.ctypes.data, totals.ctypes.data
     )

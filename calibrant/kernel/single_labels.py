@@ -21,8 +21,8 @@ from calibrant.core.label_policies import N_POLICIES
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
 from calibrant.input.single_labels import SingleLabels
+from calibrant.kernel.declarations import structures
 from calibrant.kernel.library import library
-from calibrant.kernel.structures import KernelGrid, KernelSingleLabels
 from calibrant.kernel.threads import in_threads
 
 # Accumulators that the pass fills; those without blocks of their own are of other input.
@@ -117,11 +117,11 @@ def _add(rows: SingleLabels, spec: PaneSpec, tables: _Tables, start: int, stop: 
     grid, some = spec.top_grid, rows.scores[start:stop]
     bin_of = grid.bins(replicates.SCORE_BINS)
     positive = tables.positive
-    given = KernelSingleLabels(
+    given = structures()["SingleLabels"](
         stop - start, spec.n_classes, some.strides[0], 0 if rows.is_flat else some.strides[1],
         some.dtype == np.float64, rows.is_flat, rows.edge_rule, replicates.SCORE_BINS,
         some.ctypes.data, rows.labels[start:stop].ctypes.data,
-        KernelGrid(grid.cells, grid.refinement, grid.lower.ctypes.data),
+        structures()["Grid"](grid.cells, grid.refinement, grid.lower.ctypes.data),
         bin_of.ctypes.data, tables.top.ctypes.data, None if positive is None else positive.ctypes.data,
         tables.bins.ctypes.data, tables.sums.ctypes.data,
     )  # fmt: skip

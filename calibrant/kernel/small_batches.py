@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.kernel.declarations import structures
 from calibrant.kernel.json_columns import powers_of_five
 from calibrant.kernel.library import library
-from calibrant.kernel.structures import SmallBatch
 
 # Of a document in bytes. Numbers of a larger one cost more than what is saved.
 MAX_BYTES = 4096
@@ -46,7 +46,7 @@ class _Memory:
             "packed": np.empty(8 * MAX_BYTES, np.uint8),
         }
         addresses = {name: array.ctypes.data for name, array in self._arrays.items()}
-        self.structure = SmallBatch(
+        self.structure: Any = structures()["SmallBatch"](
             capacity=MAX_BYTES, powers=powers_of_five().ctypes.data, **addresses
         )
         self.place = ctypes.byref(self.structure)
@@ -72,7 +72,7 @@ def read_small(data: bytes, n_classes: int) -> SmallColumns | None:
     return found
 
 
-def _columns(data: bytes, batch: SmallBatch) -> SmallColumns:
+def _columns(data: bytes, batch: Any) -> SmallColumns:
     n, n_ratings, first = batch.n, batch.n_ratings, batch.id
     n_scores = n * batch.n_classes
     return SmallColumns(

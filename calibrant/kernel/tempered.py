@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.arrays import Floats, Ints
+from calibrant.kernel.declarations import structures
 from calibrant.kernel.library import library
 
 # From so many scores on, relative logits are stored as float32 for all passes; below, every pass computes them in double.
 MANY_SCORES = 1 << 18
 _LANES = 8
-_INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 # Sums over rows at one inverse temperature.
 SUMS = (
@@ -29,37 +30,6 @@ SUMS = (
 )
 # What a pass computes besides the negative log-likelihood (NLL) and its derivatives.
 WITHOUT_BRIER, WITH_BRIER, WITH_BRIER_DERIVATIVES = range(3)
-
-
-class _Rows(ctypes.Structure):
-    _fields_ = [
-        *((name, _INT) for name in ("n", "n_classes", "n_entries")),
-        *((name, _INT) for name in ("is_single", "is_logits", "is_binary")),
-        ("scores", _POINTER),
-        *((name, _INT) for name in ("row_stride", "class_stride")),
-        *((name, _POINTER) for name in ("entry_row", "entry_class", "entry_weight")),
-        *((name, _POINTER) for name in ("edge_rules", "tile_slots")),
-        *((name, _INT) for name in ("n_slots", "most_slots")),
-        *((name, _POINTER) for name in ("tiles", "sent", "is_incorrect")),
-        ("row_sums", ctypes.c_double * 3),
-        ("n_impossible", _INT),
-    ]
-
-
-class _Pass(ctypes.Structure):
-    _fields_ = [
-        *((name, _INT) for name in ("n_betas", "order", "is_exact", "doubles_every")),
-        *((name, _POINTER) for name in ("betas", "sums")),
-        ("n_bins", _INT),
-        *((name, _POINTER) for name in ("tables", "row_values")),
-    ]
-
-
-class _Tables(ctypes.Structure):
-    _fields_ = [
-        *((name, _INT) for name in ("n_nodes", "n_betas", "n_bins")),
-        *((name, _POINTER) for name in ("nodes", "betas", "left", "basis", "tables")),
-    ]
 
 
 @dataclass(frozen=True)
@@ -122,7 +92,7 @@ class TemperedRows:
         slots = np.empty(-(-self.n // _LANES), np.int64)
         self._sent, self.is_incorrect = np.empty(self.n), np.zeros(self.n, np.bool_)
         size = self._scores.itemsize
-        self._rows = _Rows(
+        self._rows: Any = structures()["TemperedRows"](
             *(self.n, self.n_classes, len(row)),
             *(size == np.dtype(np.float32).itemsize, is_logits, is_binary),
             self._scores.ctypes.data,
@@ -187,7 +157,9 @@ class TemperedRows:
         tables = np.empty((len(betas), bins, 3)) if bins else None
         rows = np.empty((3, self.n)) if by_row else None
         numbers = (len(betas), order, is_exact, doubles_every)
-        asked = _Pass(*numbers, betas.ctypes.data, sums.ctypes.data, bins)
+        asked: Any = structures()["TemperedPass"](
+            *numbers, betas.ctypes.data, sums.ctypes.data, bins
+        )
         asked.tables = None if tables is None else tables.ctypes.data
         asked.row_values = None if rows is None else rows.ctypes.data
         self._call(asked)
@@ -209,7 +181,9 @@ class TemperedRows:
         """
         given = [np.ascontiguousarray(each) for each in (nodes, betas, left, basis)]
         tables = np.empty((len(betas), bins, 3))
-        asked = _Tables(len(nodes), len(betas), bins, *(each.ctypes.data for each in given))
+        asked: Any = structures()["TemperedTables"](
+            len(nodes), len(betas), bins, *(each.ctypes.data for each in given)
+        )
         asked.tables = tables.ctypes.data
         _checked(
             library().calibrant_kernel_tempered_tables(
@@ -218,7 +192,7 @@ class TemperedRows:
         )
         return tables
 
-    def _call(self, asked: _Pass | None) -> None:
+    def _call(self, asked: ctypes.Structure | None) -> None:
         pointer = None if asked is None else ctypes.byref(asked)
         _checked(library().calibrant_kernel_tempered(ctypes.byref(self._rows), pointer))
 

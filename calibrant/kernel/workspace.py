@@ -10,27 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators import accumulators
 from calibrant.accumulators.disagreement import DISAGREEMENT_GRID
 from calibrant.accumulators.label_bins import LABEL_GRID
 from calibrant.accumulators.replicates import CLASS_BINS
 from calibrant.accumulators.uncertainty import uncertainty_grid
 from calibrant.core import grid
 from calibrant.core.spec import PaneSpec
+from calibrant.kernel.declarations import KernelBlock, blocks, structures
 from calibrant.kernel.library import library
-from calibrant.kernel.structures import (
-    BLOCKS,
-    KernelBlock,
-    KernelGrid,
-    KernelModel,
-    KernelRows,
-    Shape,
-    shapes_of,
-)
 
 # Workspaces of one specification that wait for the next fill; as many fills may run at the same time without making a new one.
 MAX_IDLE = 2
 # Numbers of a batch that are copied into memory of the workspace: to ask many small arrays for their addresses takes longer.
 MAX_COPIED = 4096
+BLOCKS = tuple(blocks())
+_BATCH = structures()["Batch"]
+# The arrays of a batch from `scores` on: whether each is of doubles (d), signed (i) or unsigned (u) integers.
+KINDS = "ddiiiduuuui"
 Arrays = tuple[NDArray[Any] | None, ...]
 TYPES: dict[str, type] = {"d": np.float64, "i": np.int64, "u": np.uint64}
 
@@ -43,7 +40,7 @@ class Workspace:
     library : its functions
     blocks : by accumulator, the blocks that it fills: place in `BLOCKS`, block and size
     n_touched : touched cells by block of `BLOCKS`, written by each fill
-    rows : the batch of a fill
+    rows, pointers : the batch of a fill, and the addresses of its arrays in it
     copied, first : by type of number, memory for copies of a small batch, and its address
     of_batch : arrays of a larger batch, while it is filled
     """
@@ -58,7 +55,10 @@ class Workspace:
         self.names = frozenset(block.accumulator for block in sizes)
         self.blocks = [(name, _of_accumulator(name, sizes)) for name in sorted(self.names)]
         self.n_touched = (ctypes.c_int64 * len(BLOCKS))()
-        self.rows = KernelRows()
+        self.rows = _BATCH()
+        self.pointers: Any = (ctypes.c_void_p * len(KINDS)).from_buffer(
+            self.rows, _BATCH.scores.offset
+        )
         self._arrays: list[NDArray[Any]] = []
         self.copied: dict[str, NDArray[Any]] = {
             kind: np.empty(MAX_COPIED).view(of) for kind, of in TYPES.items()
@@ -66,7 +66,9 @@ class Workspace:
         self.first = {kind: copied.ctypes.data for kind, copied in self.copied.items()}
         self.of_batch: list[NDArray[Any]] = []
         model = self._model(spec)
-        shapes = (Shape * len(BLOCKS))(*(_shape(block, sizes.get(block, 0)) for block in BLOCKS))
+        shapes = (structures()["Shape"] * len(BLOCKS))(
+            *((block.n_counts, block.n_sums, sizes.get(block, 0)) for block in BLOCKS)
+        )
         self.handle = found.calibrant_kernel_new(ctypes.byref(model), shapes)
         if not self.handle:
             raise MemoryError("the kernel has no memory for its scratch tables")
@@ -81,15 +83,15 @@ class Workspace:
         self._arrays.append(array)
         return array.ctypes.data
 
-    def _grid(self, of: grid.Grid) -> KernelGrid:
-        return KernelGrid(of.cells, of.refinement, self._pointer(of.lower))
+    def _grid(self, of: grid.Grid) -> Any:
+        return structures()["Grid"](of.cells, of.refinement, self._pointer(of.lower))
 
-    def _model(self, spec: PaneSpec) -> KernelModel:
+    def _model(self, spec: PaneSpec) -> Any:
         listed, fine = spec.stored_classes, spec.class_grid
         slots = np.full(spec.n_classes, -1, np.int64)
         slots[list(listed)] = np.arange(len(listed))
         has_labels, has_bins = not fine.cells % LABEL_GRID.cells, not fine.cells % CLASS_BINS
-        return KernelModel(
+        return structures()["Model"](
             spec.n_classes,
             spec.task == "binary",
             len(listed),
@@ -111,10 +113,6 @@ def idle_workspaces(spec: PaneSpec, only: frozenset[str] | None) -> list[Workspa
     return []
 
 
-def _shape(block: KernelBlock, size: int) -> Shape:
-    return Shape(block.n_counts, block.n_sums, size)
-
-
 def _of_accumulator(
     name: str, sizes: Mapping[KernelBlock, int]
 ) -> list[tuple[int, KernelBlock, int]]:
@@ -123,3 +121,22 @@ def _of_accumulator(
         for place, block in enumerate(BLOCKS)
         if block.accumulator == name and block in sizes
     ]
+
+
+def shapes_of(spec: PaneSpec) -> dict[KernelBlock, int]:
+    """Return the blocks that the kernel fills in panes of a specification, with their sizes.
+
+    An accumulator with a block or a number of columns that the kernel does not know is not filled by it.
+    """
+    found: dict[KernelBlock, int] = {}
+    for name in dict.fromkeys(block.accumulator for block in BLOCKS):
+        if not accumulators()[name].applies(spec):
+            continue
+        blocks = accumulators()[name](spec).blocks
+        known = {block.name: block for block in BLOCKS if block.accumulator == name}
+        if all(
+            block in known and (each.n_counts, each.n_sums) == known[block][2:]
+            for block, each in blocks.items()
+        ):
+            found |= {known[block]: each.size for block, each in blocks.items()}
+    return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import shutil
 import subprocess
 import sys
 import weakref
@@ -22,14 +24,8 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators import accumulators
 from calibrant.core.stored_batch import StoredBatch
 from calibrant.kernel import library, status
-from calibrant.kernel.structures import (
-    BLOCKS,
-    Destination,
-    KernelModel,
-    KernelRows,
-    Shape,
-    shapes_of,
-)
+from calibrant.kernel.declarations import structures
+from calibrant.kernel.workspace import shapes_of
 from tests.oracle.panes import filled as by_numpy
 
 LARGEST = 1e-12
@@ -245,15 +241,31 @@ def test_every_accumulator_of_sums_is_the_kernels() -> None:
         assert of_kernel == set(Pane(spec).names) - others
 
 
-def test_fields_of_a_structure_are_as_long_as_in_c() -> None:
-    found = library.library()
-    assert found.calibrant_kernel_abi() == library.ABI
-    sizes = (ctypes.c_int64 * 5)()
-    found.calibrant_kernel_sizes(sizes)
-    assert list(sizes) == [
-        *map(ctypes.sizeof, (KernelModel, Shape, KernelRows, Destination)),
-        len(BLOCKS),
-    ]
+def test_structures_are_those_of_the_compiler(tmp_path: Path) -> None:
+    """Every size and every place of a field, as the C compiler has them."""
+    assert library.library().calibrant_kernel_abi() == library.ABI
+    compiler = os.environ.get("CC", "cc")
+    if shutil.which(compiler.split()[0]) is None:
+        pytest.skip("no C compiler")
+    lines = ["#include <stddef.h>", '#include "kernel.h"', '#include "tempered.h"']
+    for name, structure in structures().items():
+        lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "{name}");')
+        for field, _ in structure._fields_:
+            place = getattr(structure, field).offset
+            lines.append(f'_Static_assert(offsetof({name}, {field}) == {place}, "{field}");')
+    source = tmp_path / "structures.c"
+    source.write_text("\n".join(lines) + "\n")
+    folder = Path(library.__file__).with_name("source")
+    subprocess.run([*compiler.split(), "-fsyntax-only", "-I", str(folder), str(source)], check=True)
+
+
+def test_every_function_of_the_library_is_declared() -> None:
+    found, folder = library.library(), Path(library.__file__).with_name("source")
+    names = re.findall(r"calibrant_kernel_\w+(?=\()", (folder / "kernel.c").read_text())
+    assert {"calibrant_kernel_fill", "calibrant_kernel_new"} < set(names)
+    assert all(getattr(found, name).argtypes is not None for name in names)
+    assert found.calibrant_kernel_new.restype is ctypes.c_void_p
+    assert found.calibrant_kernel_digests.restype is None
 
 
 def test_a_pane_with_some_accumulators_is_filled_in_part() -> None:

@@ -80,7 +80,7 @@ static void write_digest(const uint8_t *text, int64_t length, int64_t size, uint
 }
 
 /* Write the digest of each text; they follow each other in `data` and end at `ends`. `size` is 1 to 64 bytes. */
-static void write_digests(const uint8_t *data, const int64_t *ends, int64_t n, int64_t size, uint8_t *digests)
+EXPORTED void calibrant_kernel_digests(const uint8_t *data, const int64_t *ends, int64_t n, int64_t size, uint8_t *digests)
 {
     int64_t start = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -176,7 +176,7 @@ static void name_ratings(JsonText *text)
 }
 
 /* Read lines, the last of which may have an end. Returns how many there are, or 0 where not all of them are plain and alike. */
-static int64_t read_lines(JsonText *text)
+EXPORTED int64_t calibrant_kernel_json_lines(JsonText *text)
 {
     Reader reader = reader_of(text);
     Lines lines = {.rest = text->rest};

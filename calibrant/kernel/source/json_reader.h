@@ -40,7 +40,7 @@ static Reader reader_of(JsonText *text)
 }
 
 /* Write the most values, lists and lines that the text can have, from its commas, brackets and line ends. */
-static void measure_text(JsonText *text)
+EXPORTED void calibrant_kernel_json_size(JsonText *text)
 {
     int64_t commas = 0, brackets = 0, lines = 0;
     for (int64_t first = 0; first < text->length; first += BYTES_TOGETHER) {

@@ -12,12 +12,6 @@
 #include "tempered.h"
 #include "workspace.h"
 
-#if defined(_WIN32)
-#define EXPORTED __declspec(dllexport)
-#else
-#define EXPORTED __attribute__((visibility("default")))
-#endif
-
 #define ALIGNMENT 64
 #define N_HEAD_WORDS 5
 
@@ -62,16 +56,6 @@ static int uses_avx2 = -1; /* -1: as the processor has it */
 EXPORTED int64_t calibrant_kernel_abi(void)
 {
     return KERNEL_ABI;
-}
-
-/* Sizes of the structures that the caller fills, and the number of blocks. */
-EXPORTED void calibrant_kernel_sizes(int64_t sizes[5])
-{
-    sizes[0] = sizeof(Model);
-    sizes[1] = sizeof(Shape);
-    sizes[2] = sizeof(Batch);
-    sizes[3] = sizeof(Destination);
-    sizes[4] = N_BLOCKS;
 }
 
 /* Whether fills use AVX2; 0 or 1 chooses it where the processor has it, and any other number leaves the choice to the processor. */
@@ -305,42 +289,6 @@ EXPORTED int64_t calibrant_kernel_tempered(TemperedRows *rows, const TemperedPas
 EXPORTED int64_t calibrant_kernel_tempered_tables(TemperedRows *rows, const TemperedTables *asked)
 {
     return uses_avx2 > 0 ? kernel_tempered_tables_avx2(rows, asked) : kernel_tempered_tables_baseline(rows, asked);
-}
-
-/* Read columns of numbers of a JSON object. Returns 1, or 0 where the text is not plain. */
-EXPORTED int64_t calibrant_kernel_json(JsonText *text)
-{
-    return read_columns(text);
-}
-
-/* Count what bounds the numbers, lists and lines of a text. */
-EXPORTED void calibrant_kernel_json_size(JsonText *text)
-{
-    measure_text(text);
-}
-
-/* Read columns of numbers of lines of JSON. Returns the number of lines, or 0 where the text is not plain. */
-EXPORTED int64_t calibrant_kernel_json_lines(JsonText *text)
-{
-    return read_lines(text);
-}
-
-/* Read a small batch. Returns 1, or 0 where the document must be read and checked in full. */
-EXPORTED int64_t calibrant_kernel_small_batch(SmallBatch *batch)
-{
-    return read_small_batch(batch);
-}
-
-/* Write the BLAKE2b digest of each of n texts, `size` bytes each. */
-EXPORTED void calibrant_kernel_digests(const uint8_t *data, const int64_t *ends, int64_t n, int64_t size, uint8_t *digests)
-{
-    write_digests(data, ends, n, size, digests);
-}
-
-/* Write which rows of scores fit four bytes each, these scores, and what each row of them is divided by. */
-EXPORTED void calibrant_kernel_narrow(const Narrowing *rows, uint8_t *fits, float *narrow, double *totals)
-{
-    narrow_rows(rows, fits, narrow, totals);
 }
 
 /* Write the hash of each of n rows of numbers. */

@@ -11,6 +11,13 @@
 
 #include <stdint.h>
 
+/* Functions of the library; `calibrant/kernel/declarations.py` reads their arguments and the structures that they point to here. */
+#if defined(_WIN32)
+#define EXPORTED __declspec(dllexport)
+#else
+#define EXPORTED __attribute__((visibility("default")))
+#endif
+
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
 #define KERNEL_ABI 16
 
@@ -24,36 +31,38 @@ enum edge_rule { RULE_EXACT, RULE_FLOAT32, RULE_FLOAT16, RULE_BFLOAT16 };
 
 enum policy { POOLED, MEAN, MAJORITY, SINGLE };
 
-/* Blocks in the order of `BLOCKS` in `calibrant/kernel/structures.py`. */
-enum block {
-    ALL_LABELS_CELLS,
-    CLASSES_CELLS,
-    CONCENTRATION_PROFILE,
-    COUNTS_COUNTS,
-    DISAGREEMENT_CELLS,
-    DISAGREEMENT_REPLICATES,
-    LABEL_BINS_BINS,
-    LABEL_DISTRIBUTION_SUMS,
-    LABEL_DISTRIBUTION_ENTROPY_GAP,
-    LABEL_DISTRIBUTION_DISTANCE,
-    LABEL_UNCERTAINTY_SUMS,
-    POSITIVE_CELLS,
-    REPLICATES_TABLES,
-    REPLICATES_SCORES,
-    REPLICATES_CLASSES,
-    REPLICATES_SCORE_NULLS,
-    REPLICATES_UNIT_PRODUCTS,
-    REPLICATES_CLASS_UNIT_PRODUCTS,
-    SCORES_SCORES,
-    TEMPERATURE_CURVE,
-    TEMPERATURE_TABLES,
-    TEMPERATURE_CURVATURE,
-    TEMPERATURE_UNITS,
-    TOP_LABEL_CELLS,
-    UNCERTAINTY_CELLS,
-    UNITS_BINS,
-    N_BLOCKS
-};
+/* Blocks that the kernel fills: accumulator, name, and the numbers of columns of counts and of sums that it writes. */
+#define BLOCKS \
+    BLOCK(ALL_LABELS_CELLS, all_labels, cells, 2, 13) \
+    BLOCK(CLASSES_CELLS, classes, cells, 2, 13) \
+    BLOCK(CONCENTRATION_PROFILE, concentration, profile, 2, 6) \
+    BLOCK(COUNTS_COUNTS, counts, counts, 7, 1) \
+    BLOCK(DISAGREEMENT_CELLS, disagreement, cells, 1, 18) \
+    BLOCK(DISAGREEMENT_REPLICATES, disagreement, replicates, 1, 3) \
+    BLOCK(LABEL_BINS_BINS, label_bins, bins, 2, 10) \
+    BLOCK(LABEL_DISTRIBUTION_SUMS, label_distribution, sums, 3, 9) \
+    BLOCK(LABEL_DISTRIBUTION_ENTROPY_GAP, label_distribution, entropy_gap, 1, 1) \
+    BLOCK(LABEL_DISTRIBUTION_DISTANCE, label_distribution, distance, 1, 1) \
+    BLOCK(LABEL_UNCERTAINTY_SUMS, label_uncertainty, sums, 2, 10) \
+    BLOCK(POSITIVE_CELLS, positive, cells, 2, 13) \
+    BLOCK(REPLICATES_TABLES, replicates, tables, 1, 8) \
+    BLOCK(REPLICATES_SCORES, replicates, scores, 1, 5) \
+    BLOCK(REPLICATES_CLASSES, replicates, classes, 1, 8) \
+    BLOCK(REPLICATES_SCORE_NULLS, replicates, score_nulls, 1, 2) \
+    BLOCK(REPLICATES_UNIT_PRODUCTS, replicates, unit_products, 2, 2) \
+    BLOCK(REPLICATES_CLASS_UNIT_PRODUCTS, replicates, class_unit_products, 2, 2) \
+    BLOCK(SCORES_SCORES, scores, scores, 3, 9) \
+    BLOCK(TEMPERATURE_CURVE, temperature, curve, 2, 8) \
+    BLOCK(TEMPERATURE_TABLES, temperature, tables, 1, 8) \
+    BLOCK(TEMPERATURE_CURVATURE, temperature, curvature, 1, 2) \
+    BLOCK(TEMPERATURE_UNITS, temperature, units, 4, 0) \
+    BLOCK(TOP_LABEL_CELLS, top_label, cells, 2, 13) \
+    BLOCK(UNCERTAINTY_CELLS, uncertainty, cells, 1, 12) \
+    BLOCK(UNITS_BINS, units, bins, 2, 11)
+
+#define BLOCK(name, accumulator, block, n_counts, n_sums) name,
+enum block { BLOCKS N_BLOCKS };
+#undef BLOCK
 
 /* Equal cells of [0, 1]; `calibrant/core/grid.py`. */
 typedef struct {

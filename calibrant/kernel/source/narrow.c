@@ -71,7 +71,7 @@ static int narrow_divided(const double *scores, int64_t n, float *sent, double *
 }
 
 /* Write which rows four bytes a score restore, these scores, and what each row of them is divided by. */
-static void narrow_rows(const Narrowing *rows, uint8_t *fits, float *narrow, double *totals)
+EXPORTED void calibrant_kernel_narrow(const Narrowing *rows, uint8_t *fits, float *narrow, double *totals)
 {
     const int64_t n_columns = rows->n_columns;
     for (int64_t row = 0; row < rows->n; row++) {

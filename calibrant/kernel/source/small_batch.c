@@ -141,7 +141,7 @@ static void lay_out(SmallBatch *batch)
 }
 
 /* Read a document. Returns whether it is a batch that needs no further check. */
-static int read_small_batch(SmallBatch *batch)
+EXPORTED int64_t calibrant_kernel_small_batch(SmallBatch *batch)
 {
     JsonMember members[SMALL_MEMBERS];
     const JsonMember *scores = 0, *labels = 0, *id = 0;
@@ -149,7 +149,7 @@ static int read_small_batch(SmallBatch *batch)
         .text = batch->text, .length = batch->length, .powers = batch->powers, .values = batch->values, .ends = batch->ends,
         .members = members, .max_values = batch->capacity, .max_ends = batch->capacity, .max_members = SMALL_MEMBERS,
     };
-    if (!read_columns(&text))
+    if (!calibrant_kernel_json(&text))
         return 0;
     batch->n_ratings = batch->is_logits = batch->id = batch->id_end = 0;
     static const Column known[] = {{"probabilities", 0, 0, 1}, {"logits", 0, 0, 1}, {"labels", 1, 1, 1}, {"batch_id", 0, 0, 0}};
