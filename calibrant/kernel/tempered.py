@@ -110,7 +110,8 @@ class TemperedRows:
 
     def _store_tiles(self) -> None:
         size = len(self._slots) * (self.n_classes + 1) + 2 * self._rows.n_slots
-        self._tiles = np.empty(size * _LANES, np.float32)
+        # Not from numpy, which asks for huge pages: in fragmented memory, finding these takes longer than all passes.
+        self._tiles = np.frombuffer(bytearray(4 * size * _LANES), np.float32)
         self._rows.tiles = self._tiles.ctypes.data
         self._call(None)
 
