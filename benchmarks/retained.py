@@ -19,8 +19,8 @@ import numpy as np
 
 from calibrant.core.batch import Batch
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
-from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, IngestBatch
+from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics

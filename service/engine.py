@@ -31,11 +31,7 @@ from calibrant_server.service.process_board import Board
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.engine import Engine
-from calibrant_server.workers.ingest import inbox
-from calibrant_server.workers.ingest.errors import (
-    OffsetMismatchError,
-    SourcesFullError,
-)
+from calibrant_server.workers.ingest import errors
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.settings import EngineSettings
@@ -120,35 +116,35 @@ class engine_errors:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except inbox.BatchConflictError as error:
+    except errors.BatchConflictError as error:
         detail = "Received other content under a batch id that was used before. Use another id."
         raise BatchConflict(errors=[Violation("/batch_id", "same_content", detail)]) from error
-    except OffsetMismatchError as error:
+    except errors.OffsetMismatchError as error:
         rule = "offset_gap" if error.is_gap else "offset_overlap"
         detail = f"R{str(error)[1:]}."
         found = [Violation("/offsets", rule, detail)]
         raise OffsetConflict(detail, errors=found, watermark=error.watermark) from error
-    except SourcesFullError as error:
+    except errors.SourcesFullError as error:
         raise QuotaFull(f"There is no room: {error}.", retry_after_s=error.retry_after_s) from error
-    except inbox.ModelMismatchError as error:
+    except errors.ModelMismatchError as error:
         raise ModelConflict(f"The request was not carried out: {error}.") from error
     except HalfImported as error:
         raise ImportUnfinished() from error
-    except inbox.ModelGoneError as error:
+    except errors.ModelGoneError as error:
         raise ModelDeleted() from error
-    except inbox.UnknownBatchError as error:
+    except errors.UnknownBatchError as error:
         raise BatchUnknown() from error
-    except inbox.BacklogFullError as error:
+    except errors.BacklogFullError as error:
         raise BacklogFull(retry_after_s=error.retry_after_s) from error
-    except inbox.IdsFullError as error:
+    except errors.IdsFullError as error:
         raise IdsFull(retry_after_s=error.retry_after_s) from error
-    except inbox.RecordsFullError as error:
+    except errors.RecordsFullError as error:
         raise RecordsFull(
             f"There is no room: {error}", retry_after_s=error.retry_after_s
         ) from error
-    except inbox.StoreFullError as error:
+    except errors.StoreFullError as error:
         raise StoreUnavailable(STORE_FULL, retry_after_s=error.retry_after_s) from error
-    except (inbox.StoreUnavailableError, RedisError) as error:
+    except (errors.StoreUnavailableError, RedisError) as error:
         raise _unavailable(error) from error
     except FilesUnavailable as error:
         raise StoreUnavailable(
@@ -166,10 +162,10 @@ def _translated() -> Iterator[None]:
 
 def _unavailable(error: Exception) -> StoreUnavailable:
     """Return the problem of a store that cannot be reached, or that rejected the request."""
-    found = error if isinstance(error, inbox.StoreUnavailableError) else inbox.unavailable(error)
-    if isinstance(found, inbox.StoreFullError):
+    found = error if isinstance(error, errors.StoreUnavailableError) else errors.unavailable(error)
+    if isinstance(found, errors.StoreFullError):
         return StoreUnavailable(STORE_FULL, retry_after_s=found.retry_after_s)
-    detail = f"T{str(found)[1:]}." if isinstance(found, inbox.StoreRejectedError) else None
+    detail = f"T{str(found)[1:]}." if isinstance(found, errors.StoreRejectedError) else None
     return StoreUnavailable(detail, retry_after_s=found.retry_after_s)
 
 

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from calibrant import kernel
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.ingest.inbox import StoreUnavailableError
+from calibrant_server.workers.ingest.errors import StoreUnavailableError
 from calibrant_server.workers.settings import (
     PREFIX,
     EngineSettings,

@@ -16,8 +16,7 @@ from benchmarks.end_to_end import children, columns
 from benchmarks.requests import Service, per_request_s, request, served
 from benchmarks.retained import MODEL, Play
 from calibrant.core.batch import Batch
-from calibrant_server.workers.ingest.entries import PREDICTIONS
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.memory import prepare_process
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.embedded import EmbeddedServer

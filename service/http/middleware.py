@@ -37,7 +37,7 @@ from calibrant_server.service.http.errors import (
 from calibrant_server.service.http.prometheus import RequestLog, ServiceMetrics
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.audit_record import record
-from calibrant_server.workers.ingest import inbox
+from calibrant_server.workers.ingest import errors
 
 log = logging.getLogger("service.access")
 
@@ -222,7 +222,7 @@ async def not_modified(scope: Scope) -> ASGIApp | None:
     reads: ReadService = scope["app"].state.reads
     try:
         return await reads.unchanged(Request(scope))
-    except (Problem, inbox.StoreUnavailableError):
+    except (Problem, errors.StoreUnavailableError):
         return None
 
 

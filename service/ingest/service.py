@@ -28,7 +28,7 @@ from calibrant_server.service.security.keys import Caller, Keyring
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import IngestBatch, Places, SourceOffsets
 from calibrant_server.workers.ingest.errors import ModelMismatchError
-from calibrant_server.workers.ingest.inbox import BatchReceipt
+from calibrant_server.workers.store.batch_records import BatchReceipt
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import with_version

@@ -27,12 +27,11 @@ from calibrant_server.service.reads.report_pages import PreparedReport, prepared
 from calibrant_server.service.reads.reports import SERIES, ReportParameters
 from calibrant_server.service.reads.representations import WindowShown
 from calibrant_server.workers.queries.ask import ResultTimeoutError
-from calibrant_server.workers.store.frozen_maps import NoSuchModel
+from calibrant_server.workers.store.frozen_maps import NoRoom, NoSuchModel
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import HasReports
 from calibrant_server.workers.store.report_archive import (
     MAX_REPORTS,
-    ArchiveIsFull,
     NewReport,
     NoSuchReport,
     ReportSummary,
@@ -99,7 +98,7 @@ def report_errors() -> Iterator[None]:
         raise ReportUnknown(f"The model has no archived report {error.args[0]}.") from error
     except NoSuchModel as error:
         raise ModelUnknown() from error
-    except ArchiveIsFull as error:
+    except NoRoom as error:
         raise ArchiveFull(
             f"The archive of the model has {error.args[0]} bytes; at most {MAX_REPORTS} reports and CALIBRANT_ARCHIVE_BYTES fit. "
             "Reports are never removed: ask the operator to raise the limit."

@@ -28,10 +28,10 @@ from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.declared import declared_query, query_class
 from calibrant_server.workers.store.frozen_maps import (
+    NoRoom,
     NoSuchMap,
     NoSuchModel,
     PromotionConflict,
-    TooManyMaps,
 )
 from calibrant_server.workers.store.model_config import OBSERVE, ModelConfig
 
@@ -111,7 +111,7 @@ def map_errors() -> Iterator[None]:
         raise MapUnknown(f"The model has no map version {error.args[0]}.") from error
     except NoSuchModel as error:
         raise ModelUnknown() from error
-    except TooManyMaps as error:
+    except NoRoom as error:
         raise MapsFull() from error
     except PromotionConflict as error:
         raise PreconditionFailed(

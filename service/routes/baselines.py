@@ -41,11 +41,11 @@ from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.representations import WindowShown
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.ingest.entries import BASELINE
-from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch
+from calibrant_server.workers.ingest.entries import BASELINE, IngestBatch
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.baseline_record import BaselineRecord
+from calibrant_server.workers.store.batch_records import BatchReceipt
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window, rfc3339
 

@@ -24,11 +24,12 @@ from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.model_documents import ExportLine, redeclared
 from calibrant_server.service.reads.operations import Access, Admin, Created, operation
-from calibrant_server.workers.ingest.entries import RESTORE, EntryError
-from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch, ModelGoneError
+from calibrant_server.workers.ingest.entries import RESTORE, EntryError, IngestBatch
+from calibrant_server.workers.ingest.errors import ModelGoneError
 from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL
 from calibrant_server.workers.lifecycle.transfer_maps import check_map
 from calibrant_server.workers.store import batch_records as records
+from calibrant_server.workers.store.batch_records import BatchReceipt
 from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import RevisionConflict

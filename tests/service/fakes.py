@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import orjson
 
-from calibrant_server.workers.ingest.inbox import (
+from calibrant_server.workers.ingest.entries import IngestBatch
+from calibrant_server.workers.ingest.errors import (
     BatchConflictError,
-    BatchReceipt,
-    IngestBatch,
     ModelMismatchError,
     StoreUnavailableError,
 )
@@ -22,6 +21,7 @@ from calibrant_server.workers.queries.ask import (
     ResultTimeoutError,
     WindowDamaged,
 )
+from calibrant_server.workers.store.batch_records import BatchReceipt
 from calibrant_server.workers.store.event_halves import HalvesFull
 from calibrant_server.workers.store.frozen_maps import NoSuchMap, PromotedMap, PromotionConflict
 from calibrant_server.workers.store.model_config import ModelConfig

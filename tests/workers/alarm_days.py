@@ -11,8 +11,7 @@ import numpy as np
 from calibrant import Batch
 from calibrant_server.workers.alarm.alarm_commit import promotion
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics

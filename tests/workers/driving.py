@@ -9,8 +9,9 @@ from hashlib import blake2b
 
 from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant_server.workers.ingest import inbox, partition_loop
-from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS
-from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch, StoreUnavailableError
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS, IngestBatch
+from calibrant_server.workers.ingest.errors import StoreUnavailableError
+from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics

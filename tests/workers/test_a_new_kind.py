@@ -10,8 +10,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant.core.errors import CalibrationInputError
-from calibrant_server.workers.ingest.entries import PREDICTIONS
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import kinds
 from calibrant_server.workers.queries.ask import Other

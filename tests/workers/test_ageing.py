@@ -11,8 +11,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant.metrics import DEFAULT_METRICS, PaneQuery, View, compute_metrics
-from calibrant_server.workers.ingest.entries import PREDICTIONS
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle import sealing
 from calibrant_server.workers.lifecycle.levels import DAYS

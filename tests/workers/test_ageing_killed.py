@@ -15,8 +15,7 @@ import pytest
 from calibrant import Batch
 from calibrant.input.labels import LabelRow
 from calibrant.metrics import PaneQuery, View, compute_metrics
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.record_store import TALLIES
 from calibrant_server.workers.ingest.reduce import Numerics

@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
 from calibrant_server.workers.ingest.entries import PANE
-from calibrant_server.workers.ingest.inbox import StoreFullError
+from calibrant_server.workers.ingest.errors import StoreFullError
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates
 from calibrant_server.workers.store.commit import StaleTokenError
 from calibrant_server.workers.store.keys import PaneKey

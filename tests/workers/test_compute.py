@@ -12,8 +12,7 @@ import pytest
 
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
-from calibrant_server.workers.ingest.entries import PREDICTIONS
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import compute, window_panes
 from calibrant_server.workers.queries.ask import (

@@ -10,8 +10,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant_server.workers.health import read_health
-from calibrant_server.workers.ingest.entries import ALARM, PREDICTIONS, RESTORE
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import ALARM, PREDICTIONS, RESTORE, IngestBatch
 from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.join.record_format import RecordError

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from calibrant.core.errors import Violation
-from calibrant_server.workers.ingest.inbox import (
+from calibrant_server.workers.ingest.errors import (
     BacklogFullError,
     BatchConflictError,
     IdsFullError,
-    Inbox,
     ModelMismatchError,
     StoreUnavailableError,
     UnknownBatchError,
 )
+from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, delivery

@@ -15,8 +15,7 @@ from calibrant import Batch, Pane
 from calibrant.core.sampled_rows import below
 from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant.metrics import DEFAULT_METRICS, PaneQuery, View, compute_metrics
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL, IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.levels import GONE

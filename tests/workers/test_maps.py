@@ -12,11 +12,11 @@ from calibrant_server.workers.store.frozen_maps import (
     MAX_PROMOTIONS,
     MAX_VERSIONS,
     MapVersions,
+    NoRoom,
     NoSuchMap,
     NoSuchModel,
     PromotedMap,
     PromotionConflict,
-    TooManyMaps,
 )
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, eventually
@@ -86,7 +86,7 @@ def test_old_promotions_are_forgotten_and_versions_are_rejected_at_the_bound(ben
     assert len(promotions) == MAX_PROMOTIONS
     assert promotions[-1]["promotion"] == MAX_PROMOTIONS + 3
     frozen(bench, maps, model, *(f"f{i}" for i in range(2, MAX_VERSIONS + 1)))
-    with pytest.raises(TooManyMaps):
+    with pytest.raises(NoRoom):
         frozen(bench, maps, model, "one more")
 
 

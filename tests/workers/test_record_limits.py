@@ -17,12 +17,14 @@ from calibrant_server.workers.ingest.entries import (
     LABELS,
     PREDICTIONS,
     REMOVAL,
+    IngestBatch,
 )
-from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch, RecordsFullError
+from calibrant_server.workers.ingest.errors import RecordsFullError
 from calibrant_server.workers.ingest.parked import all_letters
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.join.records import Records
+from calibrant_server.workers.store.batch_records import BatchReceipt
 from tests.workers.driving import MODEL, Bench, eventually
 from tests.workers.oracle.retained_record import (
     FULL,

@@ -8,7 +8,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from calibrant_server.workers import main
-from calibrant_server.workers.ingest.inbox import StoreRejectedError
+from calibrant_server.workers.ingest.errors import StoreRejectedError
 from calibrant_server.workers.store.keys import SCHEMA
 from calibrant_server.workers.store.properties import StoreMismatch
 from tests.workers.driving import delivery, eventually

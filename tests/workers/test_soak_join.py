@@ -14,8 +14,8 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant.input.labels import WITHDRAWN, LabelRow
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL
-from calibrant_server.workers.ingest.inbox import BacklogFullError, IngestBatch
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL, IngestBatch
+from calibrant_server.workers.ingest.errors import BacklogFullError
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.store.keys import LAST_CHANGE
 from tests.workers.driving import MODEL, stored_pane

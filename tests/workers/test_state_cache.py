@@ -11,8 +11,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant_server.workers.ingest.cached_pane import CachedPane
-from calibrant_server.workers.ingest.entries import PREDICTIONS
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.state_cache import StateCache, TailKey

@@ -13,8 +13,7 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest import pane_cache
-from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, REMOVAL
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, REMOVAL, IngestBatch
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.tail_cache import (

@@ -19,8 +19,7 @@ from calibrant.core import packing
 from calibrant.core.packing import PackingError
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest import attempts
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.reduce import Numerics

@@ -11,8 +11,7 @@ from hypothesis import given
 
 from calibrant import Batch, Pane
 from calibrant.core.spec import PaneSpec
-from calibrant_server.workers.ingest.entries import PREDICTIONS
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.reduce import NewRows, Numerics
 from calibrant_server.workers.ingest.valid_rows import are_valid_rows
 from calibrant_server.workers.segments.rows import Rows

@@ -11,8 +11,7 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.metrics import METRICS, PaneQuery, View, compute_metrics
 from calibrant.results.drift import CURRENT_S
-from calibrant_server.workers.ingest.entries import PREDICTIONS
-from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.kinds import drift
 from calibrant_server.workers.queries.window_panes import WindowPanes

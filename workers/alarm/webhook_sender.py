@@ -127,7 +127,7 @@ class WebhookSender:
             keys = self._store.keys.partition(partition)
             fields = [part for pair in entry.to_fields().items() for part in pair]
             values = [entry.n_bytes, *fields]
-            self._store.run(partition, "append_order", [keys.stream, keys.bytes_in], values)
+            self._store.run(partition, "append_entry", [keys.stream, keys.bytes_in], values)
         except Exception:
             log.exception("delivery_failed delivery_id=%s", delivery.id)
         finally:

@@ -22,16 +22,9 @@ from calibrant_server.workers.ingest.append import AcceptedBefore, BatchAppender
 from calibrant_server.workers.ingest.dead_letters import DeadLetterReader
 from calibrant_server.workers.ingest.entries import IngestBatch
 from calibrant_server.workers.ingest.errors import (
-    BacklogFullError,
-    BatchConflictError,
-    IdsFullError,
     ModelGoneError,
-    ModelMismatchError,
-    RecordsFullError,
-    SaturatedError,
     StoreFullError,
     StoreRejectedError,
-    StoreUnavailableError,
     UnknownBatchError,
     unavailable,
 )
@@ -67,24 +60,6 @@ from calibrant_server.workers.store.transient_errors import is_worth_repeating
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.webhook_test_limit import WebhookTestLimit
 from calibrant_server.workers.store.windows import Window
-
-__all__ = [
-    "BacklogFullError",
-    "BatchConflictError",
-    "BatchReceipt",
-    "IdsFullError",
-    "Inbox",
-    "IngestBatch",
-    "ModelGoneError",
-    "ModelMismatchError",
-    "RecordsFullError",
-    "SaturatedError",
-    "StoreFullError",
-    "StoreRejectedError",
-    "StoreUnavailableError",
-    "UnknownBatchError",
-    "unavailable",
-]  # fmt: skip
 
 T = TypeVar("T")
 # Time for the store to accept a batch, retries included. Clients' own timeouts are usually 10 s and more.
@@ -252,7 +227,7 @@ class Inbox:
         names = [keys.stream, keys.bytes_in]
         values = [entry.n_bytes, *fields]
         await self._retried(
-            lambda: run_async(self.client, "append_order", names, values), writes=True
+            lambda: run_async(self.client, "append_entry", names, values), writes=True
         )
 
     @cached_property

@@ -7,29 +7,24 @@ every few seconds reads one field while nothing changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from calibrant_server.workers.store.keys import Keys
-from calibrant_server.workers.store.script import AsyncScript, scripts
+from calibrant_server.workers.store.script import StorePart
 
 MAX_KEYS = 1000  # per tenant
 CHANGES = "*"
-
-StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class TooManyKeys(RuntimeError):
     """The tenant has the maximum number of keys."""
 
 
-class AccessKeys:
+class AccessKeys(StorePart):
     """Keys of callers, for the event loop. `store_retries` repeats a call after transient errors."""
 
-    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
-        self._client, self._retried = client, store_retries
-        self._name = keys.access_keys
-        self._add = AsyncScript(client, scripts()["add_key"])
+    @property
+    def _name(self) -> str:
+        return self._keys.access_keys
 
     async def changes(self) -> int:
         """Return the number of changes so far."""
@@ -51,7 +46,7 @@ class AccessKeys:
         mark = f'"tenant":{json.dumps(tenant)}'
         text = json.dumps(entry, separators=(",", ":"))
         added = await self._retried(
-            lambda: self._add(keys=[self._name], args=[key_id, text, mark, MAX_KEYS])
+            lambda: self._run("add_key", [self._name], [key_id, text, mark, MAX_KEYS])
         )
         if not added:
             raise TooManyKeys(tenant)

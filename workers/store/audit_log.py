@@ -7,16 +7,13 @@ log of a model outlives the model.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any, TypedDict, cast
 
-from calibrant_server.workers.store.keys import Keys
-from calibrant_server.workers.store.script import run_async
+from calibrant_server.workers.store.script import StorePart
 
 MAX_ENTRIES = 100_000  # per tenant
 _BLOCK = 500
-
-StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class Change(TypedDict):
@@ -42,21 +39,16 @@ class Entry(Change):
     id: str
 
 
-class AuditLog:
+class AuditLog(StorePart):
     """Audit logs of all tenants, for the event loop. `store_retries` repeats a call after transient errors.
 
     An entry whose reply is lost is appended again: the log then has it twice, with the same request id.
     """
 
-    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
-        self._client, self._keys, self._retried = client, keys, store_retries
-
     async def append(self, tenant: str, entry: Change) -> None:
         """Append one entry."""
         name, text = self._keys.audit(tenant), json.dumps(entry, separators=(",", ":"))
-        await self._retried(
-            lambda: run_async(self._client, "append_audit", [name], [MAX_ENTRIES, text])
-        )
+        await self._retried(lambda: self._run("append_entry", [name], [MAX_ENTRIES, "e", text]))
 
     async def newest(self, tenant: str, before: str | None, limit: int) -> list[Entry]:
         """Return at most `limit` entries, newest first, from before the entry with the id `before`."""

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
 
-from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.script import AsyncScript, scripts
+from calibrant_server.workers.store.script import StorePart
 
 WAIT_S = 120
 MAX_HALF_BYTES = 256 * 1024
 MAX_WAITING_BYTES = 32 * 1024 * 1024  # of one partition
 REQUEST, RESPONSE = "q", "a"
-
-StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class HalvesFull(RuntimeError):
@@ -24,12 +19,8 @@ class HalvesFull(RuntimeError):
     retry_after_s = 60
 
 
-class EventHalves:
+class EventHalves(StorePart):
     """The halves of a store, for the event loop. They expire by themselves, joined or not."""
-
-    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
-        self._keys, self._retried = keys, store_retries
-        self._script = AsyncScript(client, scripts()["join_event"])
 
     async def exchange(
         self, config: ModelConfig, name: str, is_response: bool, half: bytes
@@ -46,9 +37,10 @@ class EventHalves:
             keys.event_half(config.key, config.generation, name, side) for side in (other, own)
         ]
         reply = await self._retried(
-            lambda: self._script(
-                keys=[*names, keys.event_bytes],
-                args=[half, WAIT_S, int(time.time()) // 60, MAX_WAITING_BYTES],
+            lambda: self._run(
+                "join_event",
+                [*names, keys.event_bytes],
+                [half, WAIT_S, int(time.time()) // 60, MAX_WAITING_BYTES],
             )
         )
         if reply[0] == 2:

@@ -7,7 +7,7 @@ reader sees half of a promotion.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
@@ -15,7 +15,7 @@ from calibrant_server.workers.alarm.alarm_commit import promotion
 from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.script import AsyncScript, scripts
+from calibrant_server.workers.store.script import run_async
 
 MAX_VERSIONS = 500
 MAX_PROMOTIONS = 200
@@ -30,8 +30,8 @@ class NoSuchMap(LookupError):
     """The model has no version with this number."""
 
 
-class TooManyMaps(RuntimeError):
-    """The model has the maximum number of versions."""
+class NoRoom(RuntimeError):
+    """The model has the maximum number of versions, or of their bytes: `args[0]` are stored."""
 
 
 class PromotionConflict(RuntimeError):
@@ -87,14 +87,43 @@ FrozenMap = TypedDict(
 )
 
 
+async def add_version(
+    client: Any,
+    config: ModelConfig,
+    keys: Sequence[str],
+    identity: str,
+    bounds: tuple[int, int, int],
+    fields: Mapping[str, bytes],
+) -> tuple[int, bool]:
+    """Store the next version of a hash; return its number and whether it is new.
+
+    Parameters
+    ----------
+    keys : of the models of the partition, and of the hash
+    identity : the same for a repeat of the same version
+    bounds : maximum of versions, maximum of their bytes, and the bytes of this one; 0: they are not counted
+    fields : content by the letter of its field
+
+    Raises
+    ------
+    NoSuchModel, NoRoom
+    """
+    pairs = [part for pair in fields.items() for part in pair]
+    values = [config.key, config.generation, identity, *bounds, *pairs]
+    status, *number = await run_async(client, "add_version", keys, values)
+    if status == _FULL:
+        raise NoRoom(int(number[0]))
+    if status not in (_MADE, _KNOWN):
+        raise NoSuchModel(config.key)
+    return int(number[0]), status == _MADE
+
+
 class MapVersions:
     """The frozen maps of a store, for the event loop."""
 
     def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
-        self._add = AsyncScript(client, scripts()["add_map"])
-        self._promote = AsyncScript(client, scripts()["promote_map"])
 
     async def current(self, config: ModelConfig) -> PromotedMap | None:
         """Return the current map of a model in one read; None if there is no map or no model."""
@@ -151,18 +180,13 @@ class MapVersions:
 
         Raises
         ------
-        NoSuchModel, TooManyMaps
+        NoSuchModel, NoRoom
         """
-        partition = self._keys.of(config)
-        status, *number = await self._add(
-            keys=[partition.models, self._versions(config)],
-            args=[config.key, config.generation, identity, MAX_VERSIONS, body, summary],
+        keys, fields = (
+            [self._keys.of(config).models, self._versions(config)],
+            {"v": body, "s": summary},
         )
-        if status == _FULL:
-            raise TooManyMaps(f"the model has {MAX_VERSIONS} versions")
-        if status not in (_MADE, _KNOWN):
-            raise NoSuchModel(config.key)
-        return int(number[0]), status == _MADE
+        return await add_version(self._client, config, keys, identity, (MAX_VERSIONS, 0, 0), fields)
 
     async def promote(
         self, config: ModelConfig, number: int, new: PromotedMap, record: bytes
@@ -176,15 +200,14 @@ class MapVersions:
         partition = self._keys.of(config)
         order = alarm_order(config.key, config.generation, promotion(str(number)))
         fields = [part for pair in order.to_fields().items() for part in pair]
-        status, *_ = await self._promote(
-            keys=[
-                partition.models, partition.current_maps, self._versions(config), partition.stream, partition.bytes_in,
-            ],
-            args=[
-                config.key, config.generation, new.promotion - 1, number, new.to_bytes(), record, MAX_PROMOTIONS,
-                order.n_bytes, *fields,
-            ],
-        )  # fmt: skip
+        keys = [
+            partition.models, partition.current_maps, self._versions(config), partition.stream, partition.bytes_in,
+        ]  # fmt: skip
+        values = [
+            config.key, config.generation, new.promotion - 1, number, new.to_bytes(), record, MAX_PROMOTIONS,
+            order.n_bytes, *fields,
+        ]  # fmt: skip
+        status, *_ = await run_async(self._client, "promote_map", keys, values)
         if status == -1:
             raise NoSuchModel(config.key)
         if status == -2:

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.script import StorePart, StoreRetries
 
 SESSION_S = 12 * 3600
 TOKEN_BYTES = 32
 # Sessions of one key. A team that shares a key has fewer browsers; each costs about 0.4 kB of the store for SESSION_S.
 MAX_SESSIONS = 100
 
-StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
-
-class PageSessions:
+class PageSessions(StorePart):
     """Sessions, for the event loop. `store_retries` repeats a call after transient errors."""
 
     def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
-        self._client, self._keys, self._retried = client, keys, store_retries
+        super().__init__(client, keys, store_retries)
         self._form_secret = ""
 
     async def begin(self, key_digest: str) -> str:

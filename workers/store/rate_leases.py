@@ -11,7 +11,7 @@ from secrets import token_hex
 from typing import Any
 
 from calibrant_server.workers.store.keys import Keys
-from calibrant_server.workers.store.script import AsyncScript, scripts
+from calibrant_server.workers.store.script import run_async
 
 LEASE_S = 1.0
 
@@ -28,14 +28,12 @@ class RateLeases:
     """Leases of one process, for the event loop. A report whose reply is lost is not repeated: it may have counted."""
 
     def __init__(self, client: Any, keys: Keys):
-        self._keys = keys
+        self._client, self._keys = client, keys
         self._name = token_hex(6)
-        self._script = AsyncScript(client, scripts()["lease_tokens"])
 
     async def renew(self, subject: str, rate: float, spent: int) -> Grant:
         """Report what was spent of a subject's tokens, and return what may be spent next."""
-        micro, n_processes = await self._script(
-            keys=[self._keys.rate(subject)],
-            args=[rate, rate * LEASE_S, spent, self._name, LEASE_S],
-        )
+        values = [rate, rate * LEASE_S, spent, self._name, LEASE_S]
+        reply = await run_async(self._client, "lease_tokens", [self._keys.rate(subject)], values)
+        micro, n_processes = reply
         return Grant(int(micro) / 1e6, int(n_processes))

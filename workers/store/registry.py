@@ -59,7 +59,6 @@ class Registry:
         self._durability = durability
         self._put = AsyncScript(client, scripts()["put_model"])
         self._delete = AsyncScript(client, scripts()["delete_model"])
-        self._finish = AsyncScript(client, scripts()["finish_import"])
 
     async def get(self, tenant: str, model: str) -> ModelConfig | None:
         """Return the configuration of a model, or None.
@@ -127,13 +126,12 @@ class Registry:
         FixedProperty
             The change concerns a property of panes.
         """
-        partition, stored = self._keys.of(config), await self._stored(config.key)
+        stored = await self._stored(config.key)
         current = None if stored is None else ModelConfig.from_json(stored)
         if (current.revision if current else None) != expected_revision:
             raise RevisionConflict(current)
         new = config.made_now() if current is None else _revised(current, config)
-        values = [config.key, stored or b"", new.to_json()]
-        await self._write(self._put, partition, [partition.models], values)
+        await self._replace(new, stored or b"")
         return new
 
     async def confirm(self, config: ModelConfig) -> None:
@@ -161,9 +159,7 @@ class Registry:
         RevisionConflict
             There is a model of this name.
         """
-        partition = self._keys.of(config)
-        values = [config.key, b"", config.to_json()]
-        await self._write(self._put, partition, [partition.models], values)
+        await self._replace(config, b"")
         return config
 
     async def finish_import(
@@ -176,13 +172,14 @@ class Registry:
         RevisionConflict
             The model was deleted, or completed by a repeat of the import.
         """
-        partition = self._keys.of(config)
-        await self._write(
-            self._finish,
-            partition,
-            [partition.models, partition.current_maps],
-            [config.key, config.to_json(), new.to_json(), current_map],
-        )
+        await self._replace(new, config.to_json(), current_map)
+
+    async def _replace(
+        self, new: ModelConfig, stored: bytes | str, current_map: bytes = b""
+    ) -> None:
+        partition = self._keys.of(new)
+        keys = [partition.models, partition.current_maps]
+        await self._write(self._put, partition, keys, [new.key, stored, new.to_json(), current_map])
 
     async def delete(self, config: ModelConfig, with_reports: bool = True) -> None:
         """Remove a model; its partition's worker removes its data.

@@ -11,22 +11,16 @@ from typing import Any, TypedDict, cast
 
 import zstandard
 
-from calibrant_server.workers.store.frozen_maps import NoSuchModel
+from calibrant_server.workers.store.frozen_maps import add_version
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.script import AsyncScript, scripts
 
 MAX_REPORTS = 500
-_MADE, _KNOWN, _FULL = 1, 2, 3
 _LEVEL = 9
 
 
 class NoSuchReport(LookupError):
     """The model has no report with this number, or not in this form."""
-
-
-class ArchiveIsFull(RuntimeError):
-    """The archive has the maximum number of reports or of bytes."""
 
 
 class ReportSummary(TypedDict):
@@ -74,31 +68,24 @@ class ReportArchive:
 
     def __init__(self, client: Any, keys: Keys):
         self._client, self._keys = client, keys
-        self._add = AsyncScript(client, scripts()["add_report"])
 
     async def add(self, config: ModelConfig, report: NewReport, max_bytes: int) -> tuple[int, bool]:
         """Archive a report; return its number and whether it is new.
 
         Raises
         ------
-        NoSuchModel, ArchiveIsFull
+        NoSuchModel, NoRoom
         """
         packed = zstandard.ZstdCompressor(level=_LEVEL)
         page, results = packed.compress(report.page), packed.compress(report.results)
         n_bytes = len(page) + len(results)
         summary = json.dumps({**report.summary, "stored_bytes": n_bytes}).encode()
-        status, *number = await self._add(
-            keys=[self._keys.of(config).models, self._name(config)],
-            args=[
-                config.key, config.generation, report.identity, MAX_REPORTS, max_bytes, n_bytes + len(summary),
-                summary, page, results,
-            ],
-        )  # fmt: skip
-        if status == _FULL:
-            raise ArchiveIsFull(int(number[0]))
-        if status not in (_MADE, _KNOWN):
-            raise NoSuchModel(config.key)
-        return int(number[0]), status == _MADE
+        keys, fields = (
+            [self._keys.of(config).models, self._name(config)],
+            {"s": summary, "h": page, "r": results},
+        )
+        bounds = MAX_REPORTS, max_bytes, n_bytes + len(summary)
+        return await add_version(self._client, config, keys, report.identity, bounds, fields)
 
     async def count(self, config: ModelConfig) -> int:
         """Return the number of archived reports."""

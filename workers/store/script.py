@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha1
 from importlib import resources
@@ -10,6 +10,9 @@ from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
+from calibrant_server.workers.store.keys import Keys
+
+StoreRetries = Callable[..., Awaitable[Any]]
 # A replica on the same network confirms within milliseconds. Below the time-out of a request.
 REPLICA_WAIT_MS = 1000
 _WRITE_AGAIN = "#!lua flags=allow-oom\nreturn redis.call('INCRBY', KEYS[1], 0)"
@@ -48,6 +51,17 @@ def run_text(node: Any, text: str, keys: Sequence[str], args: Sequence[Any] = ()
 async def run_async(client: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
     """Run a script from the event loop; load it if the server does not have it."""
     return await AsyncScript(client, scripts()[script])(keys, args)
+
+
+class StorePart:
+    """What the event loop reads and writes of one part of a store; `store_retries` repeats a call after transient errors."""
+
+    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
+        self._client, self._keys, self._retried = client, keys, store_retries
+
+    async def _run(self, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+        """Run a script."""
+        return await run_async(self._client, script, keys, args)
 
 
 class AsyncScript:

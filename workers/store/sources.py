@@ -5,20 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
-from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.script import StorePart
 
-StoreRetries = Callable[..., Awaitable[Any]]
 
-
-class Sources:
+class Sources(StorePart):
     """The sources of a store, for the event loop."""
-
-    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
-        self._client, self._keys, self._retried = client, keys, store_retries
 
     async def watermark(self, config: ModelConfig, name: str) -> int | None:
         """Return the number after the last accepted message of a source; None before its first batch.

@@ -6,7 +6,7 @@ may write it: an entry that is lost or old costs a computation, no correctness.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -15,10 +15,10 @@ from typing import Any, TypedDict
 import orjson
 
 from calibrant.core.documents import Result
-from calibrant_server.workers.store.keys import LAST_CHANGE, Keys, PartitionKeys
+from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.script import StorePart
 
-StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 # Models of one pipeline: a store that serves others meanwhile answers a few thousand reads within some milliseconds.
 _TOGETHER = 500
 
@@ -79,11 +79,8 @@ def decisions_in(state: str) -> str:
     return state.partition("|")[0]
 
 
-class StatusIndex:
+class StatusIndex(StorePart):
     """The index, for the event loop."""
-
-    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
-        self._client, self._keys, self._retried = client, keys, store_retries
 
     async def read(self, configs: Sequence[ModelConfig]) -> list[tuple[str, IndexedStatus | None]]:
         """Return the name of each model's current state, and its entry: None if there is none of this generation."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant_server.workers.store.keys import Keys
-
-StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+from calibrant_server.workers.store.script import StorePart
 
 
 @dataclass(frozen=True)
@@ -20,11 +17,8 @@ class PartitionUsage:
     backlog_bytes: int
 
 
-class TenantUsage:
+class TenantUsage(StorePart):
     """Use of the store by tenant, for the event loop."""
-
-    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
-        self._client, self._keys, self._retried = client, keys, store_retries
 
     async def by_partition(self, tenant: str) -> list[PartitionUsage]:
         """Return what the tenant uses of each partition."""

@@ -5,22 +5,17 @@ A test sends to every receiver of a model, anywhere on the internet.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from calibrant_server.workers.store.keys import Keys, tenant_of
+from calibrant_server.workers.store.keys import tenant_of
+from calibrant_server.workers.store.script import StorePart
 
 PERIOD_S = 60
 MAX_OF_TENANT = 10  # tests of all models of a tenant in one period; of one model: one
 
-StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
-
-class WebhookTestLimit:
+class WebhookTestLimit(StorePart):
     """Counts the tests of models and tenants in the store, for the event loop."""
-
-    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
-        self._client, self._keys, self._retried = client, keys, store_retries
 
     async def wait_s(self, model: str) -> int:
         """Take a turn for a model (`tenant/model`); return 0, or the seconds after which there is one."""

@@ -19,8 +19,8 @@ import s3fs
 
 import calibrant as cal
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
-from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
+from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, IngestBatch
+from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle import cold_moves

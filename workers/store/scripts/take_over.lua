@@ -11,16 +11,9 @@
 -- One step, so that count and zone belong to the cursor that is returned. Not a change of state in the sense of the
 -- token chain: each commit resets `att`. Allowed when memory is full; otherwise no worker could start to free memory.
 
-local function is_before(one, other)
-  local ms, number = string.match(one, '^(%d+)-(%d+)$')
-  local other_ms, other_number = string.match(other, '^(%d+)-(%d+)$')
-  ms, other_ms = tonumber(ms), tonumber(other_ms)
-  return ms < other_ms or (ms == other_ms and tonumber(number) < tonumber(other_number))
-end
-
 local last = redis.call('HGET', KEYS[1], 'id') or '0-0'
 local zone = redis.call('HGET', KEYS[1], 'chi')
-if zone and is_before(last, zone) then
+if zone and redis.call('XRANGE', KEYS[2], '(' .. last, zone, 'COUNT', 1)[1] then
   local at, n = string.match(redis.call('HGET', KEYS[1], 'alo') or '', '^(%S+) (%d+)$')
   redis.call('HSET', KEYS[1], 'alo', last .. ' ' .. (at == last and n + 1 or 1))
 end
