@@ -1,34 +1,39 @@
 """Statuses of many models, from the index in the store: computed where they are missing or outdated.
 
 A list reads one entry of the index per model. It computes statuses that are missing or outdated, at most `MAX_COMPUTED`, the oldest
-first; the others are returned as indexed, with the time in `as_of`. A status is made of two results per model, which the workers cache: states
-and cached results of all models are read together, and workers are asked for the others only. Results that are not ready in
-time are null; the workers finish and cache them, so that a later request finds them.
+first; the others are returned as indexed, with the time in `as_of`. A status is made of two results per model, which the workers cache.
+Results that are not ready in time are null; the workers finish and cache them, so that a later request finds them.
 """
 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import orjson
-from cachetools import LRUCache
 
 from calibrant.core.documents import Result
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.routing import ALL_ROWS
 from calibrant.results.base import short_estimate
 from calibrant.results.drift import RECENT, drift
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService, resolved
-from calibrant_server.workers.queries.ask import CHANGING, OK, UNAVAILABLE, Reply
+from calibrant_server.workers.queries.ask import (
+    ResultFailedError,
+    ResultTimeoutError,
+    SubjectGone,
+    UnknownQueryError,
+    WindowDamaged,
+)
 from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
-from calibrant_server.workers.queries.query import Query
-from calibrant_server.workers.queries.stored_results import StatedQuery
+from calibrant_server.workers.queries.query import Needs, Query
 from calibrant_server.workers.queries.versions import SliceState
+from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.keys import LAST_CHANGE
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -49,14 +54,16 @@ REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
     (query_for(drift, include=RECENT), WindowQuery()),
     (ModelStatusQuery(), WindowQuery(window=STATUS_WINDOW)),
 )
-# Fields that name a model or its version: no query depends on them, so alike models share what was resolved.
-_NAMES = frozenset(
-    {
-        "tenant", "model", "generation", "revision", "created_at", "importing", "imported", "tags", "events",
-    }
-)  # fmt: skip
-_SHARED = tuple(each.name for each in fields(ModelConfig) if each.name not in _NAMES)
-MAX_RESOLVED = 1000
+# What the results of a model depend on.
+_STATE = Needs(alarm=True)
+_NO_RESULT = (
+    InvalidQuery,
+    CalibrationInputError,
+    ResultFailedError,
+    SubjectGone,
+    UnknownQueryError,
+    WindowDamaged,
+)
 
 
 class _Found(NamedTuple):
@@ -66,29 +73,8 @@ class _Found(NamedTuple):
     reason: str | None = None
 
 
-class _ResolvedQueries:
-    """The requested queries, resolved for models; None for one that the model does not support."""
-
-    def __init__(self) -> None:
-        self._found: LRUCache[bytes, list[Query | None]] = LRUCache(MAX_RESOLVED)
-
-    def of(self, config: ModelConfig) -> list[Query | None]:
-        """Return the queries for a model; of many alike models, each is resolved once."""
-        alike = orjson.dumps([getattr(config, name) for name in _SHARED])
-        found = self._found.get(alike)
-        if found is None:
-            found = self._found[alike] = [_resolved(query, config) for query, _ in REQUESTED]
-        return found
-
-
-def _resolved(query: Query, config: ModelConfig) -> Query | None:
-    try:
-        return resolved_query(query, config)
-    except InvalidQuery:
-        return None
-
-
-_resolved_queries = _ResolvedQueries()
+# Models whose results are requested at a time: their requests share the connections of the process with others.
+_TOGETHER = 100
 
 
 async def statuses_with_errors(
@@ -96,57 +82,40 @@ async def statuses_with_errors(
 ) -> list[StatusFields]:
     """Return what `view=status` adds to each model, within the deadline; `errors` are the calibration errors of the last cohorts."""
     until = asyncio.get_running_loop().time() + STATUS_DEADLINE_S
+    found: list[StatusFields] = []
     with engine_errors():
-        states = await reads.inbox.results.states(configs)
         maps = await reads.inbox.maps.current_maps(configs)
-        queries = [each for state in states for each in _queries(state)]
-        results = await _results(reads, queries, until)
-    by_model = zip(*[iter(results)] * len(REQUESTED), strict=True)
-    return [
-        _status(state, current, found)
-        for state, current, found in zip(states, maps, by_model, strict=True)
-    ]
+        for first in range(0, len(configs), _TOGETHER):
+            part = zip(configs[first : first + _TOGETHER], maps[first:], strict=False)
+            found += await asyncio.gather(*(_status_of(reads, *each, until) for each in part))
+    return found
 
 
-def _queries(state: SliceState) -> list[StatedQuery | None]:
-    """Return the queries about a model, each with the state that it needs; None for one that the model does not support."""
-    resolved_for = _resolved_queries.of(state.config)
-    return [
-        None if query is None else _stated(state, query, view)
-        for query, (_, view) in zip(resolved_for, REQUESTED, strict=True)
-    ]
+async def _status_of(
+    reads: ReadService, config: ModelConfig, current: PromotedMap | None, until: float
+) -> StatusFields:
+    state = await reads.inbox.state(config, ALL_ROWS, _STATE)
+    results = await asyncio.gather(*(_result(reads, state, *each, until) for each in REQUESTED))
+    return _status(state, current, results)
 
 
-def _stated(state: SliceState, query: Query, view: WindowQuery) -> StatedQuery:
-    window = resolved(ReadQuery(query, state.config, view), state.marks)
-    needed = state if query.needs.alarm else state.without_alarm()
-    return StatedQuery(state.config, query, window, needed.name(window))
-
-
-async def _results(
-    reads: ReadService, queries: Sequence[StatedQuery | None], until: float
-) -> list[_Found]:
-    """Return each result, of the cache or of a worker."""
-    results = reads.inbox.results
-    asked = [each for each in queries if each is not None]
-    cached = await results.cached(asked)
-    missing = [each for each, body in zip(asked, cached, strict=True) if body is None]
-    left_s = until - asyncio.get_running_loop().time()
-    replies = await results.computed(missing, left_s) if left_s > 0 else [None] * len(missing)
-    computed = iter(replies)
-    found = iter(
-        [
-            _of_reply(next(computed)) if body is None else _Found(orjson.loads(body))
-            for body in cached
-        ]
-    )
-    return [_Found({}, NOT_COMPUTED) if each is None else next(found) for each in queries]
-
-
-def _of_reply(reply: Reply | None) -> _Found:
-    if reply is None or reply.status in (UNAVAILABLE, CHANGING):
+async def _result(
+    reads: ReadService, state: SliceState, requested: Query, view: WindowQuery, until: float
+) -> _Found:
+    """Return a result about a model, of the cache or of a worker."""
+    config, left_s = state.config, until - asyncio.get_running_loop().time()
+    if left_s <= 0:
         return _Found({}, NOT_READY)
-    return _Found(orjson.loads(reply.body)) if reply.status == OK else _Found({}, NOT_COMPUTED)
+    try:
+        query = resolved_query(requested, config)
+        window = resolved(ReadQuery(query, config, view), state.marks)
+        version = (state if query.needs.alarm else state.without_alarm()).name(window)
+        found = await reads.inbox.ask(query, config, window, left_s, version=version)
+    except (ResultTimeoutError, FilesUnavailable):
+        return _Found({}, NOT_READY)
+    except _NO_RESULT:
+        return _Found({}, NOT_COMPUTED)
+    return _Found(orjson.loads(found.body))
 
 
 def _status(

@@ -13,13 +13,7 @@ from calibrant_server.workers.ingest.errors import (
 )
 from calibrant_server.workers.ingest.troubles import Troubles
 from calibrant_server.workers.queries.ask import (
-    FAILED,
-    OK,
     QueryResult,
-    Reply,
-    ResultFailedError,
-    ResultTimeoutError,
-    WindowDamaged,
 )
 from calibrant_server.workers.store.batch_records import BatchReceipt
 from calibrant_server.workers.store.event_halves import HalvesFull
@@ -335,33 +329,6 @@ class FakeState:
         return self.version
 
 
-class FakeResults:
-    """States of all models, and no cached result."""
-
-    def __init__(self, inbox) -> None:
-        self.inbox = inbox
-
-    async def states(self, configs):
-        self.inbox._stumble()
-        return [FakeState(f"v{self.inbox.version}", each) for each in configs]
-
-    async def cached(self, queries):
-        return [None for _ in queries]
-
-    async def computed(self, queries, wait_s):
-        return [await self._computed(each) for each in queries]
-
-    async def _computed(self, stated):
-        """The reply of a worker; what `ask` raises, as it is replied."""
-        try:
-            result = await self.inbox.ask(stated.query, stated.config, stated.window)
-        except ResultTimeoutError:
-            return None
-        except (ResultFailedError, WindowDamaged):
-            return Reply(FAILED, stated.version, b"{}")
-        return Reply(OK, stated.version, result.body)
-
-
 class FakeLetters:
     """Entries that were not merged, by `tenant/model`; what was asked for is noted."""
 
@@ -421,7 +388,6 @@ class FakeInbox:
         self.is_full = False
         self.letters = FakeLetters()
         self.statuses = FakeStatusIndex()
-        self.results = FakeResults(self)
 
     def _stumble(self) -> None:
         if self.trouble:
@@ -521,7 +487,7 @@ class FakeInbox:
 
     async def state(self, model, slice_, needs=None):
         self._stumble()
-        return FakeState(f"v{self.version}")
+        return FakeState(f"v{self.version}", model)
 
     async def unchanged_state(self, model, slice_, needs=None):
         self.looks += 1

@@ -33,7 +33,6 @@ from calibrant_server.workers.ingest.record_store import complete_tallies, read_
 from calibrant_server.workers.ingest.troubles import Troubles, read_troubles
 from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
 from calibrant_server.workers.queries.query import Needs, Query
-from calibrant_server.workers.queries.stored_results import StoredResults
 from calibrant_server.workers.queries.versions import PANES, SliceState, Versions
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.access_keys import AccessKeys
@@ -104,9 +103,6 @@ class Inbox:
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)
         self._queries = QueryClient(self.client, self.keys, self._versions)
-        self.results = StoredResults(
-            self.client, self.keys, self._versions, self._queries, self._retried
-        )
 
     async def __aenter__(self) -> Inbox:
         await self.open()

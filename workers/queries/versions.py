@@ -14,7 +14,6 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.queries.query import Needs
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -149,42 +148,6 @@ class Versions:
             stored, marks = await reads.run_async(self._client)
             self._by_slice[name] = stored
         return SliceState.of(needs, config, slice_, stored, Watermarks.read(marks), alarm)
-
-    async def states(self, configs: Sequence[ModelConfig]) -> list[SliceState]:
-        """Return the states of all rows of several models, alarms included: two reads at most.
-
-        The parts of one state may be of two moments. Then no result has its name: results are cached under the name of the
-        state that the worker read.
-        """
-        async with self._client.pipeline(transaction=False) as pipe:
-            for config in configs:
-                keys = self._keys.of(config)
-                pipe.hget(keys.versions(config.key, config.generation, ALL_ROWS), LAST_CHANGE)
-                pipe.hmget(keys.marks(config.key, config.generation), fields_of(ALL_ROWS))
-                pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
-            replies = await pipe.execute()
-        looks = list(zip(*[iter(replies)] * 3, strict=True))
-        panes = await self._panes_of(configs, [last for last, *_ in looks])
-        return [
-            SliceState(config, ALL_ROWS, stored, Watermarks.read(marks), change or b"")
-            for config, stored, (_, marks, change) in zip(configs, panes, looks, strict=True)
-        ]
-
-    async def _panes_of(
-        self, configs: Sequence[ModelConfig], changes: Sequence[bytes | None]
-    ) -> list[dict[bytes, bytes]]:
-        """Return the versions of the panes of all rows of each model; those that changed are read."""
-        names = [
-            self._keys.of(each).versions(each.key, each.generation, ALL_ROWS) for each in configs
-        ]
-        known = {name: self._known(name, last) for name, last in zip(names, changes, strict=True)}
-        missing = [name for name, stored in known.items() if stored is None]
-        async with self._client.pipeline(transaction=False) as pipe:
-            for name in missing:
-                pipe.hgetall(name)
-            found = dict(zip(missing, await pipe.execute(), strict=True))
-        self._by_slice.update(found)
-        return [known[name] or found.get(name, {}) for name in names]
 
     async def unchanged_state(
         self, config: ModelConfig, slice_: str, needs: Needs = PANES
