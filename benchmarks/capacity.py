@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant.core.spec import PaneSpec
+from calibrant_server.workers.ingest.cached_pane import MAX_TAIL_BYTES, estimated_pane_bytes
 from calibrant_server.workers.ingest.partition_loop import COMMIT_WRITE_RATE
-from calibrant_server.workers.ingest.tail_cache import MAX_TAIL_BYTES, estimated_pane_bytes
 
 N_CLASSES = 10
 SPEC = PaneSpec("multiclass", N_CLASSES)

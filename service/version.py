@@ -3,7 +3,7 @@
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from calibrant_server.workers.queries import code_version
+from calibrant_server.workers.queries import query
 
 API_VERSION = "1"
 
@@ -13,4 +13,4 @@ except PackageNotFoundError:
     VERSION = "0+unpackaged"
 
 # Digest of all code that makes a response or its figure; ETags contain it.
-CODE_VERSION = f"{code_version.CODE_VERSION}.{code_version.digest_of_code([Path(__file__).parent])}"
+CODE_VERSION = f"{query.CODE_VERSION}.{query.digest_of_code([Path(__file__).parent])}"

@@ -13,7 +13,7 @@ import pytest
 import calibrant as cal
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.results.reads import find_reads
-from calibrant_server.workers.queries.declared import query_for
+from calibrant_server.workers.queries.query import query_for
 
 RNG = np.random.default_rng(5)
 N, K = 240, 3

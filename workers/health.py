@@ -23,7 +23,7 @@ from redis.exceptions import OutOfMemoryError, RedisError
 
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.file_owner import problem
+from calibrant_server.workers.store.file_store import problem
 from calibrant_server.workers.store.partition_state import PartitionState, names_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError

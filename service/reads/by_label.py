@@ -21,9 +21,8 @@ from calibrant.results.report import of_labels
 from calibrant_server.service.reads.queries import of_slices, reject_costly, unanswerable
 from calibrant_server.service.reads.representations import TABLES, WindowShown
 from calibrant_server.service.reads.service import JSON, ReadQuery, ReadService, Render, span
-from calibrant_server.workers.queries.declared import Declared
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
-from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.query import Declared, Query
 from calibrant_server.workers.store.model_config import LABEL_SLICE, ModelConfig
 
 # Units of work that the metrics of one label may take: 15 metrics that are not slow.

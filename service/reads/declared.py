@@ -36,7 +36,7 @@ from calibrant_server.service.reads.representations import (
     written_type,
 )
 from calibrant_server.service.reads.service import JSON, ReadQuery, Render
-from calibrant_server.workers.queries.declared import declared_query, described
+from calibrant_server.workers.queries.query import declared_query, described
 from calibrant_server.workers.store.model_config import ModelConfig
 
 FORMAT: Any = (

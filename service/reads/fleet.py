@@ -29,9 +29,8 @@ from calibrant_server.workers.queries.ask import (
     UnknownQueryError,
     WindowDamaged,
 )
-from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
-from calibrant_server.workers.queries.query import Needs, Query
+from calibrant_server.workers.queries.query import Needs, Query, query_for
 from calibrant_server.workers.queries.versions import SliceState
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.frozen_maps import PromotedMap

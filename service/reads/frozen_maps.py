@@ -26,7 +26,7 @@ from calibrant_server.service.reads.representations import part_of
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.queries.declared import declared_query, query_class
+from calibrant_server.workers.queries.query import declared_query, query_class
 from calibrant_server.workers.store.frozen_maps import (
     NoRoom,
     NoSuchMap,

@@ -29,10 +29,9 @@ from calibrant.results.metrics import TEST
 from calibrant.results.queries import parts_of
 from calibrant_server.service.http.errors import InvalidQuery, escaped
 from calibrant_server.service.http.parameters import PATTERN, SliceKey
-from calibrant_server.workers.queries.declared import Declared
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
-from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.query import Declared, Query
 from calibrant_server.workers.store.model_config import ModelConfig
 
 LOST_PLUS = re.compile(r".*\d \d\d:\d\d")

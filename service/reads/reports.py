@@ -27,11 +27,10 @@ from calibrant_server.service.reads.queries import ClockQuery, reject_costly, re
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
-from calibrant_server.workers.queries.declared import Declared, query_for
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.kinds.report_metrics import ReportMetricsQuery
 from calibrant_server.workers.queries.kinds.report_raters import ReportRatersQuery
-from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query
+from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Declared, Query, query_for
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 

@@ -31,7 +31,7 @@ from calibrant_server.service.http.errors import NotAcceptable
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.service import JSON, Render
-from calibrant_server.workers.queries.declared import described
+from calibrant_server.workers.queries.query import described
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

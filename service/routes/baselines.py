@@ -44,9 +44,8 @@ from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import BASELINE, IngestBatch
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
 from calibrant_server.workers.store import batch_records
-from calibrant_server.workers.store.baseline_record import BaselineRecord
 from calibrant_server.workers.store.batch_records import BatchReceipt
-from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_config import BaselineRecord, ModelConfig
 from calibrant_server.workers.store.windows import Window, rfc3339
 
 router = APIRouter(tags=["baselines"], default_response_class=Response)

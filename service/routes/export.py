@@ -20,8 +20,12 @@ from calibrant_server.service.reads.representations import CONTENT, TABLES, writ
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.workers.alarm.deliveries import PAGERDUTY
 from calibrant_server.workers.ingest.inbox import Inbox
-from calibrant_server.workers.lifecycle.pane_table import StoredPane, stored_panes
-from calibrant_server.workers.lifecycle.transfer import MODEL, export_lines
+from calibrant_server.workers.lifecycle.transfer import (
+    MODEL,
+    StoredPane,
+    export_lines,
+    stored_panes,
+)
 from calibrant_server.workers.store.model_config import ModelConfig
 
 PANES: Mapping[str, Kind] = {

@@ -34,7 +34,7 @@ from calibrant_server.service.reads.representations import (
 )
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.security.keys import Caller, needs
-from calibrant_server.workers.queries.declared import declared_query
+from calibrant_server.workers.queries.query import declared_query
 
 declared = APIRouter(default_response_class=Response)
 for _read in find_reads().values():

@@ -27,7 +27,7 @@ from calibrant_server.service.reads.operations import Access, MapReader, operati
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.queries.declared import Declared, query_class, query_for
+from calibrant_server.workers.queries.query import Declared, query_class, query_for
 from calibrant_server.workers.store.model_config import ModelConfig
 
 router = APIRouter(tags=["raters"], default_response_class=Response)

@@ -19,7 +19,7 @@ from calibrant_server.workers.store.batch_records import BatchReceipt
 from calibrant_server.workers.store.event_halves import HalvesFull
 from calibrant_server.workers.store.frozen_maps import NoSuchMap, PromotedMap, PromotionConflict
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.rate_leases import Grant
+from calibrant_server.workers.store.rate_limits import Grant
 from calibrant_server.workers.store.registry import FIXED, FixedProperty, RevisionConflict
 from calibrant_server.workers.store.report_archive import NoSuchReport
 from calibrant_server.workers.store.tenant_usage import PartitionUsage

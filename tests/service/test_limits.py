@@ -17,7 +17,7 @@ from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.security.key_file import hash_of
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.store.rate_leases import LEASE_S, Grant
+from calibrant_server.workers.store.rate_limits import LEASE_S, Grant
 from tests.service.conftest import PREDICTIONS, client_of, problem
 from tests.waiting import PATIENCE_S
 

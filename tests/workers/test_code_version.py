@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibrant_server.workers.queries.ask import OK, QueryRequest, Reply, Side, result_digest
-from calibrant_server.workers.queries.code_version import CODE_VERSION, ROOTS, digest_of_code
+from calibrant_server.workers.queries.query import CODE_VERSION, ROOTS, digest_of_code
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, 
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import CachedSample, SampleKey
 from calibrant_server.workers.ingest.sample_reading import SampleSource
+from calibrant_server.workers.lifecycle.compaction import TailFolding
 from calibrant_server.workers.lifecycle.levels import GONE
 from calibrant_server.workers.lifecycle.sealing import Sealing
-from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
 from calibrant_server.workers.segments.rows import Rows

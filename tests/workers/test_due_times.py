@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant_server.workers.lifecycle import housekeeping
-from calibrant_server.workers.lifecycle.due_times import DueTimes
-from calibrant_server.workers.lifecycle.levels import min_age_s, next_due_s, rules_of
+from calibrant_server.workers.lifecycle.levels import DueTimes, min_age_s, next_due_s, rules_of
 from calibrant_server.workers.settings import EngineSettings
 from tests.workers.driving import MODEL, delivery
 

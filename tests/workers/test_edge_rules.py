@@ -12,8 +12,7 @@ from calibrant.core.edge_rules import BFLOAT16, EXACT, FLOAT16, FLOAT32
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.join.record_format import EDGE_RULE_BIT
 from calibrant_server.workers.join.records import Records
-from calibrant_server.workers.segments.row_fill import batches_of
-from calibrant_server.workers.segments.rows import Rows
+from calibrant_server.workers.segments.rows import Rows, batches_of
 from tests.workers.joins import MemoryRecords, rows_of
 from tests.workers.oracle.retained_record import RetainedRecord
 from tests.workers.test_join import CONFIG

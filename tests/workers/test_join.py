@@ -11,7 +11,7 @@ from calibrant import Batch
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.ingest import row_outcomes
 from calibrant_server.workers.join import named_ratings
-from calibrant_server.workers.join.outcomes import NAMES
+from calibrant_server.workers.join.facts import NAMES
 from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.store.watermarks import Watermarks

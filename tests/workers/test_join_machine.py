@@ -19,7 +19,7 @@ from calibrant import Batch, Pane
 from calibrant.accumulators import sample
 from calibrant.core.sampled_rows import RATING_BYTES, ROW_BYTES
 from calibrant.input.labels import WITHDRAWN
-from calibrant_server.workers.ingest.tail_cache import CachedTail
+from calibrant_server.workers.ingest.cached_pane import CachedTail
 from calibrant_server.workers.segments.rows import Rows
 from tests.workers.driving import MODEL
 from tests.workers.joins import MemoryRecords, rows_of

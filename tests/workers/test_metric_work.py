@@ -12,8 +12,8 @@ from calibrant.results.metric_work import (
     reject_costly_metrics,
 )
 from calibrant.results.metrics import metrics
-from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
+from calibrant_server.workers.queries.query import query_for
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL, delivery

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Pane
-from calibrant_server.workers.lifecycle.tail_folding import TailFolding
+from calibrant_server.workers.lifecycle.compaction import TailFolding
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.segments import pieces
 from tests.calibrant.panes import assert_same

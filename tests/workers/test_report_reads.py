@@ -18,7 +18,7 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import window_panes
 from calibrant_server.workers.queries.ask import CHANGING, QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
-from calibrant_server.workers.queries.declared import query_for
+from calibrant_server.workers.queries.query import query_for
 from calibrant_server.workers.store.connection import Store
 from tests.workers.driving import MODEL
 from tests.workers.test_tails import drained, loop_of_rows, predictions

@@ -13,17 +13,17 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest import pane_cache
-from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, REMOVAL, IngestBatch
-from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
-from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.tail_cache import (
+from calibrant_server.workers.ingest.cached_pane import (
     MAX_TAIL_BYTES,
     CachedTail,
     estimated_pane_bytes,
 )
+from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, REMOVAL, IngestBatch
+from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.compaction import TailFolding
 from calibrant_server.workers.lifecycle.levels import DAYS
-from calibrant_server.workers.lifecycle.tail_folding import TailFolding
-from calibrant_server.workers.queries import pane_reader, pane_rows, window_merges
+from calibrant_server.workers.queries import pane_reader, window_merges
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.segments import pieces
 from calibrant_server.workers.segments.pieces import MERGED_PIECES
@@ -462,10 +462,10 @@ def test_one_read_of_a_window_takes_a_bounded_number_of_bytes():
     assert pane_reader.PANES_A_RUN * 2 * MAX_TAIL_BYTES <= 128 << 20
 
 
-@pytest.mark.parametrize("many", [pane_rows.ROWS_TOGETHER, 1])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("many", [pane_reader.ROWS_TOGETHER, 1])  # type: ignore[attr-defined]
 def test_rows_are_unpacked_once_for_all_slices_and_accumulators(bench, loop, monkeypatch, many):
     """Of large tails, the one that was read last."""
-    monkeypatch.setattr(pane_rows, "ROWS_TOGETHER", many)
+    monkeypatch.setattr(pane_reader, "ROWS_TOGETHER", many)
     for i in range(3):
         sites = {"site": ["A", "B", "A"]}
         bench.deliver(predictions(MODEL, f"b{i}", rows_at(slices=sites, units=["u", "u", "v"])))

@@ -21,8 +21,7 @@ from calibrant_server.workers.ingest.errors import BacklogFullError, IdsFullErro
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import ask, query_queue
 from calibrant_server.workers.queries.ask import QueryRequest, ResultTimeoutError, Side
-from calibrant_server.workers.store.rate_leases import LEASE_S, RateLeases
-from calibrant_server.workers.store.webhook_test_limit import MAX_OF_TENANT
+from calibrant_server.workers.store.rate_limits import LEASE_S, MAX_OF_TENANT, RateLeases
 from tests.workers.driving import MODEL, Bench, delivery
 from tests.workers.test_record_limits import predictions
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from calibrant import Batch, Pane
 from calibrant.results.metrics import metrics as declared
-from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kind import Inputs, kind_of
+from calibrant_server.workers.queries.query import query_for
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 

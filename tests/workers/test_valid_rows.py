@@ -12,8 +12,7 @@ from hypothesis import given
 from calibrant import Batch, Pane
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
-from calibrant_server.workers.ingest.reduce import NewRows, Numerics
-from calibrant_server.workers.ingest.valid_rows import are_valid_rows
+from calibrant_server.workers.ingest.reduce import NewRows, Numerics, are_valid_rows
 from calibrant_server.workers.segments.rows import Rows
 from tests.calibrant.data import random_batch, shapes
 from tests.calibrant.panes import FEW, every_spec

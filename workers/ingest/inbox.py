@@ -37,17 +37,16 @@ from calibrant_server.workers.queries.versions import PANES, SliceState, Version
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.access_keys import AccessKeys
 from calibrant_server.workers.store.audit_log import AuditLog
-from calibrant_server.workers.store.baseline_record import BaselineRecord
 from calibrant_server.workers.store.batch_records import BatchReceipt, BatchRecord
 from calibrant_server.workers.store.connection import connect_async, join
 from calibrant_server.workers.store.day_file import day_files
 from calibrant_server.workers.store.event_halves import EventHalves
-from calibrant_server.workers.store.file_owner import FileHealth
+from calibrant_server.workers.store.file_store import FileHealth
 from calibrant_server.workers.store.frozen_maps import MapVersions
 from calibrant_server.workers.store.keys import SCHEMA, Keys
-from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
+from calibrant_server.workers.store.model_config import BaselineRecord, ModelConfig, parsed_config
 from calibrant_server.workers.store.page_sessions import PageSessions
-from calibrant_server.workers.store.rate_leases import RateLeases
+from calibrant_server.workers.store.rate_limits import RateLeases, WebhookTestLimit
 from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.script import run_async
 from calibrant_server.workers.store.slice_names import is_live
@@ -57,7 +56,6 @@ from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
 from calibrant_server.workers.store.watermarks import Watermarks
-from calibrant_server.workers.store.webhook_test_limit import WebhookTestLimit
 from calibrant_server.workers.store.windows import Window
 
 T = TypeVar("T")

@@ -19,7 +19,13 @@ from calibrant.core.hashing import hash_names
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
 from calibrant_server.workers.ingest.baseline_samples import BaselineSamples
-from calibrant_server.workers.ingest.cached_pane import CachedPane, UnreadablePane, total_field
+from calibrant_server.workers.ingest.cached_pane import (
+    MAX_TAIL_BYTES,
+    CachedPane,
+    CachedTail,
+    UnreadablePane,
+    total_field,
+)
 from calibrant_server.workers.ingest.joined_model import ChangedRows
 from calibrant_server.workers.ingest.pane_places import PanePlaces, model_of
 from calibrant_server.workers.ingest.posted_sums import Claim, LiftedSample
@@ -32,7 +38,6 @@ from calibrant_server.workers.ingest.sample_cache import (
     write_versions,
 )
 from calibrant_server.workers.ingest.state_cache import StateCache, TailKey
-from calibrant_server.workers.ingest.tail_cache import MAX_TAIL_BYTES, CachedTail
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.segments.sampled import sampled
 from calibrant_server.workers.store.commit import Commit

@@ -1,11 +1,14 @@
 """Reduction of entries to what they add: rows by time slice, and deltas of panes. Independent of the store.
 
 Predictions become rows of the tail of their time slice. An entry that cannot be filled is found before it is stored: its values
-are checked, and rows with a value that is not known to fill (`valid_rows.py`) are filled once into the pane of all rows. Posted
+are checked, and rows with a value that is not known to fill are filled once into the pane of all rows. Posted
 panes and histograms are deltas of the stored sums.
 
 The classes of the library compute the numbers. They are passed in as `Numerics`, so that tests of exactly-once delivery
 can count in integers instead.
+
+The service has checked values by the same rules, and a tail stores rows without filling them. The joined rows of a time slice are
+checked here; if they do not pass they are filled once before they are stored: the fill decides.
 """
 
 from __future__ import annotations
@@ -15,12 +18,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from calibrant.accumulators.delays import delay_bin
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.delays import DELAY_BINS, UNKNOWN, delay_bin
 from calibrant.core.batch import Batch
 from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, rows_by_pane
 from calibrant.core.spec import PaneSpec
+from calibrant.input.columns import MAX_WEIGHT, MIN_WEIGHT
+from calibrant.input.score_columns import MAX_LOGIT
+from calibrant_server.workers.ingest.cached_pane import estimated_pane_bytes
 from calibrant_server.workers.ingest.entries import (
     HISTOGRAMS,
     LABELS,
@@ -41,12 +50,48 @@ from calibrant_server.workers.ingest.posted_sums import (
     reduce_pane,
 )
 from calibrant_server.workers.ingest.slices import ReadSlices, SliceNames
-from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes
-from calibrant_server.workers.ingest.valid_rows import are_valid_rows
+from calibrant_server.workers.segments.row_codec import columns_fit
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
+
+# Probabilities were divided by their sum where that was further from 1 than `calibrant.input.row_sums.SUM_EXACT`.
+MAX_SUM_ERROR = 1e-6
+Floats = NDArray[np.float64]
+
+
+def are_valid_rows(rows: Rows, spec: PaneSpec) -> bool:
+    """Return whether rows fill panes of a specification."""
+    fixed, scores = rows.fixed, rows.scores.values
+    return (
+        (rows.task, scores.shape[1]) == (spec.task, spec.n_classes)
+        and columns_fit(rows)
+        and _logits_fit(scores[fixed["is_logits"]])
+        and _probabilities_fit(scores[~fixed["is_logits"]])
+        and _weights_fit(fixed["weight"])
+        and bool(((fixed["delay"] >= UNKNOWN) & (fixed["delay"] < DELAY_BINS)).all())
+    )
+
+
+# With nan among the values no comparison holds.
+def _logits_fit(scores: Floats) -> bool:
+    return bool(
+        scores.max(initial=-MAX_LOGIT) <= MAX_LOGIT and scores.min(initial=MAX_LOGIT) >= -MAX_LOGIT
+    )
+
+
+def _probabilities_fit(scores: Floats) -> bool:
+    totals = np.einsum("ij->i", scores)
+    return bool(
+        scores.min(initial=0.0) >= 0.0
+        and scores.max(initial=0.0) <= 1.0
+        and (np.abs(totals - 1.0) <= MAX_SUM_ERROR).all()
+    )
+
+
+def _weights_fit(weights: Floats) -> bool:
+    return bool(((weights == 0) | ((weights >= MIN_WEIGHT) & (weights <= MAX_WEIGHT))).all())
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.input.labels import MAX_NAMED
 from calibrant_server.workers.ingest.entries import Places
-from calibrant_server.workers.join.outcomes import (
+from calibrant_server.workers.join.facts import (
     CONFLICT,
     DUPLICATE,
     EXPIRED,

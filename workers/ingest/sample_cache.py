@@ -29,9 +29,8 @@ from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.day_file import DayItem, sample_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
-from calibrant_server.workers.store.pane_starts import pane_starts
 from calibrant_server.workers.store.slice_names import is_live, is_sealed
-from calibrant_server.workers.store.watermarks import day_of
+from calibrant_server.workers.store.watermarks import day_of, pane_starts
 
 # Field of a stored sample that has its threshold.
 HALVINGS = "h"

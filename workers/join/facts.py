@@ -1,4 +1,7 @@
-"""Facts about ids that a group of entries brings: predictions, labels and deletions, in the order of the stream, as columns."""
+"""Facts about ids that a group of entries brings: predictions, labels and deletions, in the order of the stream, as columns.
+
+Of several outcomes of one row, the first of this list is its outcome.
+"""
 
 from __future__ import annotations
 
@@ -179,3 +182,7 @@ def _rated_together(
     facts = [each.fact + at for each, at in zip(parts, first.tolist(), strict=True)]
     classes = np.concatenate([each.class_index for each in parts])
     return np.concatenate(facts), rater, classes, np.concatenate([each.revision for each in parts])
+
+
+GONE, CONFLICT, REVISED, FULL, NEW, STALE, DUPLICATE, EXPIRED = range(8)
+NAMES = ("deleted", "conflict", "revised", "full", "new", "stale", "duplicate", "expired")

@@ -12,9 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import delay_bin
-from calibrant_server.workers.join.facts import DELETION, LABELS, PREDICTION, Facts
+from calibrant_server.workers.join.facts import (
+    CONFLICT,
+    DELETION,
+    DUPLICATE,
+    EXPIRED,
+    FULL,
+    GONE,
+    LABELS,
+    NEW,
+    PREDICTION,
+    Facts,
+)
 from calibrant_server.workers.join.named_ratings import RatedFacts, apply_ratings
-from calibrant_server.workers.join.outcomes import CONFLICT, DUPLICATE, EXPIRED, FULL, GONE, NEW
 from calibrant_server.workers.join.predictions import Predictions
 from calibrant_server.workers.join.ratings import Counts, summed
 from calibrant_server.workers.join.record_format import HEAD, MAX_RATINGS_OF_CLASS, PLAIN

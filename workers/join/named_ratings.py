@@ -12,8 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN
-from calibrant_server.workers.join.facts import NO_REVISION, Facts
-from calibrant_server.workers.join.outcomes import DUPLICATE, FULL, NEW, REVISED, STALE
+from calibrant_server.workers.join.facts import (
+    DUPLICATE,
+    FULL,
+    NEW,
+    NO_REVISION,
+    REVISED,
+    STALE,
+    Facts,
+)
 from calibrant_server.workers.join.ratings import NamedRatings, coded
 from calibrant_server.workers.segments.ragged import Ints, numbered
 

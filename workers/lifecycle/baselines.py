@@ -18,10 +18,9 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day, merged_sample
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.queries.versions import panes_in
-from calibrant_server.workers.store.baseline_record import BaselineRecord
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
-from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.model_config import BaselineRecord, ModelConfig
 from calibrant_server.workers.store.slice_names import baseline_slice
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import Window

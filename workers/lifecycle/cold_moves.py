@@ -22,17 +22,15 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
 
-from calibrant_server.workers.lifecycle.tail_folding import TailFolding
+from calibrant_server.workers.lifecycle.compaction import TailFolding
 from calibrant_server.workers.store.cold_days import ColdDay, Model, key_of
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import PANE, DayFiles, DayItem, sample_item
-from calibrant_server.workers.store.file_owner import claim_files
-from calibrant_server.workers.store.file_store import AT_ONCE, FilesUnavailable
+from calibrant_server.workers.store.file_store import AT_ONCE, FilesUnavailable, claim_files
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.pane_starts import pane_starts
-from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, day_of
+from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, day_of, pane_starts
 
 log = logging.getLogger(__name__)
 

@@ -19,21 +19,20 @@ from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.lifecycle.cold_moves import DayMoves
-from calibrant_server.workers.lifecycle.compaction import Compaction
-from calibrant_server.workers.lifecycle.due_times import DueTimes
+from calibrant_server.workers.lifecycle.compaction import Compaction, TailFolding
 from calibrant_server.workers.lifecycle.expiry import old_records
 from calibrant_server.workers.lifecycle.levels import (
     DAYS,
     FILES,
     GONE,
     SEALED,
+    DueTimes,
     min_age_s,
     next_due_s,
     rules_of,
 )
 from calibrant_server.workers.lifecycle.removal import PaneRemoval
 from calibrant_server.workers.lifecycle.sealing import Sealing
-from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.batch_records import expiry_bucket_s
 from calibrant_server.workers.store.commit import FencingToken
 from calibrant_server.workers.store.connection import Store

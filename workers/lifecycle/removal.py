@@ -20,9 +20,8 @@ from calibrant_server.workers.store.cold_days import ColdDay, give_up
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.pane_starts import pane_starts
 from calibrant_server.workers.store.slice_names import is_baseline
-from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks
+from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks, pane_starts
 
 _A_COMMIT = 400
 _SCAN_COUNT = 1000

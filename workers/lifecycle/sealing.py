@@ -31,9 +31,8 @@ from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.day_file import pane_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.pane_starts import pane_starts
 from calibrant_server.workers.store.slice_names import is_live, sealed_slice
-from calibrant_server.workers.store.watermarks import SEALED_TO, Watermarks, daily_to
+from calibrant_server.workers.store.watermarks import SEALED_TO, Watermarks, daily_to, pane_starts
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ versions of panes are included, so that the results of the other store are the s
 sums: rows that are not sums yet are filled.
 
 The export reads in pieces while entries continue to be merged. `end` reports whether everything belongs to one state, and how many
-archived reports are left out.
+archived reports are left out. A table of panes reads them one after the other, each complete.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 from asyncio import to_thread
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_transfer import alarm_lines, episodes_of
@@ -242,3 +242,40 @@ def _sent(steps: SampleSteps, replies: list[Any]) -> ReadTogether | DaySample:
         return steps.send(replies)
     except StopIteration as end:
         return DaySample(*end.value)
+
+
+class StoredPane(NamedTuple):
+    """A pane of a slice, `""` for all rows; `pane` as `calibrant.Pane.from_bytes` reads it."""
+
+    slice: str
+    from_s: int
+    to_s: int
+    counts: dict[str, int]
+    pane: bytes
+
+
+async def stored_panes(
+    client: Any,
+    keys: Keys,
+    config: ModelConfig,
+    numerics: Numerics = Numerics(),  # noqa: B008
+) -> AsyncIterator[StoredPane]:
+    """Yield the panes of each slice that batches fill, oldest first.
+
+    Running totals and stored samples are not in them: samples are stored by day, and `export` has both.
+    """
+    name, own = (config.key, config.generation), keys.of(config)
+    marks = await client.hgetall(own.marks(*name))
+    slices = sorted(member.decode() for member in await client.smembers(own.slices(*name)))
+    for slice_ in filter(is_live, slices):
+        found = Watermarks.of(slice_, marks)
+        versions = await client.hkeys(own.versions(*name, slice_))
+        for start in sorted(int(each) for each in versions if each.decode() != LAST_CHANGE):
+            key = PaneKey(*name, slice_, start)
+            replies = await pane_reads(own, key).run_async(client)
+            fields, tail = await to_thread(fields_and_tail, own, key, replies)
+            parts, _ = divided(fields)
+            pane = await to_thread(complete_pane, numerics, config, slice_, parts, tail)
+            packed = await to_thread(pane.pack)
+            end = start + found.length(start, config.pane_s)
+            yield StoredPane(slice_, start, end, pane.counts, packed)

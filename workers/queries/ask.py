@@ -18,9 +18,8 @@ from typing import Any
 import orjson
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant_server.workers.queries.code_version import CODE_VERSION
 from calibrant_server.workers.queries.kind import Against
-from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.query import CODE_VERSION, Query
 from calibrant_server.workers.queries.query_queue import QueryQueue, QueuedQuery, TenantTurns
 from calibrant_server.workers.queries.versions import Versions, joined
 from calibrant_server.workers.store.file_store import FilesUnavailable

@@ -31,8 +31,8 @@ from calibrant.results.temperature import temperature
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in, since_change
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot
-from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kind import Inputs, state_of
+from calibrant_server.workers.queries.query import query_for
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 

@@ -17,8 +17,7 @@ from calibrant.inference.seeds import SEED
 from calibrant.results.reads import Read, State, find_reads
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot
 from calibrant_server.workers.queries import kinds
-from calibrant_server.workers.queries.declared import Declared, declared_query
-from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.query import Declared, Query, declared_query
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, Window

@@ -2,18 +2,30 @@
 
 The HTTP service derives the parameters of a route from the query's fields. It builds the query once, with `resolved`,
 and sends it as JSON; the worker reads the same class and computes from it.
+
+Reads that the library declares make queries of their own. Cached results and ETags include the version of the computing code, so
+that other code never serves or confirms them.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Literal, Self, cast
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+import numpy
+import scipy
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from calibrant.results.base import OMITTED
+import calibrant
+from calibrant.results.base import OMITTED, key_of
 from calibrant.results.queries import BinnedQuery, smallest_bin
-from calibrant.results.reads import level
+from calibrant.results.reads import Query as LibraryQuery
+from calibrant.results.reads import Read, level
 from calibrant_server.workers.store.model_config import ModelConfig
 
 
@@ -99,3 +111,68 @@ class Query(BaseModel):
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values, for the identity of the query and for transfer."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+ROOTS = (Path(calibrant.__file__).parent, Path(__file__).parents[1])
+
+
+def digest_of_code(roots: Iterable[Path] = ROOTS) -> str:
+    """Return the digest of every source file below some folders, and of the versions of numpy and scipy."""
+    digest = blake2b(f"{numpy.__version__} {scipy.__version__}".encode(), digest_size=8)
+    for root in roots:
+        for path in sorted(root.rglob("*.py")):
+            name, text = path.relative_to(root).as_posix(), path.read_bytes()
+            digest.update(f"\n{root.name}/{name} {len(text)}\n".encode())
+            digest.update(text)
+    return digest.hexdigest()
+
+
+CODE_VERSION = digest_of_code()
+
+
+class Declared(Query):
+    """Query that the library declares."""
+
+    library: ClassVar[type[LibraryQuery]]
+
+    def resolved(self, config: ModelConfig) -> Query:
+        return self.own(**self.plain().resolved(config, self.model_fields_set))
+
+    def plain(self) -> Any:
+        """Return the query as the library computes it."""
+        return self.library(
+            **{each.name: getattr(self, each.name) for each in fields(self.library)}
+        )
+
+
+@cache
+def declared_query(read: Read[Any, Any]) -> type[Declared]:
+    """Return the class of a read's query with its limits, as the service and the worker check it."""
+    made = query_class(read.query)
+    made.kind, made.needs = read.name, Needs(**read.needs)
+    found: type[Declared] = made
+    return found
+
+
+def query_class(library: type[LibraryQuery]) -> Any:
+    """Return the class of a query with its limits."""
+    fields_, doc = described(library), library.__doc__
+    made = create_model(library.__name__, __base__=Declared, __doc__=doc, **fields_)
+    made.library = library
+    return made
+
+
+def query_for(read: Read[Any, Any], **parameters: Any) -> Declared:
+    """Return a query of a read, checked."""
+    return declared_query(read).model_validate(parameters)
+
+
+def described(cls: type[Any]) -> Mapping[str, Any]:
+    """Return the fields of a dataclass with their types and descriptions."""
+    hints = get_type_hints(cls)
+    return {each.name: (hints[each.name], _field(each)) for each in fields(cls)}
+
+
+def _field(each: dataclasses.Field[Any]) -> Any:
+    key = key_of(each.name)
+    return limited(each, **({"alias": key} if key != each.name else {}))

@@ -18,9 +18,9 @@ from calibrant_server.workers.ingest.sample_reading import SampleChangedError, m
 from calibrant_server.workers.queries.pane_reader import (
     PANES_A_RUN,
     PaneReader,
+    RowReader,
     described,
 )
-from calibrant_server.workers.queries.pane_rows import RowReader
 from calibrant_server.workers.queries.versions import name_state
 from calibrant_server.workers.queries.window_merges import Assembly, WindowMerges
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples

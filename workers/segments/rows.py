@@ -1,16 +1,127 @@
-"""Rows of a time slice or of a sample, with everything that is done with them: stored, cancelled and filled."""
+"""Rows of a time slice or of a sample, with everything that is done with them: stored, cancelled and filled into panes, as the batches
+that they came of, with the shares of units that were committed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
+import numpy as np
+
+from calibrant.accumulators.delays import UNKNOWN
+from calibrant.core.batch import Batch, Ratings
+from calibrant.core.edge_rules import stated_rules
 from calibrant.core.pane import Pane
+from calibrant.core.routing import ROWS_TOGETHER
+from calibrant.core.stored_batch import StoredBatch
 from calibrant_server.workers.segments.cancelling import uncancelled
+from calibrant_server.workers.segments.ragged import Ints
 from calibrant_server.workers.segments.row_codec import pack_rows, unpack_rows
-from calibrant_server.workers.segments.row_columns import RowColumns
-from calibrant_server.workers.segments.row_fill import fill_rows
+from calibrant_server.workers.segments.row_columns import NAMED_UNIT, SOURCES, RowColumns
+from calibrant_server.workers.segments.scores import Scores
+
+_NO_RATINGS = Ratings(*np.zeros((3, 0), np.int64))
+
+
+def fill_rows(rows: RowColumns, pane: Pane, slice_: str, make: Callable[[], Pane]) -> None:
+    """Add rows of a slice, none of which cancel, to a pane, then take away those of negative sign.
+
+    In this order no cell passes through a count of zero, at which its sums would be dropped.
+
+    Parameters
+    ----------
+    make : an empty pane of the same specification
+    """
+    rows = rows.in_slice(slice_)
+    lost = rows.fixed["count"] < 0
+    gained = rows.where(~lost)
+    # Every fill of a pane with sparse blocks merges cells: several fills are cheaper in a pane of their own.
+    filled = pane if len(gained) <= 2 * ROWS_TOGETHER else make()
+    for batch in batches_of(gained):
+        filled.fill_batch(batch)
+    if filled is not pane:
+        pane.merge(filled)
+    if lost.any():
+        delta = make()
+        for batch in batches_of(rows.where(lost)):
+            delta.fill_batch(batch)
+        pane.subtract(delta)
+
+
+def batches_of(rows: RowColumns) -> Iterator[StoredBatch]:
+    """Yield rows as batches of one kind of score and one source of units."""
+    rows = _of_one_form(rows)
+    forms = rows.fixed["source"] * 2 + rows.fixed["is_logits"]
+    for form in np.unique(forms).tolist():
+        for piece in _by_part(rows.where(forms == form)):
+            yield _batch(piece, bool(form % 2), SOURCES[form // 2])
+
+
+def _batch(rows: RowColumns, is_logits: bool, source: str) -> StoredBatch:
+    fixed = rows.fixed
+    weights, delays = np.ascontiguousarray(fixed["weight"]), fixed["delay"].astype(np.int64)
+    return StoredBatch(
+        rows.task,
+        rows.scores.values,
+        is_logits,
+        rows.counted_ratings,
+        None if (weights == 1.0).all() else weights,
+        cases=rows.cases if (fixed["case"] >= 0).any() else None,
+        delays=None if (delays == UNKNOWN).all() else delays,
+        edge_rules=stated_rules(np.ascontiguousarray(fixed["edge_rule"])),
+        hashes=rows.hashes,
+        unit_hashes=np.ascontiguousarray(fixed["unit_hash"]),
+        source=source,
+        parts=rows.part,
+    )
+
+
+def _by_part(rows: RowColumns) -> Iterator[RowColumns]:
+    """Divide rows where a batch ends, into pieces of the size that is filled fastest."""
+    if len(rows) <= ROWS_TOGETHER:
+        yield rows
+        return
+    part = rows.part
+    if (np.diff(part) < 0).any():
+        order = np.argsort(part, kind="stable")
+        rows, part = rows.take(order), part[order]
+    cuts = np.searchsorted(part, part[np.arange(ROWS_TOGETHER, len(rows), ROWS_TOGETHER)])
+    ends = [0, *np.unique(cuts[cuts > 0]).tolist(), len(rows)]
+    yield from (rows.take(np.arange(*ends_of)) for ends_of in pairwise(ends))
+
+
+def _of_one_form(rows: RowColumns) -> RowColumns:
+    """Return the rows with probabilities for the logits of units that were sent in both forms.
+
+    A unit's rows share its weight and are therefore filled together.
+    """
+    is_logits = rows.fixed["is_logits"]
+    if is_logits.all() or not is_logits.any():
+        return rows
+    own = np.flatnonzero(is_logits & _in_mixed_unit(rows))
+    if not len(own):
+        return rows
+    values = rows.scores.values.copy()
+    values[own] = Batch(rows.task, values[own], True, _NO_RATINGS).probabilities
+    changed = rows.with_columns(is_logits=is_logits & ~np.isin(np.arange(len(rows)), own))
+    return replace(changed, scores=Scores(changed.fixed["is_logits"], values))
+
+
+def _in_mixed_unit(rows: RowColumns) -> np.ndarray:
+    """Return which rows are of a named unit of a batch that has both logits and probabilities, bool (n,)."""
+    fixed, found = rows.fixed, np.zeros(len(rows), np.bool_)
+    named: Ints = np.flatnonzero(fixed["source"] >= NAMED_UNIT)
+    some = fixed[named]
+    keys = np.stack([some["unit_hash"].view(np.int64), some["part"], some["source"].astype(np.int64)])  # fmt: skip
+    units, unit_of = np.unique(keys, axis=1, return_inverse=True)
+    unit_of = unit_of.reshape(-1)
+    n_rows = np.bincount(unit_of, minlength=units.shape[1])
+    n_logits = np.bincount(unit_of, some["is_logits"], units.shape[1])
+    found[named] = ((n_logits > 0) & (n_logits < n_rows))[unit_of]
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The configuration of a model, its text in the store, and how it is read."""
+"""The configuration of a model, its text in the store, and how it is read; the stored definition of its baselines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 from calibrant.core.routing import Place
 from calibrant.core.spec import PaneSpec
@@ -144,3 +144,17 @@ def parsed_configs(models: list[str], texts: list[bytes | None]) -> dict[str, Mo
         for model, text in zip(models, texts, strict=True)
         if text is not None
     }
+
+
+class BaselineRecord(TypedDict):
+    """A baseline. `window` has its start and end in seconds, `counts` is of the frozen pane.
+
+    `content` is the digest of posted predictions or panes, whose window is that of their event times, or empty.
+    """
+
+    slice: str | None
+    clock: str
+    window: list[int]
+    created_ms: int
+    counts: dict[str, int]
+    content: NotRequired[str]

@@ -8,8 +8,7 @@ import pytest
 
 from benchmarks.capacity import COLD_DAY_BYTES, VERSION_BYTES
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.lifecycle.pane_table import stored_panes
-from calibrant_server.workers.lifecycle.transfer import export_lines
+from calibrant_server.workers.lifecycle.transfer import export_lines, stored_panes
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store
 from tests.workers.cold_days.moving import (

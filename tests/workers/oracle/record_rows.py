@@ -1,4 +1,4 @@
-"""Rows of retained records one by one: the second version of `workers/ingest/record_rows`."""
+"""Rows of retained records one by one: the second version of `workers/ingest/joined_model`."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ from calibrant_server.workers.alarm.drift_report import (
 from calibrant_server.workers.alarm.episodes import interval
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot, ModelWords, words_of
 from calibrant_server.workers.queries import change_advice
-from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
+from calibrant_server.workers.queries.query import Declared, declared_query
 from calibrant_server.workers.store.model_events import SETTING
 from calibrant_server.workers.store.windows import DatedPane
 

@@ -6,8 +6,8 @@ from calibrant.core.documents import Result
 from calibrant.results.drift import drift_history
 from calibrant_server.workers.alarm.cohorts import CohortResult, kept_cohorts
 from calibrant_server.workers.alarm.episodes import interval, log10_of_p
-from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
+from calibrant_server.workers.queries.query import Declared, declared_query
 
 
 def compute(query: Declared, inputs: Inputs) -> Result:

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 from calibrant.calibrators.map_comparison import procedure_gain
 from calibrant.core.documents import Result
 from calibrant.results.calibration_map import calibration_map
-from calibrant_server.workers.queries.declared import query_for
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.query import Query, query_for
 
 LEVEL = 0.95
 

@@ -17,9 +17,8 @@ from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 from calibrant.results.metric_work import reject_costly_metrics
 from calibrant.results.metrics import metrics
-from calibrant_server.workers.queries.declared import declared_query
 from calibrant_server.workers.queries.kind import Against, Inputs, ResultKind, kind_of
-from calibrant_server.workers.queries.query import Needs, SeriesQuery
+from calibrant_server.workers.queries.query import Needs, SeriesQuery, declared_query
 from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import events_between

@@ -8,9 +8,8 @@ from typing import ClassVar
 from calibrant.core.documents import Result
 from calibrant.results.metrics import metrics
 from calibrant.results.temperature import temperature
-from calibrant_server.workers.queries.declared import declared_query, query_for
 from calibrant_server.workers.queries.kind import Inputs, ResultKind, kind_of
-from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.query import Query, declared_query, query_for
 from calibrant_server.workers.store.model_config import ModelConfig
 
 METRICS, TEMPERATURE = kind_of(metrics), kind_of(temperature)

@@ -13,7 +13,6 @@ from calibrant.report import raters_compared
 from calibrant.results.raters import RatersQuery, raters
 from calibrant.stability.rater_differences import LabelsByRater, rater_differences
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
-from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -21,6 +20,7 @@ from calibrant_server.workers.queries.kind import (
     reject_other_classes,
     side_name,
 )
+from calibrant_server.workers.queries.query import Declared, declared_query
 
 MAX_RATERS = 64
 _NOTHING = ("disagreement", "n_majority_ties", "policies", "mean_of_raters")

@@ -13,9 +13,9 @@ from calibrant.results.metrics import metrics
 from calibrant.results.reads import SAMPLE, SAMPLE_OF_FEW
 from calibrant.results.reliability import ReliabilityQuery, reliability
 from calibrant.results.temperature import TemperatureQuery, temperature
-from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import ResultKind, kind_of
 from calibrant_server.workers.queries.kinds import drift
+from calibrant_server.workers.queries.query import Declared, declared_query
 
 METRICS = kind_of(metrics)
 

@@ -10,10 +10,10 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.raters.odd_rater import odd_rater
 from calibrant.results.raters import raters
 from calibrant.stability.rater_differences import LabelsByRater
-from calibrant_server.workers.queries.declared import Declared, declared_query
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.kinds.raters import KIND as RATERS
 from calibrant_server.workers.queries.kinds.raters import rated, result_of
+from calibrant_server.workers.queries.query import Declared, declared_query
 
 
 class ReportRatersQuery(declared_query(raters)):  # type: ignore[misc]
