@@ -1,5 +1,4 @@
-"""Join of the facts of one model in a group: its changed records and units, and what time slices lose and gain.
-"""
+"""Join of the facts of one model in a group: its changed records and units, and what time slices lose and gain."""
 
 from __future__ import annotations
 
