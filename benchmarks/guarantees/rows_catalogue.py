@@ -1,7 +1,7 @@
 """Rows of every other metric that returns an interval or a null reference, at four sizes, with one rater, three raters and units.
 
 One simulation serves all metrics of a setting. `skce` has no true value here: its interval describes a kernel of the run's own sample.
-Metrics over cases are not simulated.
+`rows_cases` has metrics over cases.
 """
 
 from __future__ import annotations

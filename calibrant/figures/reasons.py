@@ -12,6 +12,7 @@ REASONS = {
     "few_units": "too few independent units",
     "units_not_replicated": "too few independent units",
     "too_few_cases": "too few cases",
+    "equal_cases": "all cases have the same value",
     "too_few_samples": "too few samples",
     "few_errors": "too few errors, or too few correct predictions",
     "one_outcome": "all outcomes are of one kind",

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import calibrant as cal
-from calibrant import CalibrationInputError
+from calibrant import CalibrationInputError, PaneSpec
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.query import PaneQuery
@@ -72,8 +72,41 @@ def test_macro_micro_and_pooled(membership: str) -> None:
         assert answer["micro_pooled"] == pytest.approx(np.mean(pooled), abs=1e-9)
         micro = [naive_micro(parts, k, 10, membership)[name] for k in (1, 2)]
         assert answer["micro"] == pytest.approx(np.mean(micro), abs=1e-9)
-        low, high = stats.t.interval(0.95, len(by_case) - 1, np.mean(by_case), stats.sem(by_case))
-        assert answer["interval"] == pytest.approx([max(low, 0.0), high], abs=1e-9)
+        assert answer["interval"] is None and answer["interval_reason"] == "too_few_cases"
+
+
+@pytest.mark.parametrize("n", [9, 10, 40])
+def test_the_interval_of_a_mean_over_cases(n: int) -> None:
+    """Outer ends of Student's interval, and of that with a further case at the extreme; ten cases or more."""
+    rng = np.random.default_rng(8)
+    score, case = rng.beta(0.5, 1.0, 20 * n), np.repeat(np.arange(n), 20)
+    labels = (rng.random(20 * n) < score**2).astype(int)
+    slugs = ["dice", "ml1_ece", "ml1_ace", "ml1_mce"]
+    found = cal.evaluate(score, labels, slugs, cases=case)
+    p = np.stack([1 - score, score], axis=1)
+    parts = {str(i): (p[case == i], labels[case == i]) for i in range(n)}
+    view = view_of(pane_of(batch_of(parts), spec=PaneSpec("segmentation", 2)), 15)
+    for slug in slugs:
+        shares = case_errors(view).by_case(slug.removeprefix("ml1_"))
+        if n < 10:
+            assert found[slug].interval is None
+            assert found[slug].extra["interval_reason"] == "too_few_cases"
+            continue
+        sides = [[*shares], [*shares, min(shares)], [*shares, max(shares)]]
+        errors = [np.std(x, ddof=1) / np.sqrt(n) for x in sides]
+        ends = [
+            stats.t.interval(0.95, n - 1, np.mean(x), e) for x, e in zip(sides, errors, strict=True)
+        ]
+        low, high = min(ends[0][0], ends[1][0]), max(ends[0][1], ends[2][1])
+        assert found[slug].interval == pytest.approx([max(low, 0.0), min(high, 1.0)], abs=1e-9)
+
+
+def test_equal_cases_have_no_interval() -> None:
+    """Ten perfect masks had the interval 1 to 1."""
+    case = np.repeat(np.arange(10), 3)
+    dice = cal.evaluate([0.9, 0.2, 0.8] * 10, [1, 0, 1] * 10, ["dice"], cases=case)["dice"]
+    assert dice.value == 1.0 and dice.interval is None
+    assert dice.extra["interval_reason"] == "equal_cases"
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -18,7 +18,7 @@ from benchmarks.validation.checks import above_null, coverage, difference_covera
 from benchmarks.validation.settings import Setting, Units, rows_of, view_of
 from calibrant.metrics import compute_metrics
 
-MAX_ROWS = 550
+MAX_ROWS = 650
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.name)
