@@ -76,12 +76,7 @@ def calibration_words(days: Days, tolerance: float = TOLERANCE) -> tuple[Bools, 
 
 def armed_after(days: Days, run: int, day: int) -> Monitor:
     """Return what a run's detector could show after a day."""
-    effects = days.before(day).effects
-    table = [each[run, :day].mean(axis=0) for each in (days.weight, days.confidence, days.correct)]
-    sums = effects.variance[run].sum(axis=0)
-    phi = phi_of(effects.errors[run].T, effects.variance[run].T)
-    typical = UnitTable(table[0], table[1], table[2], table[0], table[0])
-    return Monitor(typical, 1.0 / RUN_LENGTH, day, sums, phi)
+    return Monitor(days.columns[:3, run, :day], 1.0 / RUN_LENGTH)
 
 
 def found_start(days: Days, run: int, day: int) -> tuple[int, int, int] | None:

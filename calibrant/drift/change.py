@@ -80,7 +80,7 @@ class Effects:
         mean = ratio(confidence, weight, 0.5)
         mean = np.clip(mean, CLIP, 1.0 - CLIP)
         rated = rated and weight.shape[-2] >= MIN_RATED + LATEST
-        rate = _rates(weight, mean, correct) if rated else mean
+        rate = outcome_rates(weight, mean, correct) if rated else mean
         g, v = correct - confidence, weight * rate * (1.0 - rate)
         bins = g, v, v * (1.0 - 2.0 * rate)
         level = tuple(each.sum(-1) for each in bins)
@@ -327,7 +327,7 @@ def _inflation(rho: Floats) -> Floats:
     return np.asarray((1.0 + rho) / (1.0 - rho))
 
 
-def _rates(weight: Floats, mean: Floats, correct: Floats) -> Floats:
+def outcome_rates(weight: Floats, mean: Floats, correct: Floats) -> Floats:
     """Return the rate of outcomes by bin, float64 (..., 1, n_bins), of all cohorts but the last 3."""
     n, score, hits = (each[..., :-LATEST, :].sum(-2, keepdims=True) for each in (weight, weight * mean, correct))  # fmt: skip
     prior = PRIOR_UNITS * np.clip(ratio(score, n) + 0.5 * (n <= 0), CLIP, 1.0 - CLIP)

@@ -74,6 +74,21 @@ def test_one_rater_who_changes_is_distinguished_from_the_model(bench):
         assert advice["reason"].startswith("Ask bob first")
 
 
+def test_a_single_rater_has_no_detector_so_that_one_change_raises_one_alarm(bench):
+    simulated, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(5)
+    for day in range(24):
+        slope = {"ann": 0.2} if day >= 14 else None
+        rated(simulated, rng, day, slope=slope, raters=("ann",))
+        simulated.seal(day)
+    assert sorted(simulated.held.detectors) == ["score|"] and simulated.detector().in_alarm
+    stored = simulated.loop._node.hgetall(simulated.loop.keys.episodes)
+    [alarm] = read_episodes(stored)
+    assert (alarm.scope, alarm.title) == ("score", "calibration drift")
+    rated(simulated, rng, 24, raters=("ann", "bob"))
+    simulated.seal(24)
+    assert sorted(simulated.held.detectors) == ["rater:ann|", "rater:bob|", "score|"]
+
+
 def test_names_of_raters_may_have_the_separator_of_detectors(bench):
     config = replace(BINARY, pane_s=DAY_S)
     simulated, rng = Played(bench, config), np.random.default_rng(8)

@@ -209,10 +209,13 @@ def n_requested(detectors: Iterable[str], settings: AlarmSettings) -> int:
 def watched_raters(
     detectors: Mapping[str, Detector], raters: Iterable[str], settings: AlarmSettings
 ) -> list[str]:
-    """Return raters with their own detector: those that have one, then others by name up to the limit."""
+    """Return raters with their own detector: those that have one, then others by name up to the limit.
+
+    None of a single rater, whose labels are those of the model.
+    """
     known = sorted(rater for name in detectors if (rater := rater_in(name)) is not None)
-    new = sorted(set(raters) - set(known))
-    return [*known, *new][: settings.rater_detectors]
+    found = [*known, *sorted(set(raters) - set(known))]
+    return found[: settings.rater_detectors] if len(found) > 1 else []
 
 
 def acknowledged(detector: Detector) -> Detector:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.pane import Pane
-from calibrant.drift.calibration import N_RECENT, OFF, phi_of, selection_of
-from calibrant.drift.evaluation import Monitor, effects_of, judge_cohorts
+from calibrant.drift.calibration import N_RECENT, OFF, selection_of
+from calibrant.drift.evaluation import Monitor, columns_of, judge_cohorts
 from calibrant.drift.phrases import event_text
-from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.drift.unit_tables import merged
 from calibrant.drift.unlabelled_scores import Shift, shift_of
 from calibrant.drift.words import (
     CHANGED,
@@ -275,18 +275,11 @@ def _missing(
 
 def _monitor(alarm: AlarmSnapshot) -> Monitor | None:
     """Return what the rule could show now; None without labels."""
-    tables, block = [each.table for each in alarm.labelled], alarm.before.block
+    tables, settings = [each.table for each in alarm.labelled], alarm.state.settings
     if not tables:
         return None
-    effects, recent = effects_of(tables), tables[-N_RECENT:]
-    return Monitor(
-        UnitTable(*(merged(recent).columns / len(recent))),
-        alarm.state.settings.level(n_requested(alarm.state.detectors, alarm.state.settings)),
-        len(tables),
-        effects.variance.sum(axis=0) + (0.0 if block is None else block.variance[0]),
-        phi_of(effects.errors.T, effects.variance.T),
-        has_block=block is not None,
-    )
+    level = settings.level(n_requested(alarm.state.detectors, settings))
+    return Monitor(columns_of(tables), level, alarm.before.block)
 
 
 def _scores(alarm: AlarmSnapshot, live: Shift | None, is_known: bool) -> ScoresState:
