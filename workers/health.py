@@ -17,14 +17,14 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from redis.exceptions import OutOfMemoryError, RedisError
 
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import problem
-from calibrant_server.workers.store.partition_state import PartitionState, names_of
+from calibrant_server.workers.store.partition_state import PartitionState, Troubles, names_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 from calibrant_server.workers.store.store_of_settings import (
@@ -34,26 +34,17 @@ from calibrant_server.workers.store.store_of_settings import (
 
 
 @dataclass(frozen=True)
-class Health:
-    """State of the workers in the store; sums are over all partitions.
+class Health(Troubles):
+    """State of the workers in the store; dead letters and partitions without a worker are reported, but no reason to fail.
 
     Attributes
     ----------
-    workers : alive, on any machine
-    dead_letters : entries that could not be merged; reported, but not a reason to fail
-    stalled_partitions : partitions with a backlog whose cursor does not advance
+    workers_here : alive on this machine
     store_full : whether the store's memory is full, so that batches are rejected
     files : why the files of old days cannot be read or written; None if they can, or if there are none
     """
 
-    workers: int
-    workers_here: int
-    backlog_entries: int
-    backlog_bytes: int
-    dead_letters: int
-    parked_entries: int
-    unsealed_models: int
-    stalled_partitions: int = 0
+    workers_here: int = 0
     store_full: bool = False
     files: str | None = None
 
@@ -73,20 +64,14 @@ def read_health(store: Store, host: str) -> Health:
     host : the machine's name, as in the heartbeats of its workers
     """
     names = live_workers(store)
-    here = [name for name in names if name.startswith(f"{host}:")]
     states = [_state(store, number) for number in range(store.settings.partitions)]
-    lease_s = store.settings.lease_s
+    files = _files_problem(store)
+    sums = Troubles.of(states, set(names), store.settings.lease_s)
     return Health(
-        workers=len(names),
-        workers_here=len(here),
-        backlog_entries=sum(each.backlog_entries for each in states),
-        backlog_bytes=sum(each.backlog_bytes for each in states),
-        dead_letters=sum(each.dead_letters for each in states),
-        parked_entries=sum(each.parked_entries for each in states),
-        unsealed_models=sum(each.unsealed_models for each in states),
-        stalled_partitions=sum(each.is_stalled(lease_s) for each in states),
+        **vars(replace(sums, files_unavailable=files is not None)),
+        workers_here=sum(name.startswith(f"{host}:") for name in names),
         store_full=_is_full(store),
-        files=_files_problem(store),
+        files=files,
     )
 
 

@@ -31,7 +31,7 @@ from prometheus_client.registry import Collector
 from starlette.types import Scope
 
 from calibrant_server.service.security.admission import Admission
-from calibrant_server.workers.ingest.troubles import Troubles
+from calibrant_server.workers.store.partition_state import Troubles
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 

@@ -17,7 +17,7 @@ from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.errors import StoreUnavailable
 from calibrant_server.service.http.prometheus import registry_of_operation, registry_of_processes
 from calibrant_server.service.process_board import ProcessMetrics
-from calibrant_server.workers.ingest.troubles import Troubles
+from calibrant_server.workers.store.partition_state import Troubles
 
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ from calibrant_server.workers.ingest.errors import (
     ModelMismatchError,
     StoreUnavailableError,
 )
-from calibrant_server.workers.ingest.troubles import Troubles
 from calibrant_server.workers.queries.ask import (
     QueryResult,
 )
@@ -19,6 +18,7 @@ from calibrant_server.workers.store.batch_records import BatchReceipt
 from calibrant_server.workers.store.event_halves import HalvesFull
 from calibrant_server.workers.store.frozen_maps import NoSuchMap, PromotedMap, PromotionConflict
 from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.partition_state import Troubles
 from calibrant_server.workers.store.rate_limits import Grant
 from calibrant_server.workers.store.registry import FIXED, FixedProperty, RevisionConflict
 from calibrant_server.workers.store.report_archive import NoSuchReport

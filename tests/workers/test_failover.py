@@ -13,7 +13,7 @@ from calibrant_server.workers.health import read_health
 from calibrant_server.workers.ingest.errors import StoreRejectedError, StoreUnavailableError
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.store_state import StoreState
+from calibrant_server.workers.store.transient_errors import StoreState
 from tests.stores import StoreServer, follow, replicas_have_everything
 from tests.switch import Switch
 from tests.waiting import eventually

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant.input.labels import WITHDRAWN
-from calibrant_server.workers.ingest import row_outcomes
+from calibrant_server.workers.ingest import label_join
 from calibrant_server.workers.join import named_ratings
 from calibrant_server.workers.join.facts import NAMES
 from calibrant_server.workers.join.record_format import RecordError
@@ -198,7 +198,7 @@ def test_random_streams(first, monkeypatch):
 def test_every_outcome_has_a_name_of_the_record():
     for name in NAMES:
         assert name in vars(retained_record).values()
-    assert row_outcomes.RowOutcomes.of(np.zeros(1, np.int64), False).errors[0]["rule"] == "deleted"
+    assert label_join.RowOutcomes.of(np.zeros(1, np.int64), False).errors[0]["rule"] == "deleted"
 
 
 @pytest.mark.parametrize(

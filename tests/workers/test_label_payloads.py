@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from calibrant_server.workers.ingest.entries import EntryError
-from calibrant_server.workers.ingest.label_checks import check_labels
-from calibrant_server.workers.ingest.payloads import unpack_labels
+from calibrant_server.workers.ingest.payloads import check_labels, unpack_labels
 
 
 @pytest.mark.parametrize(

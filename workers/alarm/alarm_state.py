@@ -32,8 +32,7 @@ from calibrant_server.workers.alarm.episodes import (
     read_episodes,
 )
 from calibrant_server.workers.ingest.baseline_samples import START_S
-from calibrant_server.workers.ingest.pane_ids import ids_in
-from calibrant_server.workers.ingest.record_store import RecordStore
+from calibrant_server.workers.ingest.record_store import RecordStore, ids_in
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.join.identified_rows import IdentifiedRows

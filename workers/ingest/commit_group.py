@@ -24,10 +24,10 @@ from calibrant_server.workers.ingest.entries import (
     fields_bytes,
     reserved_records,
 )
+from calibrant_server.workers.ingest.label_join import RowOutcomes
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.record_store import write_records
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreReads, reduce_entry
-from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.batch_records import BatchRecord, RowError
 from calibrant_server.workers.store.commit import Commit

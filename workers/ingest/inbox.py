@@ -30,7 +30,6 @@ from calibrant_server.workers.ingest.errors import (
 )
 from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.ingest.record_store import complete_tallies, read_tallies
-from calibrant_server.workers.ingest.troubles import Troubles, read_troubles
 from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
 from calibrant_server.workers.queries.query import Needs, Query
 from calibrant_server.workers.queries.versions import PANES, SliceState, Versions
@@ -46,16 +45,15 @@ from calibrant_server.workers.store.frozen_maps import MapVersions
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.model_config import BaselineRecord, ModelConfig, parsed_config
 from calibrant_server.workers.store.page_sessions import PageSessions
+from calibrant_server.workers.store.partition_state import Troubles, read_troubles
 from calibrant_server.workers.store.rate_limits import RateLeases, WebhookTestLimit
 from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.script import run_async
 from calibrant_server.workers.store.slice_names import is_live
-from calibrant_server.workers.store.sources import Sources
 from calibrant_server.workers.store.status_index import StatusIndex
-from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
-from calibrant_server.workers.store.transient_errors import is_worth_repeating
-from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.transient_errors import StoreState, is_worth_repeating
+from calibrant_server.workers.store.watermarks import Sources, Watermarks
 from calibrant_server.workers.store.windows import Window
 
 T = TypeVar("T")

@@ -40,9 +40,8 @@ from calibrant_server.workers.ingest.entries import (
     IngestEntry,
 )
 from calibrant_server.workers.ingest.joined_model import ChangedRows
-from calibrant_server.workers.ingest.label_checks import check_labels, check_removal
 from calibrant_server.workers.ingest.label_join import LabelJoin, RecordReader
-from calibrant_server.workers.ingest.payloads import unpack_labels
+from calibrant_server.workers.ingest.payloads import check_labels, check_removal, unpack_labels
 from calibrant_server.workers.ingest.posted_sums import (
     Claim,
     LiftedSample,

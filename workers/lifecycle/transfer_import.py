@@ -22,8 +22,7 @@ from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
 from calibrant_server.workers.alarm.alarm_transfer import AlarmLines
 from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.ingest.entries import EntryError
-from calibrant_server.workers.ingest.pane_ids import note
-from calibrant_server.workers.ingest.record_store import TALLIES, tallies_of
+from calibrant_server.workers.ingest.record_store import TALLIES, note, tallies_of
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
 from calibrant_server.workers.join.records import Records

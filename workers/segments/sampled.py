@@ -17,10 +17,9 @@ from calibrant.core.edge_rules import FLOAT32
 from calibrant.core.hashing import U64
 from calibrant.core.sampled_rows import RATING_BYTES, ROW_BYTES, SampledRows, below
 from calibrant.core.spec import PaneSpec
-from calibrant_server.workers.segments.cancelling import content_of
 from calibrant_server.workers.segments.ragged import Ints
 from calibrant_server.workers.segments.row_columns import fixed_of, ratings_table
-from calibrant_server.workers.segments.rows import Rows
+from calibrant_server.workers.segments.rows import Rows, content_of
 from calibrant_server.workers.segments.scores import Scores
 
 

@@ -36,8 +36,7 @@ from calibrant_server.workers.store.properties import (
 )
 from calibrant_server.workers.store.script import digest_of, run_text, scripts
 from calibrant_server.workers.store.sentinel import with_async_sentinels, with_sentinels
-from calibrant_server.workers.store.store_state import StoreState
-from calibrant_server.workers.store.transient_errors import is_of_the_connection
+from calibrant_server.workers.store.transient_errors import StoreState, is_of_the_connection
 
 # A server on the same network accepts a connection within milliseconds, or not at all.
 CONNECT_TIMEOUT_S = 1.0

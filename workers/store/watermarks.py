@@ -1,7 +1,8 @@
-"""Watermarks: how far a model's panes are dropped, sealed and merged into days.
+"""Watermarks: how far a model's panes are dropped, sealed and merged into days, and how far its sources were accepted.
 
 The watermarks of a model change only in commits of its partition's worker, together with the panes that they describe. A
 reader that reads watermarks, versions and panes in one transaction sees them agree.
+That of a source moves in the step that appends a batch (`scripts/append_group.lua`), and offsets of later batches are compared with it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
+from calibrant_server.workers.store.model_config import ModelConfig
+from calibrant_server.workers.store.script import StorePart
 from calibrant_server.workers.store.slice_names import is_baseline, is_live
 from calibrant_server.workers.store.windows import Window
 
@@ -117,3 +120,18 @@ def pane_starts(
         slice_: sorted(int(name) for name in names if name != LAST_CHANGE.encode())
         for slice_, names in zip(slices, replies, strict=True)
     }
+
+
+class Sources(StorePart):
+    """The sources of a store, for the event loop."""
+
+    async def watermark(self, config: ModelConfig, name: str) -> int | None:
+        """Return the number after the last accepted message of a source; None before its first batch.
+
+        Raises
+        ------
+        StoreUnavailableError
+        """
+        marks = self._keys.of(config).marks(config.key, config.generation)
+        found = await self._retried(lambda: self._client.hget(marks, f"source:{name}"))
+        return None if found is None else int(found)
