@@ -27,7 +27,7 @@ from calibrant.library_arguments import filled
 from calibrant.library_of_panes import report_of
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested
 from calibrant.peers.comparison import METRICS, compared
-from calibrant.raters.agreement import agreements
+from calibrant.raters.agreement import agreements, places_of
 from calibrant.raters.label_statistics import disagreement
 from calibrant.raters.odd_rater import odd_rater
 from calibrant.results import DecisionCurve, ReliabilityTable, Report, Temperature
@@ -155,7 +155,7 @@ def evaluated(
     found.odd_reader = odd_rater(
         data.by_reader, data.batch.n_classes, BatchSums(data.batch).unit_index
     )
-    agreed = agreements(data.by_reader, data.batch.label_counts)
+    agreed = agreements(data.by_reader, data.batch.label_counts, places_of(data.batch.cases))
     for place, name in enumerate(data.readers):
         step(f"reader {name}")
         found.readers.append(_reader(data, place, settings) | agreed[name])

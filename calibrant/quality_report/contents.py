@@ -65,7 +65,8 @@ class ReportContents:
     subgroups : results of each declared subgroup
     comparison : `metrics` of `GET metrics?against=`, with the name of the other side as `name`
     cases : results of each case, worst first, as `-o numbers.json` has them
-    readers : per reader: `name`, `n_ratings`, `agreement` (share of pairs with a rating of another reader that are equal), `metrics`
+    readers : per reader: `name`, `n_ratings`, `agreement` (share of pairs with a rating of another reader that are equal), `metrics`, and
+        `kappa` and `dice` with each other reader by name
     odd_reader : the one who differs from the others, as `raters.odd_rater` returns it; None without evidence
     readers_missing : why readers are not compared, although predictions have ratings of several
     rater_disagreement : share of pairs of ratings of one prediction that differ

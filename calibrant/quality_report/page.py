@@ -23,7 +23,7 @@ from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.quality_report.assumptions import POLICIES, assumptions
 from calibrant.quality_report.contents import SUBGROUPS, ReportContents
 from calibrant.quality_report.decisions import flagged_sentences
-from calibrant.quality_report.readers import kappa_tables, odd_reader_sentence, reader_rows
+from calibrant.quality_report.readers import odd_reader_sentence, pair_tables, reader_rows
 from calibrant.quality_report.verdicts import (
     WORDS,
     assessment,
@@ -99,7 +99,7 @@ def page(contents: ReportContents) -> str:
         figures=drawn,
         extra_tables=[
             _aligned(*_without_empty(*table))
-            for table in (*kappa_tables(contents.readers), *contents.extra_tables)
+            for table in (*pair_tables(contents.readers), *contents.extra_tables)
         ],
         assumptions=assumptions(contents),
         is_of_a_service=contents.drift is not None or contents.active_map is not None,

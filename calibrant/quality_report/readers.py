@@ -9,8 +9,11 @@ from calibrant.figures.numbers import MISSING, percent, plain_number
 from calibrant.quality_report.contents import ReportContents
 from calibrant.quality_report.verdicts import interval_or_reason
 
-KAPPAS = "Reader by reader: Cohen's kappa (1: they always agree; 0: as often as by chance; – : fewer than 20 common predictions)"
-MAX_KAPPAS = 12
+PAIRS = {
+    "dice": "Reader by reader: Dice (1: they mark the same; 0: nothing in common), mean over cases",
+    "kappa": "Reader by reader: Cohen's kappa (1: they always agree; 0: as often as by chance; – : fewer than 20 common predictions)",
+}
+MAX_PAIRED = 12
 
 
 def reader_rows(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -47,13 +50,15 @@ def odd_reader_sentence(contents: ReportContents) -> str:
     )
 
 
-def kappa_tables(
+def pair_tables(
     readers: Sequence[Mapping[str, Any]],
 ) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Return Cohen's kappa reader by reader as a table; none without several readers."""
-    by_name = {each["name"]: each.get("kappa") or {} for each in readers}
-    names = [name for name, found in by_name.items() if found][:MAX_KAPPAS]
-    if len(names) < 2:
-        return []
-    rows = [[name, *(plain_number(by_name[name].get(each)) for each in names)] for name in names]
-    return [(KAPPAS, ["Reader", *names], rows)]
+    """Return Dice and Cohen's kappa reader by reader as tables; none without several readers."""
+    found = []
+    for measure, caption in PAIRS.items():
+        by_name = {each["name"]: each.get(measure) or {} for each in readers}
+        names = [name for name, others in by_name.items() if others][:MAX_PAIRED]
+        rows = [[one, *(plain_number(by_name[one].get(two)) for two in names)] for one in names]
+        if any(text != MISSING for _, *texts in rows for text in texts):
+            found.append((caption, ["Reader", *names], rows))
+    return found

@@ -15,7 +15,9 @@ from calibrant.raters.agreement import pairs_of
 LEVEL, MIN_UNITS = 0.01, 20
 
 
-def odd_rater(raters: Mapping[str, Ints], n_classes: int, unit: Ints) -> Row | None:
+def odd_rater(
+    raters: Mapping[str, Ints], n_classes: int, unit: Ints, weight: Floats | None = None
+) -> Row | None:
     """Return the one rater whom the others contradict more often than each other, if the data show it.
 
     For each rater, the others' agreement among themselves less their agreement with this rater is tested against 0, by Student's
@@ -25,6 +27,7 @@ def odd_rater(raters: Mapping[str, Ints], n_classes: int, unit: Ints) -> Row | N
     ----------
     raters : each rater's class of every row, int64 (n,), -1 without a rating
     unit : int64 (n,), from 0
+    weight : float64 (n,), how often each row occurs. Default: once.
 
     Returns
     -------
@@ -34,7 +37,8 @@ def odd_rater(raters: Mapping[str, Ints], n_classes: int, unit: Ints) -> Row | N
     if len(raters) < 3:
         return None
     counts = _ratings_by_class(raters, n_classes)
-    tests = {name: _contradicted(given, counts, unit) for name, given in raters.items()}
+    own = np.ones(len(unit)) if weight is None else weight
+    tests = {name: _contradicted(given, counts, unit, own) for name, given in raters.items()}
     found = [
         {"name": name, **test}
         for name, test in tests.items()
@@ -43,13 +47,14 @@ def odd_rater(raters: Mapping[str, Ints], n_classes: int, unit: Ints) -> Row | N
     return found[0] if len(found) == 1 else None
 
 
-def _contradicted(given: Ints, label_counts: Ints, unit: Ints) -> Row | None:
-    equal, pairs = pairs_of(given, label_counts)
+def _contradicted(given: Ints, label_counts: Ints, unit: Ints, weight: Floats) -> Row | None:
+    equal, pairs = (weight * each for each in pairs_of(given, label_counts))
     rest = label_counts.copy()
     rates = np.flatnonzero(given >= 0)
     rest[rates, given[rates]] -= 1
     others = rest.sum(axis=1)
-    equal_others, pairs_others = (rest * (rest - 1) // 2).sum(axis=1), others * (others - 1) // 2
+    equal_others = weight * (rest * (rest - 1) // 2).sum(axis=1)
+    pairs_others = weight * (others * (others - 1) // 2)
     if not pairs.sum() or not pairs_others.sum():
         return None
     own, among = equal.sum() / pairs.sum(), equal_others.sum() / pairs_others.sum()

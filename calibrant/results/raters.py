@@ -30,6 +30,9 @@ class RaterValue(Result):
     kappa: dict[str, float | None] | None = may_say(
         "Cohen's kappa with each other rater, of the 16 with most ratings; null below 20 common predictions."
     )
+    dice: dict[str, float | None] | None = may_say(
+        "Dice with each of these raters, as the mean over cases and classes without class 0; if predictions name their cases."
+    )
     reason: str | None = may_say()
     against: float | None = may_say("The other side's value.")
     difference: float | None = may_say("This side's value minus the other's.")

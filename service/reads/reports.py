@@ -237,7 +237,7 @@ def _ratings(metrics: Mapping[str, Any]) -> dict[str, int]:
 
 def _readers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the raters of a window, if several are named."""
-    by_rater = found.get("by_rater") or {}
+    by_rater, dice = found.get("by_rater") or {}, found.get("dice_by_rater") or {}
     if len(by_rater) < 2:
         return []
     return [
@@ -246,7 +246,9 @@ def _readers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
             "n_ratings": each["n"],
             "agreement": each["agreement"],
             "kappa": each["kappa"],
-            "metrics": {"ece": {"value": each["value"]}},
+            "dice": each.get("dice"),
+            "metrics": {"ece": {"value": each["value"]}}
+            | ({"dice": dice[name]} if name in dice else {}),
         }
         for name, each in by_rater.items()
     ]

@@ -9,6 +9,7 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from calibrant.raters.agreement import MIN_COMMON, agreements, cohen_kappa
+from calibrant.raters.odd_rater import odd_rater
 
 RNG = np.random.default_rng(7)
 N, K = 300, 4
@@ -45,3 +46,43 @@ def test_no_kappa_of_few_predictions_or_of_one_class() -> None:
     one = np.zeros(MIN_COMMON - 1, np.int64)
     assert cohen_kappa(one, 1 - one) is None
     assert cohen_kappa(np.zeros(50, np.int64), np.zeros(50, np.int64)) is None
+
+
+def naive_dice(one: np.ndarray, two: np.ndarray, case: np.ndarray) -> float:
+    of_cases = []
+    for name in sorted(set(case[case >= 0].tolist())):
+        rows = [i for i in range(N) if case[i] == name and one[i] >= 0 and two[i] >= 0]
+        of_classes = []
+        for k in range(1, K):
+            mine, theirs = ({i for i in rows if given[i] == k} for given in (one, two))
+            if mine or theirs:
+                of_classes.append(2 * len(mine & theirs) / (len(mine) + len(theirs)))
+        if of_classes:
+            of_cases.append(np.mean(of_classes))
+    return float(np.mean(of_cases))
+
+
+def test_dice_of_readers_is_that_of_their_sets_case_by_case() -> None:
+    case = np.where(RNG.random(N) < 0.1, -1, np.arange(N) // 25)
+    found = agreements(RATERS, COUNTS, case)
+    for one, two in combinations(RATERS, 2):
+        expected = naive_dice(RATERS[one], RATERS[two], case)
+        assert found[one]["dice"][two] == pytest.approx(expected, abs=1e-12)
+        assert found[two]["dice"][one] == pytest.approx(expected, abs=1e-12)
+    assert "dice" not in agreements(RATERS, COUNTS)["a"]
+
+
+def test_rows_with_weights_are_that_many_rows() -> None:
+    """The regions of scans are read as rows of equal voxels."""
+    weight, case = RNG.integers(1, 4, N), np.arange(N) // 25
+    each = np.repeat(np.arange(N), weight)
+    repeated = {name: given[each] for name, given in RATERS.items()}
+    expected = agreements(repeated, COUNTS[each], case[each])
+    found = agreements(RATERS, COUNTS, case, weight.astype(float))
+    for name in RATERS:
+        assert found[name]["agreement"] == pytest.approx(expected[name]["agreement"], abs=1e-12)
+        for measure in ("kappa", "dice"):
+            assert found[name][measure] == pytest.approx(expected[name][measure], abs=1e-12)
+    once = odd_rater(repeated, K, each % 60)
+    assert odd_rater(RATERS, K, np.arange(N) % 60, weight.astype(float)) == pytest.approx(once)
+    assert once is not None and once["name"] == "c"

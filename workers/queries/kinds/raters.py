@@ -8,7 +8,7 @@ from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.metrics import accumulators_for
-from calibrant.raters.agreement import agreements
+from calibrant.raters.agreement import agreements, places_of
 from calibrant.report import raters_compared
 from calibrant.results.raters import RatersQuery, raters
 from calibrant.stability.rater_differences import LabelsByRater, rater_differences
@@ -82,7 +82,8 @@ def result_of(
     compared = raters_compared(view, [query.slug], rated.raters)
     found |= {name: compared[name] for name in ("disagreement", "n_majority_ties")}
     found |= compared["metrics"][query.slug]
-    agreed = agreements(rated.raters, rated.batch.label_counts)
+    batch = rated.batch
+    agreed = agreements(rated.raters, batch.label_counts, places_of(batch.cases))
     found["by_rater"] = {name: each | agreed[name] for name, each in found["by_rater"].items()}
     if not n_raters:
         return found | {

@@ -1,4 +1,5 @@
-"""The raters of a report: as of `GET raters`, and a reason instead of an error where a window has too many records."""
+"""The raters of a report: as of `GET raters`, the odd one, Dice if there are cases, and a reason instead of an error where a window has too
+many records."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Result, Row
 from calibrant.core.errors import CalibrationInputError
 from calibrant.raters.odd_rater import odd_rater
-from calibrant.results.raters import raters
+from calibrant.results.raters import RatersQuery, raters
+from calibrant.stability.rater_baselines import of_raters
 from calibrant.stability.rater_differences import LabelsByRater
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.kinds.raters import KIND as RATERS
@@ -23,7 +25,8 @@ class ReportRatersQuery(declared_query(raters)):  # type: ignore[misc]
 
 
 def compute(query: Declared, inputs: Inputs) -> Result:
-    """Return the raters with the `odd` one; none with the reason, and without reading records if no prediction has two ratings."""
+    """Return the raters with the `odd` one and `dice_by_rater`; none with the reason, and without reading records if no prediction has two
+    ratings."""
     counts = inputs.pane.counts
     if counts["n_ratings"] == counts["n_labelled"]:
         return {"by_rater": {}, "reason": "one_rating"}
@@ -33,13 +36,26 @@ def compute(query: Declared, inputs: Inputs) -> Result:
         first = error.violations[0]
         return {"by_rater": {}, "reason": first.rule, "detail": first.detail}
     found = rated(rows, inputs.config.task)
-    return result_of(query.plain(), inputs, rows, found) | {"odd": _odd(found)}
+    plain: RatersQuery = query.plain()
+    return result_of(plain, inputs, rows, found) | {
+        "odd": _odd(found),
+        "dice_by_rater": _dice(found, plain),
+    }
 
 
 def _odd(found: LabelsByRater | None) -> Row | None:
     if found is None:
         return None
     return odd_rater(found.raters, found.batch.n_classes, BatchSums(found.batch).unit_index)
+
+
+def _dice(found: LabelsByRater | None, query: RatersQuery) -> dict[str, Row]:
+    """Return the Dice of the model against each rater; none without named cases."""
+    if found is None or found.batch.cases is None:
+        return {}
+    compared = of_raters(found.batch, "dice", query.pane_query(), found.raters)
+    by_rater: dict[str, Row] = compared["by_rater"]
+    return by_rater
 
 
 KIND = ResultKind(ReportRatersQuery, compute, RATERS.accumulators, is_slow=RATERS.is_slow)
