@@ -57,7 +57,7 @@ SWITCHES = {
     "direct-routes": Switch(
         "batches handled before the router",
         "small_posts",
-        {"service.ingest.direct:DirectRoutes.find": _constant(None)},
+        {"service.reads.direct:DirectRoutes.find": _constant(None)},
     ),
     "isotonic-gains": Switch(
         "recalibration of resampled curves, all in one call of the kernel",

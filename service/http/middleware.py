@@ -5,7 +5,7 @@ created. Both are returned.
 
 A client that watches a model repeats a request with the ETag that it has. If the same request was valid before, one read
 of the store shows whether its response has changed: then the response is 304. In every other case, and on any error, the
-request is routed. Batches are taken before the router too (`service/ingest/direct.py`).
+request is routed. Batches are taken before the router too (`service/reads/direct.py`).
 
 A JSON response needs nothing, so its security policy allows nothing. Figures and reports carry their own
 styles: under that policy a browser would show figures in black.

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant_server.service.http.engine_errors import ENGINE_ERRORS, problem_of_engine
 from calibrant_server.service.http.errors import (
     InternalError,
     InvalidInput,
@@ -286,7 +287,7 @@ def problem_of(error: Exception, request: Request) -> Problem:
         case HTTPException():
             return from_http(error, request)
         case _:
-            return InternalError()
+            return problem_of_engine(error) or InternalError()
 
 
 FORESEEN: tuple[type[Exception], ...] = (
@@ -294,6 +295,7 @@ FORESEEN: tuple[type[Exception], ...] = (
     RequestValidationError,
     CalibrationInputError,
     HTTPException,
+    *ENGINE_ERRORS,
 )
 
 

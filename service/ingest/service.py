@@ -17,7 +17,7 @@ from fastapi import Request, Response
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.notes import NO_NOTES, InputNotes
-from calibrant_server.service.engine import Connection, engine_errors, engine_settings
+from calibrant_server.service.engine import Connection, engine_settings
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body, read_body
 from calibrant_server.service.http.errors import ModelUnknown, Problem, QuotaFull, StoreUnavailable
 from calibrant_server.service.http.parameters import agreed_batch_id, only, preferred_wait
@@ -181,11 +181,7 @@ class IngestAccess:
         if has_body:
             # A recent rejection of a batch says nothing about a deletion, which needs no room.
             service.admission.check(key)
-        with (
-            service.admission.hold() as hold,
-            service.admission.remembering(key),
-            engine_errors(),
-        ):
+        with service.admission.hold() as hold, service.admission.remembering(key):
             config = await self._config()
             body = Body("", b"")
             if has_body:
@@ -198,7 +194,7 @@ class IngestAccess:
         """Prepare and append the valid rows of a body that was read before; return the receipt."""
         key = model_key(self.caller.tenant, self.model)
         self.service.admission.check(key)
-        with self.service.admission.remembering(key), engine_errors():
+        with self.service.admission.remembering(key):
             config = await self._config()
             batch, receipt = await self._appended(config, True, prepare, body, False)
         self._count(batch, receipt)
@@ -301,10 +297,9 @@ class IngestAccess:
         wait = preferred_wait(self.request)
         headers = {} if wait is None else {"Preference-Applied": f"wait={wait}"}
         if wait and not receipt.is_final:
-            with engine_errors():
-                later = await self.service.inbox.wait_merged(
-                    batch.model, batch.batch_id, wait, was_there=True
-                )
+            later = await self.service.inbox.wait_merged(
+                batch.model, batch.batch_id, wait, was_there=True
+            )
             # A repeat stays a repeat, whatever its record says by now.
             is_repeat = receipt.duplicate or later.duplicate
             receipt = replace(later, duplicate=is_repeat)

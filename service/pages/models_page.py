@@ -10,7 +10,6 @@ from typing import Any, Literal
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.pages.numbers import seen, shown_status
 from calibrant_server.service.pages.visitors import Visitor
 from calibrant_server.service.reads.fleet import DatedStatus, recent_statuses
@@ -78,9 +77,8 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
     """Return one page of the visitor's models: four reads of the store, and those of statuses that are computed."""
     state = request.app.state
     reads: ReadService = state.reads
-    with engine_errors():
-        listed = await state.connection.registry.list(visitor.caller.tenant)
-        summaries = await state.connection.inbox.alarms.summaries()
+    listed = await state.connection.registry.list(visitor.caller.tenant)
+    summaries = await state.connection.inbox.alarms.summaries()
     mine = [each for each in listed if visitor.caller.may_use(each.model)]
     found = [
         each

@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 
-from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.numbers import counted
 from calibrant.quality_report.page import load_report_template
-from calibrant_server.service.http.errors import PathUnknown, Problem
-from calibrant_server.service.http.problem_responses import problem_of, problem_response
+from calibrant_server.service.http.errors import PathUnknown
+from calibrant_server.service.http.problem_responses import FORESEEN, problem_of, problem_response
 from calibrant_server.service.pages import numbers
 from calibrant_server.service.pages.visitors import (
     SignInNeeded,
@@ -165,7 +163,7 @@ class PageRoute(APIRoute):
                 return with_cookie(moved(sign_in_path(request)), request, None)
             except StaleForm:
                 return error_page(request, 403, "The form was not accepted", STALE)
-            except (Problem, RequestValidationError, CalibrationInputError) as error:
+            except FORESEEN as error:
                 problem = problem_of(error, request)
                 found = error_page(request, problem.status, problem.title, problem.detail)
                 found.headers.update(problem.headers)

@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl, quote
 
 from fastapi import Request, Response
 
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import read_body
 from calibrant_server.service.http.errors import KeyUnknown, MalformedBody
 from calibrant_server.service.ingest.service import IngestService
@@ -105,16 +104,14 @@ async def visitor_of(request: Request) -> Visitor:
 
 
 async def _without_session(request: Request, caller: Caller) -> Visitor:
-    with engine_errors():
-        secret = await request.app.state.connection.inbox.page_sessions.form_secret()
+    secret = await request.app.state.connection.inbox.page_sessions.form_secret()
     return Visitor(request, caller, "", secret)
 
 
 async def _caller(request: Request, keyring: Keyring, session: str) -> Caller:
     if not session:
         raise SignInNeeded()
-    with engine_errors():
-        digest = await request.app.state.connection.inbox.page_sessions.key_digest(session)
+    digest = await request.app.state.connection.inbox.page_sessions.key_digest(session)
     if digest is None:
         raise SignInNeeded()
     try:
@@ -135,10 +132,9 @@ async def begin_session(request: Request, key: str) -> str:
     """
     keyring: Keyring = request.app.state.keyring
     spend_request(request, keyring.caller(key))
-    with engine_errors():
-        digest = hashlib.sha256(key.encode()).hexdigest()
-        token: str = await request.app.state.connection.inbox.page_sessions.begin(digest)
-        return token
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    token: str = await request.app.state.connection.inbox.page_sessions.begin(digest)
+    return token
 
 
 def is_private(request: Request) -> bool:

@@ -1,8 +1,6 @@
 """Archived reports: a page with its results, stored once, beyond the retention of the model."""
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -13,13 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.quality_report import page
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import (
     AnswerLate,
     ArchiveFull,
-    ModelUnknown,
-    ReportsArchived,
-    ReportUnknown,
 )
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.reads.operations import Access
@@ -27,13 +21,10 @@ from calibrant_server.service.reads.report_pages import PreparedReport, prepared
 from calibrant_server.service.reads.reports import SERIES, ReportParameters
 from calibrant_server.service.reads.representations import WindowShown
 from calibrant_server.workers.queries.ask import ResultTimeoutError
-from calibrant_server.workers.store.frozen_maps import NoRoom, NoSuchModel
-from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.registry import HasReports
+from calibrant_server.workers.store.frozen_maps import NoRoom
 from calibrant_server.workers.store.report_archive import (
     MAX_REPORTS,
     NewReport,
-    NoSuchReport,
     ReportSummary,
     StoredReport,
 )
@@ -89,34 +80,6 @@ class ReportsResponse(ListPage):
     reports: list[ArchivedReport]
 
 
-@contextmanager
-def report_errors() -> Iterator[None]:
-    """Translate the errors of the archive."""
-    try:
-        yield
-    except NoSuchReport as error:
-        raise ReportUnknown(f"The model has no archived report {error.args[0]}.") from error
-    except NoSuchModel as error:
-        raise ModelUnknown() from error
-    except NoRoom as error:
-        raise ArchiveFull(
-            f"The archive of the model has {error.args[0]} bytes; at most {MAX_REPORTS} reports and CALIBRANT_ARCHIVE_BYTES fit. "
-            "Reports are never removed: ask the operator to raise the limit."
-        ) from error
-
-
-@contextmanager
-def reports_kept(config: ModelConfig) -> Iterator[None]:
-    """Translate the rejection of a deletion that would remove archived reports."""
-    try:
-        yield
-    except HasReports as error:
-        raise ReportsArchived(
-            f"The model {config.model!r} has {error.n_reports} archived reports, which its deletion would remove. Download them, then "
-            "delete it with reports=delete."
-        ) from error
-
-
 async def archived(read: Access, wanted: ArchivedParameters, by: str) -> tuple[StoredReport, bool]:
     """Archive the report of a model; return what lists show of it, and whether it is new.
 
@@ -139,19 +102,23 @@ async def archived(read: Access, wanted: ArchivedParameters, by: str) -> tuple[S
         read.connection.inbox.reports,
         read.request.app.state.settings.archive_bytes,
     )
-    with engine_errors(), report_errors():
+    try:
         number, is_new = await archive.add(report.config, made, max_bytes)
-        return await archive.summary(report.config, number), is_new
+    except NoRoom as error:
+        raise ArchiveFull(
+            f"The archive of the model has {error.args[0]} bytes; at most {MAX_REPORTS} reports and CALIBRANT_ARCHIVE_BYTES fit. "
+            "Reports are never removed: ask the operator to raise the limit."
+        ) from error
+    return await archive.summary(report.config, number), is_new
 
 
 async def _results(read: Access, report: PreparedReport) -> dict[str, Any]:
     """Return the results of a report, all of one window; the metrics over time have one with a start."""
     results: dict[str, Any] = {}
-    with engine_errors():
-        window = await read.reads.window(report.queries["metrics"])
-        for name, query in report.queries.items():
-            own = None if name == SERIES else window
-            results[name] = orjson.loads((await read.reads.result(query, own)).body)
+    window = await read.reads.window(report.queries["metrics"])
+    for name, query in report.queries.items():
+        own = None if name == SERIES else window
+        results[name] = orjson.loads((await read.reads.result(query, own)).body)
     return results
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant_server.service.engine import Connection, engine_errors, model_of
+from calibrant_server.service.engine import Connection, model_of
 from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.ingest.inbox import Inbox
@@ -81,8 +81,7 @@ async def comparison_of(
     if against.by == "model":
         return Comparison(against, await model_of(connection, caller, against.name))
     if against.by == "baseline":
-        with engine_errors():
-            known = await connection.inbox.baselines(config)
+        known = await connection.inbox.baselines(config)
         if against.name not in known:
             listed = ", ".join(sorted(known)) or "none"
             detail = f"Received baseline {against.name!r}, which does not exist; known: {listed}. Create it first."

@@ -18,7 +18,6 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.routing import ALL_ROWS
 from calibrant.results.base import short_estimate
 from calibrant.results.drift import RECENT, drift
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService, resolved
@@ -82,11 +81,10 @@ async def statuses_with_errors(
     """Return what `view=status` adds to each model, within the deadline; `errors` are the calibration errors of the last cohorts."""
     until = asyncio.get_running_loop().time() + STATUS_DEADLINE_S
     found: list[StatusFields] = []
-    with engine_errors():
-        maps = await reads.inbox.maps.current_maps(configs)
-        for first in range(0, len(configs), _TOGETHER):
-            part = zip(configs[first : first + _TOGETHER], maps[first:], strict=False)
-            found += await asyncio.gather(*(_status_of(reads, *each, until) for each in part))
+    maps = await reads.inbox.maps.current_maps(configs)
+    for first in range(0, len(configs), _TOGETHER):
+        part = zip(configs[first : first + _TOGETHER], maps[first:], strict=False)
+        found += await asyncio.gather(*(_status_of(reads, *each, until) for each in part))
     return found
 
 
@@ -168,8 +166,7 @@ async def indexed_statuses(
 ) -> list[dict[str, Any]]:
     """Return what `view=status` adds to each model."""
     now = time.time()
-    with engine_errors():
-        found = await reads.inbox.statuses.read(configs)
+    found = await reads.inbox.statuses.read(configs)
     known = {config.key: entry for config, (_, entry) in zip(configs, found, strict=True) if entry}
     due = [
         (config, state)
@@ -204,8 +201,7 @@ async def recent_statuses(
     computes : compute those that are missing or older; else they are as old as the index has them
     """
     now = time.time()
-    with engine_errors():
-        found = await reads.inbox.statuses.read(configs)
+    found = await reads.inbox.statuses.read(configs)
     every = list(zip(configs, found, strict=True))
     states = {config.key: state for config, (state, _) in every}
     former = {config.key: entry for config, (_, entry) in every if entry is not None}
@@ -258,10 +254,9 @@ async def _computed(
         config.key: (config, IndexedStatus(state, now, _dated(fields, known.get(config.key), now)))
         for (config, state), fields in zip(due, found, strict=True)
     }
-    with engine_errors():
-        await reads.inbox.statuses.write(
-            {key: each for key, each in entries.items() if each[1].fields["reason"] != NOT_READY}
-        )
+    await reads.inbox.statuses.write(
+        {key: each for key, each in entries.items() if each[1].fields["reason"] != NOT_READY}
+    )
     return {key: entry for key, (_, entry) in entries.items()}
 
 

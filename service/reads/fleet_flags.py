@@ -8,7 +8,6 @@ from cachetools import TTLCache
 
 from calibrant.drift.cohort_tables import OWN_SCORE
 from calibrant.drift.false_alarm_rate import flagged
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.cohorts import parts_of
@@ -47,8 +46,7 @@ class Fleet:
         """
         known = self._flags.get((tenant, false_flags))
         if known is None:
-            with engine_errors():
-                summaries = await self._reads.inbox.alarms.summaries()
+            summaries = await self._reads.inbox.alarms.summaries()
             known = await asyncio.to_thread(fleet_flags, summaries, configs, false_flags)
             self._flags[tenant, false_flags] = known
         return known

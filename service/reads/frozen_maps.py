@@ -3,8 +3,6 @@
 In observe mode, the maps of a model, or of all models, are advice; none is promoted, returned as current or applied.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import Path
@@ -13,11 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.results.calibration_map import CalibrationMap, calibration_map
 from calibrant.results.map_query import MapFitQuery
 from calibrant_server.service.http.errors import (
-    MapsFull,
-    MapUnknown,
-    ModelUnknown,
     ObserveOnly,
-    PreconditionFailed,
 )
 from calibrant_server.service.openapi.schema import ProblemError
 from calibrant_server.service.reads.by_label import require_label
@@ -27,12 +21,6 @@ from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.query import declared_query, query_class
-from calibrant_server.workers.store.frozen_maps import (
-    NoRoom,
-    NoSuchMap,
-    NoSuchModel,
-    PromotionConflict,
-)
 from calibrant_server.workers.store.model_config import OBSERVE, ModelConfig
 
 MAX_VERSION = 1_000_000
@@ -100,23 +88,6 @@ class PromotionRecord(BaseModel):
 def who_is(caller: Caller) -> str:
     """Return the name of the caller's key or its id; without keys, the tenant."""
     return caller.name or caller.key_id or caller.tenant
-
-
-@contextmanager
-def map_errors() -> Iterator[None]:
-    """Translate the errors of the store of maps."""
-    try:
-        yield
-    except NoSuchMap as error:
-        raise MapUnknown(f"The model has no map version {error.args[0]}.") from error
-    except NoSuchModel as error:
-        raise ModelUnknown() from error
-    except NoRoom as error:
-        raise MapsFull() from error
-    except PromotionConflict as error:
-        raise PreconditionFailed(
-            "Another map was promoted meanwhile. Read the current map again, and send its ETag in If-Match."
-        ) from error
 
 
 def is_observed(settings: Settings, config: ModelConfig) -> bool:

@@ -12,9 +12,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from calibrant.core.durations import duration_of, parse_duration
-from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.errors import CalibrationInputError
 from calibrant.results.report import MULTILABEL
-from calibrant_server.service.http.errors import ModelConflict
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.reads.alarms import hidden, newly_made, stored_alarm
 from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
@@ -253,21 +252,3 @@ def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
         else:
             merged[name] = value
     return merged
-
-
-WORDS = {"n_classes": "classes", "label_names": "classes", "pane_s": "pane"}
-
-
-def fixed(properties: list[str]) -> ModelConflict:
-    """Return the conflict of a change that would make panes that cannot be added up."""
-    violations = [
-        Violation(
-            f"/{WORDS.get(name, name)}",
-            "fixed",
-            "Received another value; expected the present one.",
-        )
-        for name in properties
-    ]
-    listed = ", ".join(WORDS.get(name, name) for name in properties)
-    detail = f"Received other values of {listed}, which cannot change once a model exists. Delete the model, or use another id."
-    return ModelConflict(detail, errors=violations)

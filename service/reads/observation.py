@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 from fastapi import FastAPI
 from prometheus_client import generate_latest
 
-from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.http.engine_errors import engine_errors
 from calibrant_server.service.http.errors import StoreUnavailable
 from calibrant_server.service.http.prometheus import registry_of_operation, registry_of_processes
 from calibrant_server.service.process_board import ProcessMetrics

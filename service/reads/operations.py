@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from inspect import Parameter, Signature
 from typing import Annotated, Any, TypeVar, cast
 
@@ -16,7 +15,7 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import BaseModel
 
-from calibrant_server.service.engine import Connection, engine_errors, model_of
+from calibrant_server.service.engine import Connection, model_of
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.json_bodies import json_response, read_json
 from calibrant_server.service.http.lists import list_response
@@ -222,13 +221,13 @@ def operation(
     taken |= {} if query is None else {"query": Annotated[query, Query()]}
     taken |= {each: HEADERS[each] for each in headers}
     described = takes_ if body is None else takes(body[0], json=body[1])
-    model = None if body is None else body[1]
+    entry_and_body = None if id is None else id[0], None if body is None else body[1]
 
     def declare(function: Function) -> Function:
-        respond = partial(_responded, function, model, None if id is None else id[0])
         router.add_api_route(
             path,
-            _described(respond, function, taken),
+            Endpoint(function, taken, query, *entry_and_body),
+            name=function.__name__,
             methods=[method],
             operation_id=name,
             responses=responses,
@@ -241,21 +240,42 @@ def operation(
     return declare
 
 
-async def _responded(
-    function: Function,
-    body: type[BaseModel] | None,
-    entry: str | None,
-    *,
-    request: Request,
-    caller: Caller,
-    query: Any = None,
-    **given: Any,
-) -> Response:
-    access = Access(request, caller, query, None if entry is None else given[entry])
-    if body is not None:
-        access = Access(request, caller, query, access.id, validated(body, await access.document()))
-    with engine_errors():
-        return response_of(request, await function(access))
+class Endpoint:
+    """Function of a route, with the parameters that FastAPI injects; headers may be absent.
+
+    Parameters
+    ----------
+    function : gets the access of a request, and returns what `response_of` takes
+    taken : annotations of the parameters
+    query : class of those of the query
+    entry : name of the entry in the path
+    body : model of a small document
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        taken: Mapping[str, Any],
+        query: type[BaseModel] | None,
+        entry: str | None,
+        body: type[BaseModel] | None,
+    ) -> None:
+        self.function, self.query, self._entry, self._body = function, query, entry, body
+        self.__doc__ = function.__doc__
+        self.__signature__ = Signature([_parameter(*each) for each in taken.items()])
+
+    async def __call__(
+        self, *, request: Request, caller: Caller, query: Any = None, **given: Any
+    ) -> Response:
+        access = Access(request, caller, query, given.get(self._entry or ""))
+        if self._body is not None:
+            access.body = validated(self._body, await access.document())
+        return response_of(request, await self.function(access))
+
+
+def _parameter(name: str, annotation: Any) -> Parameter:
+    default = None if name in HEADERS else Parameter.empty
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def response_of(request: Request, found: Found) -> Response:
@@ -267,30 +287,6 @@ def response_of(request: Request, found: Found) -> Response:
     if isinstance(found, tuple):
         return list_response(request, *found)
     return Response(status_code=204) if found is None else json_response(found)
-
-
-def _described(respond: Any, function: Function, taken: Mapping[str, Any]) -> Any:
-    """Return a route's function with name and summary of another one, and its parameters; headers may be absent."""
-
-    async def route(**given: Any) -> Response:
-        response: Response = await respond(**given)
-        return response
-
-    route.__name__, route.__doc__ = function.__name__, function.__doc__
-    # For `DirectRoutes`.
-    route.respond = lambda *given: function(Access(*given))  # type: ignore[attr-defined]
-    route.__signature__ = Signature(  # type: ignore[attr-defined]
-        [
-            Parameter(
-                name,
-                Parameter.KEYWORD_ONLY,
-                default=None if name in HEADERS else Parameter.empty,
-                annotation=annotation,
-            )
-            for name, annotation in taken.items()
-        ]
-    )
-    return route
 
 
 async def only_known_parameters(request: Request) -> None:

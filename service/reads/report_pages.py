@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from calibrant.quality_report import ReportContents
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.frozen_maps import is_observed
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.queries import unanswerable
@@ -52,8 +51,7 @@ class PreparedReport:
 async def prepared(read: Access, query: ReportParameters) -> PreparedReport:
     """Return what a report of the model is computed from."""
     config = await read.config()
-    with engine_errors():
-        current = await read.connection.inbox.maps.current(config)
+    current = await read.connection.inbox.maps.current(config)
     listed, left_out = await subgroups_of(read, query, config)
     observed = is_observed(read.request.app.state.settings, config)
     map_etag = "" if current is None else current.etag
@@ -75,19 +73,17 @@ async def subgroups_of(
     if parameters.slice is not None and parameters.subgroups is not None:
         detail = "Received slice and subgroups; a report of one slice has no subgroups. Leave one of them out."
         raise unanswerable("/subgroups", "subgroups_of_slice", detail)
-    with engine_errors():
-        stored = [name for name in await read.connection.inbox.slices(config) if name]
+    stored = [name for name in await read.connection.inbox.slices(config) if name]
     known = sorted({*_declared(config), *stored})
     if parameters.slice is not None:
         _requested("slice", [parameters.slice], known)
         return [], []
     wanted = _requested("subgroups", parameters.subgroup_names, known)
-    with engine_errors():
-        if wanted is None:
-            sizes = await read.connection.inbox.n_panes(config, known)
-            by_size = sorted(zip(known, sizes, strict=True), key=lambda each: (-each[1], each[0]))
-            wanted = [name for name, _ in by_size]
-        n = n_listed(work, await _n_panes(read, parameters, config)) if wanted else 0
+    if wanted is None:
+        sizes = await read.connection.inbox.n_panes(config, known)
+        by_size = sorted(zip(known, sizes, strict=True), key=lambda each: (-each[1], each[0]))
+        wanted = [name for name, _ in by_size]
+    n = n_listed(work, await _n_panes(read, parameters, config)) if wanted else 0
     return sorted(wanted[:n]), wanted[n:]
 
 

@@ -18,7 +18,7 @@ from fastapi import Request, Response
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.inference.slice_test import slice_test
-from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.parameters import entity_tags, names, negotiated, preferred_wait
 from calibrant_server.service.reads.compare import Comparison, other_of
 from calibrant_server.service.reads.queries import (
@@ -142,15 +142,14 @@ class ReadService:
         headers = dict(HEADERS)
         if wait is not None and known is not None:
             headers["Preference-Applied"] = f"wait={wait}"
-        with engine_errors():
-            if read_query.view.slice is not None:
-                await self._reject_undeclared(read_query.config, read_query.view.slice)
-            state = await self._awaited(read_query, media_type, known, wait)
-            if read_query.comparison is None:
-                self.validated.keep(request, read_query, media_type)
-            if names(known, state.etag):
-                return Response(status_code=304, headers={**headers, "ETag": state.etag})
-            result = await self._of(read_query, state)
+        if read_query.view.slice is not None:
+            await self._reject_undeclared(read_query.config, read_query.view.slice)
+        state = await self._awaited(read_query, media_type, known, wait)
+        if read_query.comparison is None:
+            self.validated.keep(request, read_query, media_type)
+        if names(known, state.etag):
+            return Response(status_code=304, headers={**headers, "ETag": state.etag})
+        result = await self._of(read_query, state)
         # The state may have changed since the check: the tag names the state that the response depends on.
         headers["ETag"] = etag_of(read_query, media_type, state.window, result.state_version)
         body = await render(result.body) if render else result.body
@@ -165,8 +164,7 @@ class ReadService:
         render: Render | None = None,
     ) -> Response:
         """Respond to `read_query` for every value of the slice `name`, in one document."""
-        with engine_errors():
-            names_of_slices = await self.inbox.slices(read_query.config)
+        names_of_slices = await self.inbox.slices(read_query.config)
         slices = [each for each in names_of_slices if each.startswith(f"{name}:")]
         read_query = replace(
             read_query,
@@ -199,20 +197,19 @@ class ReadService:
 
         One is computed after the other: together they would hold the panes of all, and each would read what another has merged.
         """
-        with engine_errors():
-            states = {
-                name: await self._state(read_query, media_type)
-                for name, read_query in read_queries.items()
-            }
-            tags = "".join(each.etag for each in states.values())
-            etag = f'"{hashlib.blake2b(tags.encode(), digest_size=16).hexdigest()}"'
-            headers = {**HEADERS, "ETag": etag}
-            if names(entity_tags(request, "if-none-match"), etag):
-                return Response(status_code=304, headers=headers)
-            results: dict[str, Any] = {}
-            for name, read_query in read_queries.items():
-                result = await self._of(read_query, states[name])
-                results[name] = orjson.loads(result.body)
+        states = {
+            name: await self._state(read_query, media_type)
+            for name, read_query in read_queries.items()
+        }
+        tags = "".join(each.etag for each in states.values())
+        etag = f'"{hashlib.blake2b(tags.encode(), digest_size=16).hexdigest()}"'
+        headers = {**HEADERS, "ETag": etag}
+        if names(entity_tags(request, "if-none-match"), etag):
+            return Response(status_code=304, headers=headers)
+        results: dict[str, Any] = {}
+        for name, read_query in read_queries.items():
+            result = await self._of(read_query, states[name])
+            results[name] = orjson.loads(result.body)
         body = orjson.dumps(join(results))
         return Response(await render(body) if render else body, 200, headers, media_type)
 

@@ -15,9 +15,9 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http import errors
 from calibrant_server.service.http.bodies import Body, read_body
+from calibrant_server.service.http.engine_errors import engine_errors
 from calibrant_server.service.http.parameters import Name, check_name
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.threads import in_thread

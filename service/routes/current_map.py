@@ -32,7 +32,6 @@ from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
     MapVersion,
     PromotionRecord,
-    map_errors,
     reject_observed,
     who_is,
 )
@@ -134,31 +133,30 @@ async def promote_map(access: Access) -> Response:
     """Make a version the current map; the same call returns to an earlier one."""
     wanted, config, maps = access.body, await access.config(), access.inbox.maps
     reject_observed(access.settings, config)
-    with map_errors():
-        now = await maps.current(config)
-        _check_preconditions(access.request, now)
-        version = await maps.version(config, wanted.version)
-        before: FrozenMap | None = None if now is None else orjson.loads(now.body)
-        if now is not None and before is not None and before["version"] == wanted.version:
-            return _current(now)
-        evidence = await _evidence(access.reads, config, before, version)
-        if not evidence["beats"] and not wanted.override:
-            raise _not_better(wanted, before, evidence)
-        record = {
-            "version": wanted.version,
-            "previous": None if before is None else before["version"],
-            "promoted_at": rfc3339(datetime.now(UTC)),
-            "promoted_by": who_is(access.caller),
-            "promoted_role": access.caller.role or None,
-            "reason": wanted.reason,
-            "override": wanted.override,
-            "evidence": evidence,
-            "warnings": await _warnings(access.connection, config, version),
-        }
-        promotion = 1 if now is None else now.promotion + 1
-        body = {**version, "promotion": {"promotion": promotion, **record}}
-        new = PromotedMap(config.generation, promotion, orjson.dumps(body))
-        await maps.promote(config, wanted.version, new, orjson.dumps(record))
+    now = await maps.current(config)
+    _check_preconditions(access.request, now)
+    version = await maps.version(config, wanted.version)
+    before: FrozenMap | None = None if now is None else orjson.loads(now.body)
+    if now is not None and before is not None and before["version"] == wanted.version:
+        return _current(now)
+    evidence = await _evidence(access.reads, config, before, version)
+    if not evidence["beats"] and not wanted.override:
+        raise _not_better(wanted, before, evidence)
+    record = {
+        "version": wanted.version,
+        "previous": None if before is None else before["version"],
+        "promoted_at": rfc3339(datetime.now(UTC)),
+        "promoted_by": who_is(access.caller),
+        "promoted_role": access.caller.role or None,
+        "reason": wanted.reason,
+        "override": wanted.override,
+        "evidence": evidence,
+        "warnings": await _warnings(access.connection, config, version),
+    }
+    promotion = 1 if now is None else now.promotion + 1
+    body = {**version, "promotion": {"promotion": promotion, **record}}
+    new = PromotedMap(config.generation, promotion, orjson.dumps(body))
+    await maps.promote(config, wanted.version, new, orjson.dumps(record))
     return _current(new)
 
 

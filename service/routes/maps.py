@@ -31,7 +31,6 @@ from calibrant_server.service.reads.frozen_maps import (
     MapParameters,
     MapVersion,
     PromotionRecord,
-    map_errors,
     map_read_query,
     reject_observed,
     who_is,
@@ -107,22 +106,21 @@ async def create_map(access: Access) -> Created:
     config, maps = await access.config(), access.connection.inbox.maps
     wanted = access.body.model_copy(update={"include": ",".join(PARTS)})
     read_query = map_read_query(wanted, config)
-    with map_errors():
-        fitted = orjson.loads((await access.reads.result(read_query)).body)
-        if fitted.get("parameters") is None:
-            detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
-            raise invalid_input([Violation("/method", "no_map", detail)])
-        frozen = {
-            **fitted,
-            "fit": fit_of(read_query),
-            "created_at": rfc3339(datetime.now(UTC)),
-            "created_by": who_is(access.caller),
-            "note": wanted.note,
-        }
-        body = orjson.dumps(frozen, option=orjson.OPT_SORT_KEYS)
-        summary = orjson.dumps(_summary(frozen))
-        number, is_new = await maps.add(config, _identity(fitted, read_query), body, summary)
-        shown = await maps.version(config, number)
+    fitted = orjson.loads((await access.reads.result(read_query)).body)
+    if fitted.get("parameters") is None:
+        detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
+        raise invalid_input([Violation("/method", "no_map", detail)])
+    frozen = {
+        **fitted,
+        "fit": fit_of(read_query),
+        "created_at": rfc3339(datetime.now(UTC)),
+        "created_by": who_is(access.caller),
+        "note": wanted.note,
+    }
+    body = orjson.dumps(frozen, option=orjson.OPT_SORT_KEYS)
+    summary = orjson.dumps(_summary(frozen))
+    number, is_new = await maps.add(config, _identity(fitted, read_query), body, summary)
+    shown = await maps.version(config, number)
     return Created(shown, f"/v1/models/{config.model}/maps/{number}", is_new)
 
 
@@ -153,8 +151,7 @@ async def list_maps(access: Access) -> Page:
 async def get_map(access: Access) -> Response:
     """Return a frozen map."""
     config = await access.config()
-    with map_errors():
-        shown = await access.inbox.maps.version(config, access.id)
+    shown = await access.inbox.maps.version(config, access.id)
     headers = {
         "ETag": f'"{config.generation}.version.{access.id}"',
         "Cache-Control": "private, max-age=3600",
@@ -256,7 +253,7 @@ async def apply_calibration_map(access: Access) -> Response:
         query.check_frozen()
     config = await access.usable_config()
     reject_observed(settings, config)
-    with access.ingest.admission.hold() as hold, map_errors():
+    with access.ingest.admission.hold() as hold:
         body = await read_body(access.request, settings, hold)
         if query.is_frozen:
             fitted = await _frozen(access.inbox, config, query.version)

@@ -1,7 +1,5 @@
 """The registry: the settings of each model, changed one version at a time."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
@@ -23,7 +21,7 @@ from calibrant_server.service.http.parameters import (
 from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.archived_reports import DeletionQuery, reports_kept
+from calibrant_server.service.reads.archived_reports import DeletionQuery
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.fleet import indexed_statuses
 from calibrant_server.service.reads.model_documents import (
@@ -31,7 +29,6 @@ from calibrant_server.service.reads.model_documents import (
     change_of,
     changes_between,
     declared,
-    fixed,
     patched,
     shown,
 )
@@ -54,7 +51,7 @@ from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.url_guard import Network, networks_of
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.registry import FixedProperty, RevisionConflict
+from calibrant_server.workers.store.registry import RevisionConflict
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 
@@ -181,8 +178,7 @@ async def delete_model(access: Access) -> None:
     if config is None:
         raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
     _check_preconditions(access.request, config)
-    with _revisions(), reports_kept(config):
-        await registry.delete(config, with_reports=access.query.reports == "delete")
+    await registry.delete(config, with_reports=access.query.reports == "delete")
 
 
 async def _document(access: Access, types: tuple[str, ...]) -> dict[str, Any]:
@@ -256,20 +252,8 @@ async def _put(access: Access, current: ModelConfig | None, change: SettingsChan
     audit_of(access.request).details = {"changed": changes_between(current, wanted)}
     if "if-match" not in access.request.headers:
         raise PreconditionRequired()
-    with _revisions():
-        written = await registry.put(wanted, current.revision)
+    written = await registry.put(wanted, current.revision)
     return _response(written, disclosed=change.disclosed)
-
-
-@contextmanager
-def _revisions() -> Iterator[None]:
-    """Translate what the registry raises about versions and about what cannot be changed."""
-    try:
-        yield
-    except RevisionConflict as error:
-        raise (ModelUnknown() if error.current is None else PreconditionFailed()) from error
-    except FixedProperty as error:
-        raise fixed(error.names) from error
 
 
 def _headers(config: ModelConfig) -> dict[str, str]:

@@ -10,7 +10,6 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import KeyUnknown, PathUnknown, ScopeMissing
 from calibrant_server.service.http.parameters import PATTERN, ModelId
 from calibrant_server.service.pages import rendering
@@ -311,8 +310,7 @@ async def post_sign_out(
     """End the session."""
     await posted_form(request, visitor)
     if visitor.session:
-        with engine_errors():
-            await request.app.state.connection.inbox.page_sessions.end(visitor.session)
+        await request.app.state.connection.inbox.page_sessions.end(visitor.session)
     return with_cookie(moved("/sign-in"), request, None)
 
 

@@ -21,7 +21,6 @@ from calibrant_server.service.reads.archived_reports import (
     ReportNumber,
     ReportsResponse,
     archived,
-    report_errors,
 )
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import who_is
@@ -107,17 +106,16 @@ async def get_archived_report(access: Access) -> Response:
         raise NotAcceptable(NO_PDF)
     media_type = negotiated(request, [JSON, HTML, RESULTS])
     config = await access.config()
-    with report_errors():
-        shown = await archive.summary(config, report)
-        headers = {
-            "ETag": f'"{shown["sha256"][:32]}.{report}.{media_type.rpartition("/")[2]}"',
-            "Cache-Control": "private, max-age=3600",
-            "Vary": "Accept, Authorization",
-        }
-        if names(entity_tags(request, "if-none-match"), headers["ETag"]):
-            return Response(status_code=304, headers=headers)
-        read = {HTML: archive.page, RESULTS: archive.results}.get(media_type)
-        body = orjson.dumps(shown) if read is None else await read(config, report)
+    shown = await archive.summary(config, report)
+    headers = {
+        "ETag": f'"{shown["sha256"][:32]}.{report}.{media_type.rpartition("/")[2]}"',
+        "Cache-Control": "private, max-age=3600",
+        "Vary": "Accept, Authorization",
+    }
+    if names(entity_tags(request, "if-none-match"), headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    read = {HTML: archive.page, RESULTS: archive.results}.get(media_type)
+    body = orjson.dumps(shown) if read is None else await read(config, report)
     return Response(body, 200, headers, media_type)
 
 

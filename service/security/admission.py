@@ -10,9 +10,11 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from calibrant_server.service.http.engine_errors import problem_of_engine
 from calibrant_server.service.http.errors import (
     BacklogFull,
     IdsFull,
+    Problem,
     RetryLater,
     Saturated,
     StoreUnavailable,
@@ -126,10 +128,11 @@ class Remembering:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
-        if isinstance(error, BacklogFull | IdsFull):
-            self.admission.close(self.model_key, error)
-        elif isinstance(error, StoreUnavailable):
-            self.admission.close(EVERYONE, error)
+        found = error if isinstance(error, Problem) else problem_of_engine(error)
+        if isinstance(found, BacklogFull | IdsFull):
+            self.admission.close(self.model_key, found)
+        elif isinstance(found, StoreUnavailable):
+            self.admission.close(EVERYONE, found)
 
 
 class Hold:

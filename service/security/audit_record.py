@@ -9,7 +9,7 @@ from logging import getLogger
 
 from starlette.types import Scope
 
-from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.engine_errors import engine_errors
 from calibrant_server.service.http.errors import Problem, StoreUnavailable
 from calibrant_server.service.security.audit import Audit
 from calibrant_server.service.security.keys import Caller

@@ -27,4 +27,5 @@ def test_every_dependency_of_every_route_is_a_coroutine(app) -> None:
 def test_every_route_is_a_coroutine(app) -> None:
     for each in app.state.routes:
         if isinstance(each, APIRoute):
-            assert iscoroutinefunction(each.endpoint), each.path
+            call = type(each.endpoint).__call__
+            assert iscoroutinefunction(each.endpoint) or iscoroutinefunction(call), each.path

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.ingest.direct import DirectRoutes
+from calibrant_server.service.reads.direct import DirectRoutes
 from tests.service.conftest import PREDICTIONS, client_of
 from tests.service.fakes import FakeInbox, FakeRegistry
 

@@ -7,8 +7,6 @@ route. A request with a query, or with a model id that is not one, is routed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from inspect import signature
-from typing import get_args
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -22,6 +20,7 @@ from calibrant_server.service.http.problem_responses import (
     problem_of,
     problem_response,
 )
+from calibrant_server.service.reads.operations import Access, Endpoint, response_of
 from calibrant_server.service.security.keys import needs
 
 _MODEL = "/v1/models/{model}/"
@@ -62,15 +61,17 @@ class _App:
     """One operation without its router."""
 
     def __init__(self, route: APIRoute) -> None:
-        self.route, self._respond = route, route.endpoint.respond  # type: ignore[attr-defined]
-        query, *_ = get_args(signature(route.endpoint).parameters["query"].annotation)
-        self._query = query()
+        endpoint = route.endpoint
+        assert isinstance(endpoint, Endpoint)
+        assert endpoint.query is not None
+        self.route, self._function, self._query = route, endpoint.function, endpoint.query()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         try:
             caller = await _may_ingest(request)
-            response = await self._respond(request, caller, self._query)
+            access = Access(request, caller, self._query)
+            response = response_of(request, await self._function(access))
         except ClientDisconnect:
             response = Response(status_code=CLIENT_LEFT)
         except FORESEEN as error:
