@@ -13,7 +13,7 @@ from fastapi.telemetry import TelemetryConfig
 from calibrant.core.extras import pip_install
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
-from calibrant_server.service.http.connections import SERVED_SHARE, connection_limit
+from calibrant_server.service.http.connections import SERVED_SHARE
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.middleware import (
     CORS_METHODS,
@@ -39,7 +39,7 @@ from calibrant_server.service.security.keys import Keyring
 from calibrant_server.service.security.proxy_sign_in import proxy_sign_in
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
-from calibrant_server.service.startup import joined
+from calibrant_server.service.startup import connection_limit, joined
 from calibrant_server.service.version import API_VERSION
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")

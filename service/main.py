@@ -25,10 +25,7 @@ from calibrant_server.service.engine import engine_settings
 from calibrant_server.service.http.connections import (
     KEEP_ALIVE_S,
     ConnectionSlots,
-    backlog,
-    connection_limit,
     protocol_in,
-    raise_descriptor_limit,
 )
 from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
 from calibrant_server.service.pages.rendering import load_templates
@@ -40,8 +37,11 @@ from calibrant_server.service.security.proxy_sign_in import PEER, RoleSettingsEr
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import (
     CannotListen,
+    backlog,
     bound_to,
+    connection_limit,
     print_addresses,
+    raise_descriptor_limit,
     reject_removed,
     report_start,
     sentence,

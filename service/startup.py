@@ -1,4 +1,5 @@
-"""Start of the service: errors that prevent it, each as one sentence; sockets, bound before anything is started; and the wait for the store.
+"""Start of the service: errors that prevent it, each as one sentence; sockets, bound before anything is started, and descriptors for
+connections; and the wait for the store.
 
 While the store is away, the process responds, reports itself not ready, and serves once the store does. A process that ended instead would be
 started again and again, and no user could ask it why it does not serve. Errors that no wait ends, such as a store of another version, end it.
@@ -7,6 +8,7 @@ started again and again, and no user could ask it why it does not serve. Errors 
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -21,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant import kernel
 from calibrant_server.service.engine import Connection
+from calibrant_server.service.http.connections import MAX_CONNECTIONS
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.errors import StoreUnavailableError
 from calibrant_server.workers.settings import (
@@ -48,6 +51,9 @@ REMOVED = {
     "CALIBRANT_SECOND_PERSON": _ONE_PERSON,
     "CALIBRANT_SECOND_PERSON_ALARMS": _ONE_PERSON,
 }
+MAX_DESCRIPTORS = 65_536
+# Descriptors for the store, files, threads and connections that are accepted before others have ended.
+RESERVED_DESCRIPTORS, BACKLOG = 256, 128
 FORESEEN = (EmbeddedServerError, StoreMismatch, StoreUnavailableError, SettingsError, RedisError)
 
 
@@ -222,3 +228,33 @@ async def _ended(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of descriptors up to the hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def n_descriptors() -> int:
+    """Return how many descriptors this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else int(soft)
+
+
+def connection_limit(n_processes: int = 1) -> int:
+    """Return how many connections this process may have: fewer than its descriptors, with a reserve.
+
+    Parameters
+    ----------
+    n_processes : processes on the same port; together they have at most `MAX_CONNECTIONS`
+    """
+    n = n_descriptors()
+    return max(1, min(MAX_CONNECTIONS // n_processes, n - min(RESERVED_DESCRIPTORS, n // 2)))
+
+
+def backlog() -> int:
+    """Return how many connections are accepted at once, so that they fit in the reserve."""
+    return max(8, min(BACKLOG, n_descriptors() // 4))

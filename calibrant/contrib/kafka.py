@@ -12,17 +12,23 @@ The client is confluent-kafka: it is maintained by Confluent, its wheels have li
 
 from __future__ import annotations
 
-import json
 import logging
-import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calibrant.client import Client, ServiceError, ServiceUnreachable
 from calibrant.client.numbered_panes import panes_request
 from calibrant.client.operations import settings, watermark
+from calibrant.contrib.consumer_options import (
+    ConsumerOptions,
+    ConsumerStatistics,
+    Rejections,
+    StreamError,
+    as_json,
+    is_passing,
+    log_rejected,
+)
 from calibrant.contrib.extras import missing
 from calibrant.contrib.ids import fitted
 from calibrant.contrib.numbered_messages import (
@@ -53,9 +59,6 @@ POLL_S = 0.2
 MESSAGES_PER_POLL = 1000
 # Questions to the brokers block the consumer, which must poll every five minutes.
 BROKER_TIMEOUT_S = 10.0
-MIN_WAIT_S, MAX_WAIT_S = 0.2, 30.0
-# Problems of 409 that pass without a change of the request.
-PASSING = ("import-unfinished",)
 CONFIG = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -73,61 +76,6 @@ __all__ = [
     "as_json",
     "log_rejected",
 ]
-
-
-class StreamError(RuntimeError):
-    """The consumer stops, because to continue could lose messages."""
-
-
-@dataclass(frozen=True)
-class ConsumerOptions:
-    """How messages are sent.
-
-    Parameters
-    ----------
-    linger_s : seconds for which messages are collected into panes
-    max_bytes : bound of the messages that wait, of all partitions together. Reading pauses beyond it.
-    source : name instead of the topic's in the source, for a topic that was deleted and made again
-    start : where a partition begins that neither the service nor the consumer group knows: `earliest` or `latest`
-    max_rejected : messages rejected in a row, without one valid row, after which the consumer stops
-    exit_timeout_s : seconds for what waits when the consumer stops, or when a partition goes to another consumer
-    """
-
-    linger_s: float = 10.0
-    max_bytes: int = 32 << 20
-    source: str | None = None
-    start: str = "earliest"
-    max_rejected: int = 100
-    exit_timeout_s: float = 10.0
-
-    def __post_init__(self) -> None:
-        if self.start not in ("earliest", "latest"):
-            raise ValueError(f"Received start={self.start!r}; expected earliest or latest.")
-
-
-@dataclass
-class ConsumerStatistics:
-    """Outcome of the messages until now.
-
-    Attributes
-    ----------
-    messages : read from the topic; those read again after a rebalance or an error count again
-    rows : in panes that the service has accepted
-    requests, duplicates : accepted requests, and those among them that were counted before
-    rejected, unlabelled : messages or records that are not counted: invalid, or without label
-    lost : numbers that the topic no longer has, although the service has not counted them
-    """
-
-    messages: int = 0
-    rows: int = 0
-    requests: int = 0
-    duplicates: int = 0
-    rejected: int = 0
-    unlabelled: int = 0
-    lost: int = 0
-
-    def __str__(self) -> str:
-        return " ".join(f"{each.name}={getattr(self, each.name)}" for each in fields(self))
 
 
 class PaneConsumer:
@@ -154,19 +102,20 @@ class PaneConsumer:
         *,
         decode: Decode = read_records,
         on_rejected: Callable[[str, int, RejectedMessage], None] | None = None,
-        options: ConsumerOptions = ConsumerOptions(),
+        options: ConsumerOptions | None = None,
     ) -> None:
         self.statistics = ConsumerStatistics()
-        self._model, self._topics, self._decode, self._options = model, topics, decode, options
-        self._on_rejected = on_rejected or log_rejected
+        self._model, self._topics, self._decode = model, topics, decode
+        self._options = options or ConsumerOptions()
+        self._rejections = Rejections(
+            self.statistics, on_rejected or log_rejected, self._options.max_rejected
+        )
         self._http = client.connect()
         self._target = self._read_target()
         self._queues: dict[Place, PartitionQueue] = {}
         self._is_paused = False
-        self._n_rejected_together = 0
         self._error: BaseException | None = None
-        own = {"group.id": f"calibrant.{model}"}
-        self._consumer = Consumer({**own, **config, **CONFIG})
+        self._consumer = Consumer({"group.id": f"calibrant.{model}", **config, **CONFIG})
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Consume until `stop` returns True, then send what waits.
@@ -240,8 +189,6 @@ class PaneConsumer:
             TopicPartition(*place) for place, each in self._queues.items() if each.first is not None
         ]
 
-    # Where a partition begins
-
     def _place(self, place: Place, queue: PartitionQueue) -> None:
         """Continue a partition at the watermark of the service. Messages that retention has deleted since are reported."""
         try:
@@ -283,12 +230,10 @@ class PaneConsumer:
             return int(found.offset)
         return low if self._options.start == "earliest" else high
 
-    # Requests
-
     def _send(self, place: Place, queue: PartitionQueue) -> bool:
         """Send the next request of a partition once; return whether the partition has advanced."""
         found = queue.prepared(lambda some: range_of(some, self._target, self._decode))
-        self._report(place, queue.unreported(found), found)
+        self._rejections.report(place, queue.unreported(found), found)
         now = time.monotonic()
         if not found.panes:
             queue.leave_out(found, now)
@@ -307,7 +252,7 @@ class PaneConsumer:
             self.statistics.requests += 1
             self.statistics.duplicates += receipt.duplicate
             self.statistics.rows += 0 if receipt.duplicate else found.n_rows
-            self._n_rejected_together = 0
+            self._rejections.n_together = 0
             queue.accept(found.end, now)
             self._commit(place, found.end)
             return True
@@ -325,7 +270,7 @@ class PaneConsumer:
             if not queue.continue_at(error.watermark, now):
                 queue.unplace()  # earlier messages are read again
             return True
-        if _passes(error):
+        if is_passing(error):
             self._wait(queue, error)
             return False
         if error.status not in (413, 422):
@@ -337,37 +282,17 @@ class PaneConsumer:
         elif not queue.split():
             rule = error.violations[0].rule if error.violations else error.slug
             wrong = RejectedMessage(found.end - 1, None, rule, error.detail[:300])
-            self._report(place, [wrong], MessageRange(found.end, 1, 0, (), (wrong,)))
+            self._rejections.report(place, [wrong], MessageRange(found.end, 1, 0, (), (wrong,)))
             queue.leave_out(found, now)
         return True
 
-    def _report(
-        self, place: Place, rejected: Iterable[RejectedMessage], found: MessageRange
-    ) -> None:
-        offsets = set()
-        for each in rejected:
-            if each.rule == "no_label":
-                self.statistics.unlabelled += 1
-            else:
-                self.statistics.rejected += 1
-                offsets.add(each.offset)
-            self._on_rejected(*place, each)
-        self._n_rejected_together += len(offsets)
-        if not found.n_rows and self._n_rejected_together > self._options.max_rejected:
-            raise StreamError(
-                f"{self._n_rejected_together} messages in a row have no valid row; the last are of {place[0]} partition {place[1]} "
-                f"before offset {found.end}. Check the format of the messages and the definition of the model."
-            )
-
     def _wait(self, queue: PartitionQueue, error: Exception) -> None:
         """Wait before a partition is tried again: as long as the service asks, else longer each time."""
-        if isinstance(error, ServiceError) and not _passes(error):
+        if isinstance(error, ServiceError) and not is_passing(error):
             raise error
         if isinstance(error, KafkaException) and error.args and error.args[0].fatal():
             raise error
-        named = getattr(error, "retry_after_s", None)
-        wait_s = named or min(MAX_WAIT_S, MIN_WAIT_S * 2.0 ** min(queue.n_failures, 10))
-        queue.fail(wait_s * (1.0 + 0.25 * random.random()), time.monotonic())
+        wait_s = queue.fail(getattr(error, "retry_after_s", None), time.monotonic())
         log.warning("request_repeated source=%s wait_s=%.1f error=%s", queue.source, wait_s, error)
 
     def _commit(self, place: Place, offset: int) -> None:
@@ -378,10 +303,7 @@ class PaneConsumer:
             log.info("commit_failed error=%s", error)
 
     def _read_target(self) -> Target:
-        found: dict[str, Any] = self._http.run(settings(self._model))
-        return Target.of(found)
-
-    # Partitions come and go
+        return Target.of(self._http.run(settings(self._model)))
 
     def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
         """Take partitions. They are paused until the service's watermark is known."""
@@ -422,25 +344,7 @@ class PaneConsumer:
             time.sleep(max(0.0, min(min(each.retry_at for each in waiting), until) - now))
 
 
-def _passes(error: ServiceError) -> bool:
-    """Return whether the same request may succeed later. After 500 a repeat is safe: the messages are numbered."""
-    return error.retryable or error.status >= 500 or error.slug in PASSING
-
-
 def _message(found: Any) -> Message:
     kind, time_ms = found.timestamp()
     at = None if kind == TIMESTAMP_NOT_AVAILABLE else int(time_ms)
     return Message(found.offset(), found.value(), at, found.key(), found.headers() or ())
-
-
-def log_rejected(topic: str, partition: int, rejected: RejectedMessage) -> None:
-    """Log a rejected message with its place."""
-    log.error(
-        "message_rejected topic=%s partition=%d offset=%d record=%s rule=%s detail=%s",
-        topic, partition, rejected.offset, rejected.record, rejected.rule, rejected.detail,
-    )  # fmt: skip
-
-
-def as_json(topic: str, partition: int, rejected: RejectedMessage) -> str:
-    """Return a rejected message as one line of JSON."""
-    return json.dumps({"topic": topic, "partition": partition, **asdict(rejected)})

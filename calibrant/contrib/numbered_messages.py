@@ -85,7 +85,7 @@ class Target:
     slices: Mapping[str, Sequence[str] | None]
 
     @classmethod
-    def of(cls, model: Mapping[str, Any]) -> Target:
+    def of(cls, model: dict[str, Any]) -> Target:
         """Read the definition of a model, as the service returns it."""
         classes = model["classes"] if isinstance(model["classes"], list) else None
         pane_s = duration_seconds(model["pane"])

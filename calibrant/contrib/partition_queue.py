@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from calibrant.contrib.numbered_messages import Message, MessageRange, RejectedM
 
 # Messages of one request, at most: their rows are in memory together while they are filled.
 MAX_MESSAGES = 100_000
+MIN_WAIT_S, MAX_WAIT_S, JITTER = 0.2, 30.0, 0.25
 
 
 @dataclass
@@ -114,10 +116,13 @@ class PartitionQueue:
         """Fill the panes of the next request again."""
         self._prepared = None
 
-    def fail(self, wait_s: float, now: float) -> None:
-        """Wait before the request is sent again."""
+    def fail(self, retry_after_s: float | None, now: float) -> float:
+        """Wait before the request is sent again: as long as the service asks, else longer each time; return how long."""
+        growing = MIN_WAIT_S * 2.0 ** min(self.n_failures, 10)
+        wait_s = (retry_after_s or min(MAX_WAIT_S, growing)) * (1.0 + JITTER * random.random())
         self.n_failures += 1
         self.retry_at = now + wait_s
+        return wait_s
 
     def _drop_before(self, end: int, now: float) -> None:
         n = 0

@@ -8,7 +8,6 @@ waited longest for a request gives way to a new one; a new one is rejected only 
 from __future__ import annotations
 
 import asyncio
-import resource
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
@@ -18,39 +17,6 @@ from calibrant_server.service.http.errors import Saturated
 
 MAX_CONNECTIONS = 8192
 SERVED_SHARE = 0.5  # of the connections: requests of one tenant that may be served at one time
-MAX_DESCRIPTORS = 65_536
-# Descriptors for the store, files, threads and connections that are accepted before others have ended.
-RESERVED_DESCRIPTORS, BACKLOG = 256, 128
-
-
-def raise_descriptor_limit() -> None:
-    """Raise the soft limit of descriptors up to the hard one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def connection_limit(n_processes: int = 1) -> int:
-    """Return how many connections this process may have: fewer than its descriptors, with a reserve.
-
-    Parameters
-    ----------
-    n_processes : processes on the same port; together they have at most `MAX_CONNECTIONS`
-    """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = max(1, MAX_CONNECTIONS // n_processes)
-    if soft == resource.RLIM_INFINITY:
-        return most
-    return max(1, min(most, soft - min(RESERVED_DESCRIPTORS, soft // 2)))
-
-
-def backlog() -> int:
-    """Return how many connections are accepted at once, so that they fit in the reserve."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return BACKLOG if soft == resource.RLIM_INFINITY else max(8, min(BACKLOG, soft // 4))
-
-
 HEADER_TIMEOUT_S = 10.0  # for the first byte of a connection, and for all headers of a request
 KEEP_ALIVE_S = 30  # between two requests
 MAX_HEAD_BYTES = 64 * 1024
@@ -71,10 +37,10 @@ class ConnectionSlots:
 
     def free_slot(self) -> bool:
         """End the connection that has waited longest; return whether there was one."""
-        longest = next(iter(self.waiting), None)
-        if longest is not None:
+        for longest in self.waiting:
             longest.end()
-        return longest is not None
+            return True
+        return False
 
 
 class BoundedConnection(Protocol):

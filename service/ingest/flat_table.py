@@ -323,15 +323,10 @@ def _labels(name: str, column: Sequence[Any], roles: _Columns, place: _Places) -
 
 
 def _expected(value: Any, roles: _Columns) -> str:
-    received = f"Received {str(value)[:60]!r}"
+    received, known = f"Received {str(value)[:60]!r}", some_of(list(roles.classes))
     if roles.are_names:
-        known = some_of(list(roles.classes))
         return f"{received}; expected one of {known}, the classes of the columns of scores. For others, rename the columns."
-    expected = (
-        f"one of {some_of(list(roles.classes))} or an index"
-        if roles.classes
-        else "the index of a class"
-    )
+    expected = f"one of {known} or an index" if known else "the index of a class"
     detail = f"{received}; expected {expected}. For names, use `columns=NAME:probability,…`."
     if str(value).lower() in OFTEN_MISSING:
         detail += " For no label, leave the cell blank."

@@ -25,12 +25,22 @@ from calibrant.peers import PEERS
 from calibrant_server.service.http.bodies import ARROW, CSV, JSON, NPY, Body, decoded_limit
 from calibrant_server.service.http.errors import Problem
 from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.parameters import Name, TextName
 from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.body_reading import CLASSES
 from calibrant_server.service.ingest.columns import COLUMNS, arrow_batch, read_columns
 from calibrant_server.service.ingest.flat_table import from_flat
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, indexed, reject_unknown
+from calibrant_server.service.ingest.schemas import (
+    Classes,
+    IgnoreLabel,
+    ListedPrediction,
+    Normalize,
+    PredictionRecord,
+    PredictionsBody,
+    TimeUnit,
+)
 from calibrant_server.service.ingest.table_bodies import read_csv, read_npy
 from calibrant_server.service.settings import Settings
 
@@ -273,3 +283,56 @@ def options_in(posted: ParsedBatch) -> dict[str, Any]:
     if "metric" in options:
         requested([options["metric"]], f"/{'/'.join(place)}/metric")
     return options
+
+
+AnnotationTable = Annotated[
+    dict[str, list[Any]] | None,
+    Field(
+        description="`ids`, `labels` and `raters` of single ratings, instead of `labels` of rows; a rater's last one of an id counts."
+    ),
+]
+
+
+class ScoredBody(PredictionsBody):
+    """A batch with labels and their raters."""
+
+    classes: Classes = None
+    annotations: AnnotationTable = None
+
+    raters: list[TextName | list[TextName | None] | None] | None = Field(
+        None,
+        description="Who rated, in the order of `labels`: each named rater is scored separately too.",
+    )
+    options: ScoreOptions | None = Field(
+        None,
+        description='Options of metrics and of included results. In NDJSON, send them as the first line: {"options": {...}}.',
+    )
+
+
+class RatedFields(BaseModel):
+    """Fields that only scored rows have."""
+
+    rater: TextName | list[TextName | None] | None = None
+
+
+class ScoredRecord(RatedFields, PredictionRecord):
+    """One line of NDJSON: one prediction with its labels and their raters."""
+
+
+class ListedScore(RatedFields, ListedPrediction):
+    """One prediction of a list with its labels and their raters."""
+
+
+class ScoredRecords(BaseModel):
+    """A batch as records, one per prediction."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch_id: Name | None = None
+    ignore_label: IgnoreLabel = None
+    normalize: Normalize = False
+    time_unit: TimeUnit = None
+    classes: Classes = None
+    annotations: AnnotationTable = None
+    predictions: list[ListedScore]
+    options: ScoreOptions | None = None

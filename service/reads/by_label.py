@@ -19,8 +19,9 @@ from calibrant.results.metric_work import MAX_WORK
 from calibrant.results.reads import Read
 from calibrant.results.report import of_labels
 from calibrant_server.service.reads.queries import of_slices, reject_costly, unanswerable
+from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.representations import TABLES, WindowShown
-from calibrant_server.service.reads.service import JSON, ReadQuery, ReadService, Render, span
+from calibrant_server.service.reads.service import JSON, ReadService, Render, span
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.query import Declared, Query
 from calibrant_server.workers.store.model_config import LABEL_SLICE, ModelConfig

@@ -24,6 +24,7 @@ from calibrant_server.service.reads.by_label import (
 )
 from calibrant_server.service.reads.operations import Access, MapReader, Reader, operation
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, PartsQuery, WindowQuery
+from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.representations import (
     TABLES,
     Draw,
@@ -35,7 +36,7 @@ from calibrant_server.service.reads.representations import (
     tabulated,
     written_type,
 )
-from calibrant_server.service.reads.service import JSON, ReadQuery, Render
+from calibrant_server.service.reads.service import JSON, Render
 from calibrant_server.workers.queries.query import declared_query, described
 from calibrant_server.workers.store.model_config import ModelConfig
 

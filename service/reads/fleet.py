@@ -20,7 +20,8 @@ from calibrant.results.base import short_estimate
 from calibrant.results.drift import RECENT, drift
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
-from calibrant_server.service.reads.service import ReadQuery, ReadService, resolved
+from calibrant_server.service.reads.read_query import ReadQuery, resolved
+from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.queries.ask import (
     ResultFailedError,
     ResultTimeoutError,

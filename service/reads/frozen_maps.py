@@ -16,8 +16,8 @@ from calibrant_server.service.http.errors import (
 from calibrant_server.service.openapi.schema import ProblemError
 from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.representations import part_of
-from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.query import declared_query, query_class

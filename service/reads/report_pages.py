@@ -10,6 +10,7 @@ from calibrant.quality_report import ReportContents
 from calibrant_server.service.reads.frozen_maps import is_observed
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.queries import unanswerable
+from calibrant_server.service.reads.read_query import ReadQuery, resolved
 from calibrant_server.service.reads.reports import (
     ReportParameters,
     contents_of,
@@ -17,7 +18,6 @@ from calibrant_server.service.reads.reports import (
     subgroup_query,
     work_of,
 )
-from calibrant_server.service.reads.service import ReadQuery, resolved
 from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.store.model_config import ModelConfig
 

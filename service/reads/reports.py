@@ -24,7 +24,7 @@ from calibrant.results.temperature import temperature
 from calibrant_server.service.ingest.model_rules import SEGMENTATION
 from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.queries import ClockQuery, reject_costly, resolved_query
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery

@@ -38,8 +38,9 @@ from calibrant_server.service.reads.operations import (
     operation,
 )
 from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.representations import WindowShown
-from calibrant_server.service.reads.service import ReadQuery, ReadService
+from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import BASELINE, IngestBatch
 from calibrant_server.workers.queries.kinds.counts import CountsQuery

@@ -37,7 +37,8 @@ from calibrant_server.service.reads.frozen_maps import (
 )
 from calibrant_server.service.reads.operations import Access, Admin, MapReader, operation
 from calibrant_server.service.reads.queries import ClockQuery
-from calibrant_server.service.reads.service import ReadQuery, ReadService
+from calibrant_server.service.reads.read_query import ReadQuery
+from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery

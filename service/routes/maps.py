@@ -44,7 +44,7 @@ from calibrant_server.service.reads.operations import (
     operation,
 )
 from calibrant_server.service.reads.queries import resolved_query, unanswerable
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.store.frozen_maps import FrozenMap

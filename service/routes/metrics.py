@@ -24,6 +24,7 @@ from calibrant_server.service.reads.queries import (
     resolved_query,
     unanswerable,
 )
+from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.representations import (
     Draw,
     WindowShown,
@@ -32,7 +33,6 @@ from calibrant_server.service.reads.representations import (
     or_drawn,
     part_of,
 )
-from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.queries.query import declared_query
 

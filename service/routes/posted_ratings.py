@@ -25,7 +25,8 @@ from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.operations import Access, MapReader, operation
 from calibrant_server.service.reads.queries import ClockQuery
-from calibrant_server.service.reads.service import ReadQuery, ReadService
+from calibrant_server.service.reads.read_query import ReadQuery
+from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.query import Declared, query_class, query_for
 from calibrant_server.workers.store.model_config import ModelConfig

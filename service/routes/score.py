@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial as partial_of
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import orjson
 from fastapi import APIRouter, Response
@@ -23,25 +23,20 @@ from calibrant.results.metrics import MetricBinning
 from calibrant.results.reads import Edges, Raters
 from calibrant.results.temperature import Temperature
 from calibrant_server.service.http.bodies import NDJSON, Body
-from calibrant_server.service.http.parameters import Name, TextName, media_type_of
+from calibrant_server.service.http.parameters import media_type_of
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.ingest.body_reading import BodyReading, ignored_of_query
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.schemas import (
-    Classes,
-    IgnoreLabel,
-    ListedPrediction,
-    Normalize,
-    PredictionRecord,
-    PredictionsBody,
-    TimeUnit,
     ValuesQuery,
 )
 from calibrant_server.service.ingest.score_limits import multilabel_scores, reject_costly_score
 from calibrant_server.service.ingest.scored_bodies import (
     TABLES,
-    ScoreOptions,
+    ScoredBody,
+    ScoredRecord,
+    ScoredRecords,
     named_ratings,
     options_in,
     read_scored_body,
@@ -106,59 +101,6 @@ class ScoreParameters(ValuesQuery):
         max_length=20_000,
         description="For CSV, Arrow and npy: `options` as in a JSON body.",
     )
-
-
-AnnotationTable = Annotated[
-    dict[str, list[Any]] | None,
-    Field(
-        description="`ids`, `labels` and `raters` of single ratings, instead of `labels` of rows; a rater's last one of an id counts."
-    ),
-]
-
-
-class ScoredBody(PredictionsBody):
-    """A batch with labels and their raters."""
-
-    classes: Classes = None
-    annotations: AnnotationTable = None
-
-    raters: list[TextName | list[TextName | None] | None] | None = Field(
-        None,
-        description="Who rated, in the order of `labels`: each named rater is scored separately too.",
-    )
-    options: ScoreOptions | None = Field(
-        None,
-        description='Options of metrics and of included results. In NDJSON, send them as the first line: {"options": {...}}.',
-    )
-
-
-class RatedFields(BaseModel):
-    """Fields that only scored rows have."""
-
-    rater: TextName | list[TextName | None] | None = None
-
-
-class ScoredRecord(RatedFields, PredictionRecord):
-    """One line of NDJSON: one prediction with its labels and their raters."""
-
-
-class ListedScore(RatedFields, ListedPrediction):
-    """One prediction of a list with its labels and their raters."""
-
-
-class ScoredRecords(BaseModel):
-    """A batch as records, one per prediction."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    batch_id: Name | None = None
-    ignore_label: IgnoreLabel = None
-    normalize: Normalize = False
-    time_unit: TimeUnit = None
-    classes: Classes = None
-    annotations: AnnotationTable = None
-    predictions: list[ListedScore]
-    options: ScoreOptions | None = None
 
 
 class Baselines(BaseModel):

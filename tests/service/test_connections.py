@@ -16,10 +16,9 @@ from uvicorn.server import ServerState
 from calibrant_server.service.http import connections
 from calibrant_server.service.http.connections import (
     ConnectionSlots,
-    backlog,
-    connection_limit,
     protocol_in,
 )
+from calibrant_server.service.startup import backlog, connection_limit
 
 pytestmark = pytest.mark.anyio
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"

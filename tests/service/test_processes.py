@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from calibrant_server.service import processes
-from calibrant_server.service.http.connections import MAX_CONNECTIONS, connection_limit
+from calibrant_server.service.http.connections import MAX_CONNECTIONS
 from calibrant_server.service.process_board import Board, ProcessMetrics
 from calibrant_server.service.processes import EXIT_NOT_STARTED, EXIT_NOT_STOPPED, Processes
 from calibrant_server.service.settings import MIB, Settings
-from calibrant_server.service.startup import CannotListen, bound_to
+from calibrant_server.service.startup import CannotListen, bound_to, connection_limit
 from tests.forking import ForkedProcess
 from tests.waiting import PATIENCE_S, eventually
 
