@@ -11,7 +11,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.telemetry import TelemetryConfig
 
 from calibrant.core.extras import pip_install
-from calibrant_server.service.engine import Connection, connected
+from calibrant_server.service.engine import Board, Connection, connected
 from calibrant_server.service.http import problem_responses
 from calibrant_server.service.http.connections import SERVED_SHARE
 from calibrant_server.service.http.event_streams import Streams
@@ -26,7 +26,6 @@ from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages import rendering
-from calibrant_server.service.process_board import Board
 from calibrant_server.service.reads.direct import DirectRoutes
 from calibrant_server.service.reads.fleet_flags import Fleet
 from calibrant_server.service.reads.model_series import ModelSeries

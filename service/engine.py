@@ -1,4 +1,4 @@
-"""The engine in the HTTP service: its settings, its two objects, models by their id, and its errors as problems.
+"""The engine in the HTTP service: its settings, its two objects, models by their id, and the processes that have it.
 
 Without a Redis URL, the private store and the engine's threads run in this process. With one, this process
 only appends batches and sends queries, and workers run as separate processes.
@@ -7,13 +7,13 @@ only appends batches and sends queries, and workers run as separate processes.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from multiprocessing.sharedctypes import RawArray, RawValue
 
 from calibrant_server.service.http.errors import (
     ImportUnfinished,
     ModelUnknown,
     StoreUnavailable,
 )
-from calibrant_server.service.process_board import Board
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.engine import Engine
@@ -22,6 +22,50 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import HalfImported, Registry
 from calibrant_server.workers.store.store_of_settings import running_store_of
+
+
+class Board:
+    """Flags of the processes that run, and the number of restarts; nothing is locked, and a process may be killed at any time.
+
+    Make it before the processes are forked.
+
+    Parameters
+    ----------
+    n : processes that serve
+    n_engine : processes that have the engine, of the numbers from n on
+    """
+
+    def __init__(self, n: int, n_engine: int = 0) -> None:
+        self.n = n
+        self._runs = RawArray("b", n + n_engine)
+        self._n_restarts = RawValue("l")
+
+    def runs(self, number: int) -> bool:
+        """Return whether the process of this number has started, and was not seen to end."""
+        return bool(self._runs[number])
+
+    def note(self, number: int, runs: bool = True) -> None:
+        """Note that a process runs, which it reports itself, or has ended."""
+        self._runs[number] = runs
+
+    def count_restart(self) -> None:
+        """Count a restart; the parent does."""
+        self._n_restarts.value += 1
+
+    @property
+    def is_engine_alive(self) -> bool:
+        """Whether the processes of the engine run, if this service has them."""
+        return all(self._runs[self.n :])
+
+    @property
+    def n_alive(self) -> int:
+        """Number of processes that serve."""
+        return sum(self._runs[: self.n])
+
+    @property
+    def n_restarts(self) -> int:
+        """Restarts since the start of the parent."""
+        return int(self._n_restarts.value)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from calibrant_server.service.app import TelemetryUnavailable, create_app
-from calibrant_server.service.engine import engine_settings
+from calibrant_server.service.engine import Board, engine_settings
 from calibrant_server.service.http.connections import (
     KEEP_ALIVE_S,
     ConnectionSlots,
@@ -29,7 +29,6 @@ from calibrant_server.service.http.connections import (
 )
 from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
 from calibrant_server.service.pages.rendering import load_templates
-from calibrant_server.service.process_board import Board
 from calibrant_server.service.processes import N_OF_ENGINE, Processes, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback

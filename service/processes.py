@@ -25,7 +25,7 @@ from functools import partial
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
-from calibrant_server.service.process_board import Board
+from calibrant_server.service.engine import Board
 from calibrant_server.workers.main import run, run_queries, run_reported
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.store_of_settings import (

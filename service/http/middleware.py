@@ -36,7 +36,7 @@ from calibrant_server.service.http.errors import (
 )
 from calibrant_server.service.http.prometheus import RequestLog, ServiceMetrics
 from calibrant_server.service.reads.service import ReadService
-from calibrant_server.service.security.audit_record import record
+from calibrant_server.service.security.audit import record
 from calibrant_server.workers.ingest import errors
 
 log = logging.getLogger("service.access")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +12,13 @@ from typing import Generic, TypeVar
 
 from fastapi import FastAPI
 from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from calibrant_server.service.engine import Connection
+from calibrant_server.service.engine import Board, Connection
 from calibrant_server.service.http.engine_errors import engine_errors
 from calibrant_server.service.http.errors import StoreUnavailable
 from calibrant_server.service.http.prometheus import registry_of_operation, registry_of_processes
-from calibrant_server.service.process_board import ProcessMetrics
 from calibrant_server.workers.store.partition_state import Troubles
 
 T = TypeVar("T")
@@ -101,3 +102,24 @@ async def _in_time() -> AsyncIterator[None]:
                 yield
     except TimeoutError as error:
         raise StoreUnavailable() from error
+
+
+class ProcessMetrics(Collector):
+    """Series about the processes of a service; of one process alone, without a board."""
+
+    def __init__(self, board: Board | None) -> None:
+        self._board = board
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield both families."""
+        board = self._board
+        yield GaugeMetricFamily(
+            "calibrant_service_processes",
+            "Processes of this instance that serve requests.",
+            value=1 if board is None else board.n_alive,
+        )
+        yield CounterMetricFamily(
+            "calibrant_service_process_restarts",
+            "Processes of this instance that ended and were started again.",
+            value=0 if board is None else board.n_restarts,
+        )

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from calibrant_server.service import processes
+from calibrant_server.service.engine import Board
 from calibrant_server.service.http.connections import MAX_CONNECTIONS
-from calibrant_server.service.process_board import Board, ProcessMetrics
 from calibrant_server.service.processes import EXIT_NOT_STARTED, EXIT_NOT_STOPPED, Processes
+from calibrant_server.service.reads.observation import ProcessMetrics
 from calibrant_server.service.settings import MIB, Settings
 from calibrant_server.service.startup import CannotListen, bound_to, connection_limit
 from tests.forking import ForkedProcess
