@@ -24,18 +24,17 @@ from calibrant_server.service.http.bodies import ARROW, NDJSON, Body, decoded_li
 from calibrant_server.service.http.errors import BodyTooLarge, Problem, escaped
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.ingest.arrow_stream import read_arrow
-from calibrant_server.service.ingest.body_reading import READING_FIELDS, origin_of, reading_of
+from calibrant_server.service.ingest.body_reading import READING_FIELDS
 from calibrant_server.service.ingest.parsed_batch import (
     LENIENT,
     RECORD_NAMES,
     RECORDS,
     SINGULAR,
     ParsedBatch,
-    batch_id_of,
     check_list,
     from_list,
     from_records,
-    has_origin,
+    head_of,
     object_of,
     reject_unknown,
 )
@@ -234,14 +233,7 @@ def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]
     columns = {name: value for name, value in columns.items() if value is not None}
     for name, value in columns.items():
         _check_column(name, value)
-    return ParsedBatch(
-        columns,
-        batch_id_of(document),
-        options=document.get("options"),
-        annotations=document.get("annotations"),
-        origin=origin_of(document) if has_origin(document) else None,
-        reading=reading_of(document),
-    )
+    return ParsedBatch(columns, **head_of(document))
 
 
 def _check_column(name: str, value: Any) -> None:

@@ -15,7 +15,6 @@ from calibrant.input.arrow_column import Column
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.http.errors import escaped
 from calibrant_server.service.ingest.body_reading import (
-    ORIGIN_FIELDS,
     PLAIN,
     BodyReading,
     origin_of,
@@ -217,8 +216,15 @@ def batch_id_of(document: dict[str, Any]) -> str | None:
     )
 
 
-def has_origin(document: dict[str, Any]) -> bool:
-    return not document.keys().isdisjoint(ORIGIN_FIELDS)
+def head_of(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what a document states of the batch as a whole, as fields of `ParsedBatch`."""
+    return {
+        "batch_id": batch_id_of(document),
+        "options": document.get("options"),
+        "annotations": document.get("annotations"),
+        "origin": origin_of(document),
+        "reading": reading_of(document),
+    }
 
 
 def check_list(pointer: str, value: Any) -> None:
@@ -253,11 +259,7 @@ def from_list(
     spelled = set().union(*set(map(tuple, records)))
     return replace(
         found,
-        batch_id=batch_id_of(document),
-        options=document.get("options"),
-        annotations=document.get("annotations"),
-        origin=origin_of(document) if has_origin(document) else None,
-        reading=reading_of(document),
+        **head_of(document),
         under=RECORDS,
         options_at=("options",),
         names={plural: plural for plural in LENIENT if plural in spelled},
@@ -278,12 +280,9 @@ def _reject_columns(document: dict[str, Any], head: tuple[str, ...]) -> None:
 def from_records(
     records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str], head: tuple[str, ...]
 ) -> ParsedBatch:
-    batch_id = options = origin = None
-    reading = PLAIN
+    head_fields: dict[str, Any] = {}
     if records and records[0] and records[0].keys() <= set(head):
-        batch_id, options = batch_id_of(records[0]), records[0].get("options")
-        origin = origin_of(records[0]) if has_origin(records[0]) else None
-        reading = reading_of(records[0])
+        head_fields = head_of(records[0])
         records, lines = records[1:], lines[1:]
     spelled = set().union(*set(map(tuple, records)))
     if not spelled <= RECORD_NAMES.keys() | more.keys():
@@ -299,9 +298,7 @@ def from_records(
         columns[RECORD_NAMES[name]] = _column(RECORD_NAMES[name], records, lines)
     if "slices" in columns:
         columns["slices"] = _by_slice(columns["slices"], lines)
-    return ParsedBatch(
-        columns, batch_id, lines, options, origin, options_at=("1", "options"), reading=reading
-    )
+    return ParsedBatch(columns, lines=lines, options_at=("1", "options"), **head_fields)
 
 
 def _reject_two_spellings(
