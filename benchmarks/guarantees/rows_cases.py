@@ -21,7 +21,7 @@ from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
-from calibrant.metrics.case_metric import interval_over_cases
+from calibrant.metrics.case_metric import interval_by_units
 from calibrant.segmentation.case_errors import CaseErrors, case_errors
 
 ERRORS = {"dice": "dice", "ml1_ece": "ece", "ml1_ace": "ace", "ml1_mce": "mce"}
@@ -71,34 +71,34 @@ class Images:
 
 
 @lru_cache(maxsize=4)
-def population(images: Images) -> tuple[dict[str, Floats], CaseErrors, View]:
-    """Return each metric of very many cases, with the last part of them."""
+def population(images: Images) -> dict[str, Floats]:
+    """Return each metric of very many cases."""
     rng = np.random.default_rng([314, images.n_classes])
     parts = [_errors(images, rng) for _ in range(N_POPULATION // PART)]
     values = {
-        slug: np.concatenate([cases.by_case(name) for cases, _ in parts])
+        slug: np.concatenate([cases.by_case(name) for cases in parts])
         for slug, name in ERRORS.items()
     }
-    return {slug: each[np.isfinite(each)] for slug, each in values.items()}, *parts[-1]
+    return {slug: each[np.isfinite(each)] for slug, each in values.items()}
 
 
-def _errors(images: Images, rng: np.random.Generator) -> tuple[CaseErrors, View]:
+def _errors(images: Images, rng: np.random.Generator) -> CaseErrors:
     p, label = images.rows(rng, PART)
     columns = {"probabilities": p, "labels": label, "cases": np.arange(len(p)) // PIXELS}
     batch = Batch.from_columns(columns, task="segmentation").batch
     view = View(Pane(PaneSpec("segmentation", images.n_classes)), PaneQuery(), batch)
-    return case_errors(view), view
+    return case_errors(view)
 
 
 def over_cases(images: Images, slugs: tuple[str, ...], seed: int, runs: range) -> Counts:
     """Count runs whose interval of a mean over cases contains the mean of all cases, of those with one."""
     counts: Counts = defaultdict(float)
-    values, cases, view = population(replace(images, n=0))
+    values = population(replace(images, n=0))
     for run in runs:
         rng = np.random.default_rng([seed, 0, run])
         for slug in slugs:
             drawn = rng.choice(values[slug], images.n)
-            interval, _ = interval_over_cases(drawn, cases, view)
+            interval, _ = interval_by_units(drawn, np.arange(images.n), 0.95)
             counts[f"{slug}/runs"] += 1
             if interval is None:
                 continue

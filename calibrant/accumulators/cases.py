@@ -20,7 +20,6 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.accumulators.sparse import SparseBlock
-from calibrant.core.arrays import Floats, ratio
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import hash_names
@@ -28,14 +27,23 @@ from calibrant.core.histogram import Histogram
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack
 from calibrant.core.spec import PaneSpec
-from calibrant.segmentation.case_tables import COUNTS, RANGES, SUMS, Layout, case_tables
+from calibrant.segmentation.case_tables import (
+    COUNTS,
+    RANGES,
+    SEVERAL_UNITS,
+    SUMS,
+    Layout,
+    case_tables,
+    case_units,
+    histogram_table,
+)
 
 MAX_CASES = 256
 MAX_CELLS = 1 << 18
 MAX_HALVINGS = 63
 MAX_BINS = 1 << 20
 OTHER = ""
-_CASE_BYTES, _NOTES_BYTES, _NOTE_BYTES = 280, 250, 150
+_CASE_BYTES, _NOTES_BYTES, _NOTE_BYTES, _UNIT_BYTES = 280, 250, 150, 140
 Source = tuple[str, str]
 
 
@@ -50,6 +58,7 @@ class Cases(Accumulator):
     blocks : case name to table
     halvings : how often the threshold was halved
     sources : case name to {(policy, edges) of plain histograms in it: greatest common divisor of their numbers of bins}
+    units : case name to the hash of its unit, such as the patient, or `SEVERAL_UNITS`; without cases whose unit was not named
     """
 
     name = "cases"
@@ -59,6 +68,7 @@ class Cases(Accumulator):
         self.tables: dict[str, SparseBlock] = {}
         self.halvings = 0
         self.sources: dict[str, dict[Source, int]] = {}
+        self.units: dict[str, int] = {}
 
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
@@ -109,13 +119,14 @@ class Cases(Accumulator):
 
     def fill(self, batch_sums: BatchSums) -> None:
         self._add(case_tables(batch_sums, self.layout), {}, 1)
+        self._add_units(case_units(batch_sums.batch))
 
     def add_histogram(self, histogram: Histogram) -> None:
         """Add a class's plain histogram to its case, or subtract it if it is negated."""
         if histogram.kind != "class" or histogram.case is None:
             return
         sign = -1 if histogram.is_negated else 1
-        table = _table_of(histogram.negated() if sign < 0 else histogram, self.layout)
+        table = histogram_table(histogram.negated() if sign < 0 else histogram, self.layout)
         sources = {histogram.case: {(histogram.policy, histogram.edges): histogram.bins}}
         self._add({histogram.case: table}, sources, sign)
 
@@ -129,15 +140,17 @@ class Cases(Accumulator):
         noted = sum(len(held) for held in self.sources.values())
         names = sum(map(getsizeof, self.tables))
         known = _CASE_BYTES * len(self.tables) + _NOTES_BYTES * len(self.sources)
-        return super().object_bytes + names + known + _NOTE_BYTES * noted
+        known += _NOTE_BYTES * noted + _UNIT_BYTES * len(self.units)
+        return super().object_bytes + names + known
 
     def merge(self, other: Accumulator) -> None:
         assert isinstance(other, Cases)
         self._lower(other.halvings)
         self._add(dict(other.tables), other.sources, 1)
+        self._add_units(other.units)
 
     def subtract(self, other: Accumulator) -> None:
-        """Subtract the other's tables. The threshold and the sources of plain histograms stay as they were."""
+        """Subtract the other's tables. The threshold, and units and sources of the cases that remain, stay as they were."""
         assert isinstance(other, Cases)
         self._lower(other.halvings)
         self._add(dict(other.tables), other.sources, -1)
@@ -148,6 +161,7 @@ class Cases(Accumulator):
         twin.blocks = dict(twin.tables)
         twin.halvings = self.halvings
         twin.sources = {name: dict(held) for name, held in self.sources.items()}
+        twin.units = dict(self.units)
         return twin
 
     def pack(self) -> bytes:
@@ -169,10 +183,10 @@ class Cases(Accumulator):
             [[*key, bins] for key, bins in sorted(self.sources.get(name, {}).items())]
             for name in names
         ]
-        return pack(
-            arrays,
-            self._described() | {"names": names, "halvings": self.halvings, "sources": sources},
-        )
+        about = {"names": names, "halvings": self.halvings, "sources": sources}
+        if self.units:
+            about["units"] = [self.units.get(name) for name in names]
+        return pack(arrays, self._described() | about)
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
@@ -196,6 +210,12 @@ class Cases(Accumulator):
             self._lower(self.halvings + 1)
         self.blocks = dict(self.tables)
 
+    def _add_units(self, units: Mapping[str, int]) -> None:
+        """Note the units of cases that have a table of their own."""
+        for name in units.keys() & self.tables.keys():
+            unit = units[name]
+            self.units[name] = unit if self.units.get(name, unit) == unit else SEVERAL_UNITS
+
     def _put(self, name: str, block: SparseBlock, sources: Mapping[Source, int], sign: int) -> None:
         own = self.tables.get(name)
         if own is None:
@@ -204,6 +224,7 @@ class Cases(Accumulator):
         if own.n_filled == 0:
             del self.tables[name]
             self.sources.pop(name, None)
+            self.units.pop(name, None)
         elif sign > 0 and sources:
             own_sources = self.sources.setdefault(name, {})
             for key, bins in sources.items():
@@ -235,6 +256,7 @@ class Cases(Accumulator):
         self.halvings = min(halvings, MAX_HALVINGS)
         for name, has_own_table in self._has_own_table(self.names).items():
             if not has_own_table:
+                self.units.pop(name, None)
                 self._put(OTHER, self.tables.pop(name), self.sources.pop(name, {}), 1)
         self.blocks = dict(self.tables)
 
@@ -267,6 +289,7 @@ class Cases(Accumulator):
         self.sources = {
             name: _sources_of(found) for name, found in zip(names, sources, strict=True) if found
         }
+        self.units = _units_of(about.get("units"), names)
         self.blocks = dict(self.tables)
 
     def _block(self, columns: Mapping[str, NDArray[Any]], length: int) -> SparseBlock:
@@ -289,33 +312,12 @@ def _sources_of(found: Any) -> dict[Source, int]:
     return sources
 
 
-def _table_of(histogram: Histogram, layout: Layout) -> SparseBlock:
-    """Return a plain histogram as a case's table. Cells are present where any of their numbers is not zero."""
-    n, confidence, correct = histogram.count, histogram.sum_confidence, histogram.sum_correct
-    mean = ratio(confidence, n)
-    predictions = n if histogram.n_predictions is None else histogram.n_predictions
-    cell = np.arange(len(n)) * layout.cells // len(n)
-    assert histogram.class_index is not None
-
-    def total(values: NDArray[Any]) -> Floats:
-        return np.bincount(cell, values, layout.cells).astype(np.float64)
-
-    sums = np.zeros((len(SUMS), layout.cells))
-    suffix = "_pooled" if histogram.policy == "pooled" else ""
-    for name, values in (
-        ("weight" + suffix, n),
-        ("confidence" + suffix, confidence),
-        ("confidence_squared" + suffix, confidence * mean),
-        ("correct_" + histogram.policy, correct),
-        ("product_" + histogram.policy, correct * mean),
-    ):
-        sums[SUMS.index(name)] = total(values)
-    there = np.flatnonzero(sums.any(axis=0))
-    counts = np.stack([np.maximum(np.round(total(predictions)), 1.0), np.round(total(n))]).astype(
-        np.int64
-    )
-    places = histogram.class_index * layout.width + 1 + 2 * there
-    return SparseBlock.of(layout.size, places, counts[:, there], sums[:, there])
+def _units_of(units: Any, names: list[str]) -> dict[str, int]:
+    found = [None] * len(names) if units is None else units
+    named = {name: unit for name, unit in zip(names, found, strict=True) if unit is not None}
+    if not all(type(unit) is int and 0 <= unit < 1 << 64 for unit in named.values()):
+        raise PackingError("Received a case whose unit is no hash.")
+    return named
 
 
 ACCUMULATOR = Cases

@@ -27,7 +27,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.segmentation.case_bins import CaseBins, bin_cases
 from calibrant.segmentation.case_kernels import KERNELS, kernel_bins
 from calibrant.segmentation.case_options import CaseOptions
-from calibrant.segmentation.case_tables import Layout, case_tables, composite_layout
+from calibrant.segmentation.case_tables import Layout, case_tables, case_units, composite_layout
 
 QUANTILES = {
     "minimum": 0.0,
@@ -87,6 +87,7 @@ class CaseErrors:
     classes : indices of the classes that count
     class_names : of every class; for composites their names
     n_cases : `n`, `kept`, `estimated`
+    units : case to hash of its unit, `SEVERAL_UNITS` if it has several; empty if no unit was named
     """
 
     options: CaseOptions
@@ -96,6 +97,7 @@ class CaseErrors:
     classes: list[int]
     class_names: list[str]
     n_cases: Mapping[str, int | bool]
+    units: Mapping[str, int]
 
     @property
     def counted(self) -> CaseBins:
@@ -245,9 +247,9 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
         classes = _declared(view, cases)
     other = binned([OTHER]) if OTHER in cases.tables else None
     class_names = [*(str(k) for k in range(own)), *(name for name, _ in view.spec.composites)]
-    return CaseErrors(
-        options, cases.names, binned(cases.names), other, classes, class_names, cases.n_cases
-    )
+    own_bins = binned(cases.names)
+    about = class_names, cases.n_cases, cases.units
+    return CaseErrors(options, cases.names, own_bins, other, classes, *about)
 
 
 def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
@@ -275,8 +277,9 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
     if kernel:
         binned = kernel_bins(batch_sums, layout, bins, options.membership, view.policy, binned)
     n = {"n": len(tables), "kept": len(tables), "estimated": False}
+    about = class_names, n, case_units(batch_sums.batch)
     return CaseErrors(
-        options, list(tables), binned, None, options.counted(layout.n_classes), class_names, n
+        options, list(tables), binned, None, options.counted(layout.n_classes), *about
     )
 
 

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.ranges import HITS, MASS, in_cell
 from calibrant.accumulators.sparse import SparseBlock
-from calibrant.core.arrays import Floats, Ints, distinct
+from calibrant.core.arrays import Floats, Ints, distinct, ratio
+from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums, CorrectRatings
 from calibrant.core.grid import Grid
+from calibrant.core.histogram import Histogram
 from calibrant.core.spec import PaneSpec
 
 CELLS = 600
@@ -49,6 +51,8 @@ RANGES = {
     **HITS,
     **{name: in_cell(name.replace("product", "correct")) for name in SUMS[10:]},
 }
+# In place of the hash of a unit.
+SEVERAL_UNITS = 0
 _Part = tuple[Ints, Ints, Ints, Floats]
 
 
@@ -156,6 +160,46 @@ def case_tables(batch_sums: BatchSums, layout: Layout) -> dict[str, SparseBlock]
         own = order[bounds[i] : bounds[i + 1]]
         tables[name] = SparseBlock.of(layout.size, place_of[own], counts[:, own], sums[:, own])
     return tables
+
+
+def histogram_table(histogram: Histogram, layout: Layout) -> SparseBlock:
+    """Return a plain histogram as a case's table. Cells are present where any of their numbers is not zero."""
+    n, confidence, correct = histogram.count, histogram.sum_confidence, histogram.sum_correct
+    mean = ratio(confidence, n)
+    predictions = n if histogram.n_predictions is None else histogram.n_predictions
+    cell = np.arange(len(n)) * layout.cells // len(n)
+    assert histogram.class_index is not None
+
+    def total(values: NDArray[Any]) -> Floats:
+        return np.bincount(cell, values, layout.cells).astype(np.float64)
+
+    sums = np.zeros((len(SUMS), layout.cells))
+    suffix = "_pooled" if histogram.policy == "pooled" else ""
+    for name, values in (
+        ("weight" + suffix, n),
+        ("confidence" + suffix, confidence),
+        ("confidence_squared" + suffix, confidence * mean),
+        ("correct_" + histogram.policy, correct),
+        ("product_" + histogram.policy, correct * mean),
+    ):
+        sums[SUMS.index(name)] = total(values)
+    there = np.flatnonzero(sums.any(axis=0))
+    counts = np.stack([np.maximum(np.round(total(predictions)), 1.0), np.round(total(n))]).astype(
+        np.int64
+    )
+    places = histogram.class_index * layout.width + 1 + 2 * there
+    return SparseBlock.of(layout.size, places, counts[:, there], sums[:, there])
+
+
+def case_units(batch: Batch) -> dict[str, int]:
+    """Return the hash of the unit of each named case, `SEVERAL_UNITS` if its predictions have several; none without named units."""
+    if batch.cases is None or batch.unit_source != "unit":
+        return {}
+    found: dict[str, int] = {}
+    for case, unit in set(zip(batch.cases.tolist(), batch.unit_hash.tolist(), strict=True)):
+        if case is not None:
+            found[case] = SEVERAL_UNITS if case in found else unit
+    return found
 
 
 def composite_layout(composites: Mapping[str, Sequence[int]], cells: int = CELLS) -> Layout:

@@ -262,19 +262,3 @@ def test_rows_and_kept_tables_agree(membership: str) -> None:
     )
     assert raw["histogram"]["counts"] == kept["histogram"]["counts"]
     assert [row["case"] for row in raw["cases"]] == [row["case"] for row in kept["cases"]]
-
-
-def test_cases_of_one_patient_are_not_independent():
-    """Eleven scans of one patient had the same interval as those of eleven patients."""
-    rng = np.random.default_rng(6)
-    score = rng.random(1100)
-    labels = (rng.random(1100) < score).astype(int)
-    scans = np.arange(1100) // 100
-    for patients, has_interval in ((scans, True), (scans // 2, False), (scans * 0, False)):
-        found = cal.evaluate(score, labels, ["dice", "ml1_ece"], units=patients, cases=scans)
-        for slug in ("dice", "ml1_ece"):
-            assert (found[slug].interval is not None) is has_interval
-            if not has_interval:
-                assert found[slug].extra["interval_reason"] == "units_of_several_cases"
-    unnamed = cal.evaluate(score, labels, ["dice"], cases=scans)
-    assert unnamed["dice"].interval is not None
