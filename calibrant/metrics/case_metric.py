@@ -145,7 +145,7 @@ def mean_of_shares(values: Floats, unit: Ints, ci: float) -> tuple[float, float]
     >>> [round(end, 3) for end in mean_of_shares(np.array([0.1] * 9 + [0.5]), np.arange(10), 0.95)]
     [0.05, 0.288]
     """
-    size, total = (np.bincount(unit, each) for each in (np.ones(len(unit)), values))
+    size, total = (np.bincount(unit, each).astype(np.float64) for each in (None, values))
     means = total / size
     quantile = float(scipy.special.stdtrit(_degrees(size / size.sum()), 0.5 + ci / 2.0))
     low, high = _student(total, size, quantile)
