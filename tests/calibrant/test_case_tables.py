@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
-from calibrant.accumulators import cases as module
+from calibrant.accumulators import named_tables
 from calibrant.accumulators.cases import Cases
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.packing import PackingError
@@ -71,7 +71,10 @@ def test_a_case_in_pieces_and_in_any_order_is_the_whole_case() -> None:
 
 @pytest.mark.parametrize("bound", ["MAX_CASES", "MAX_CELLS"])
 def test_cases_beyond_the_bound_share_a_table(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    monkeypatch.setattr(module, bound, 8 if bound == "MAX_CASES" else 400)
+    if bound == "MAX_CASES":
+        monkeypatch.setattr(Cases, "max_cases", 8)
+    else:
+        monkeypatch.setattr(named_tables, bound, 400)
     parts = {f"c{i}": rows(i, 12) for i in range(40)}
     batches = [batch_of({name: part}) for name, part in parts.items()]
     forward, backward = pane_of(*batches), pane_of(*batches[::-1])

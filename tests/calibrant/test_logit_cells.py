@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.accumulators import logits as accumulator
 from calibrant.accumulators.logit_cells import MOMENTS, SUMS, LogitCells
 from calibrant.accumulators.logits import MAX_CELLS, Logits
 from calibrant.core.pane_validation import check_pane
@@ -104,11 +103,11 @@ def test_the_width_does_not_depend_on_the_order() -> None:
 
 
 def test_cases_beyond_the_bound_share_a_table() -> None:
-    n_cases = 3 * accumulator.MAX_CASES
+    n_cases = 3 * Logits.max_cases
     n = 4 * n_cases
     batch = many(n, cases=[f"scan-{i % n_cases}" for i in range(n)])
     part = logits_of(pane_of(SPEC, batch))
-    assert 0 < len(part.names) <= accumulator.MAX_CASES and part.halvings > 0
+    assert 0 < len(part.names) <= Logits.max_cases and part.halvings > 0
     complete = sum(table.sums.sum(axis=1) for table in part.tables.values())
     assert complete[SUMS.index("weight")] == pytest.approx(n)
     name = part.names[0]
