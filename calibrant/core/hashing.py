@@ -6,6 +6,7 @@ They choose a rating of a prediction, a replicate of a unit, and a place in the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,3 +77,13 @@ def occurrences(hashes: U64) -> NDArray[np.int64]:
 def uniform(hashes: U64) -> NDArray[np.float64]:
     """Return a number in [0, 1) from each hash's upper 53 bits."""
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def digests_of(texts: Sequence[bytes], size: int) -> NDArray[np.uint8]:
+    """Return the BLAKE2b digest of each text, uint8 (n, size); `size` is 1 to 64.
+
+    >>> digests_of([b"a", b""], 2).shape
+    (2, 2)
+    """
+    digests = b"".join(blake2b(text, digest_size=size).digest() for text in texts)
+    return np.frombuffer(digests, np.uint8).reshape(-1, size)

@@ -17,7 +17,6 @@ TESTS = (
     "tests/calibrant/test_single_labels.py",
     "tests/calibrant/test_tempered_rows.py",
     "tests/calibrant/test_gap_sums.py",
-    "tests/calibrant/test_digests.py",
     "tests/calibrant/test_isotonic_gains.py",
     "tests/service/test_plain_columns.py",
     "tests/service/test_plain_lines.py",

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from calibrant.core.batch import Batch
 from calibrant.core.edge_rules import known_rules
 from calibrant.core.float32 import narrow_scores
-from calibrant.kernel.digests import digests_of
+from calibrant.core.hashing import digests_of
 from calibrant_server.workers.join.predictions import Predictions
 from calibrant_server.workers.join.record_format import (
     CASE,

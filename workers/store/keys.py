@@ -80,7 +80,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from calibrant.kernel.digests import digests_of
+from calibrant.core.hashing import digests_of
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.day_file import DayFiles

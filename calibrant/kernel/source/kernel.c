@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "digests.c"
 #include "hashing.h"
 #include "isotonic.c"
 #include "json_columns.c"

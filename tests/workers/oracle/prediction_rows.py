@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
-from calibrant.kernel.digests import digests_of
+from calibrant.core.hashing import digests_of
 from tests.workers.oracle.retained_prediction import (
     Prediction,
     PredictionColumns,
