@@ -10,11 +10,11 @@ import numpy as np
 from calibrant.calibrators import Options
 from calibrant.calibrators.base import map_methods
 from calibrant.core.batch import Batch
+from calibrant.core.batch_sums import RawRows
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.own_edges import are_edges
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
-from calibrant.core.raw_rows import RawRows
 from calibrant.core.routing import split_batch
 from calibrant.core.spec import MAX_CLASSES, PaneSpec
 from calibrant.core.view import View

@@ -15,6 +15,7 @@ from benchmarks.requests import Service, per_request_s, posts
 
 HOURS, ROWS_AN_HOUR = 336, 40
 READ = "/v1/models/one/metrics?window=P14D"
+SCORE = "/v1/score?metrics=corp_miscalibration"
 _numbers = count()
 
 # Prepares a service, and measures one repetition.
@@ -77,9 +78,20 @@ def _small_posts(service: Service) -> float:
     return per_request_s(service, posts("one", 300, 2), 4) * 301
 
 
+def _score(service: Service) -> float:
+    body, before = orjson.dumps(columns_of(1_000, next(_numbers))), service.processor_s()
+    headers = {"Content-Type": "application/json"}
+    service.client.post(SCORE, content=body, headers=headers).raise_for_status()
+    return service.processor_s() - before
+
+
 SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "small_posts": ("300 POSTs of 2 rows, 4 clients", (_nothing, _small_posts)),
     "large_posts": ("3 POSTs of 10,000 rows of 10 classes in JSON", (_nothing, _large_posts)),
+    "score": (
+        "POST /v1/score of 1,000 rows of 10 classes, corp_miscalibration",
+        (_nothing, _score),
+    ),
     "read_after_a_batch": (
         "GET metrics of two weeks after a batch",
         (_two_weeks, _read_after_a_batch),

@@ -61,7 +61,7 @@ SWITCHES = {
     ),
     "isotonic-gains": Switch(
         "recalibration of resampled curves, all in one call of the kernel",
-        "read_after_a_batch",
+        "score",
         {"calibrant.metrics.corp:brier_gains": lambda _: _gains_by_fit},
     ),
     "json-columns": Switch(

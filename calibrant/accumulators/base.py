@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
-from calibrant.core.array_memory import stored_bytes
+from calibrant.core.arrays import stored_bytes
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Header

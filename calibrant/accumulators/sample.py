@@ -21,7 +21,6 @@ from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack
-from calibrant.core.sampled_packing import first_format, packed_columns, unpacked_columns
 from calibrant.core.sampled_rows import (
     MAX_HALVINGS,
     RATING_BYTES,
@@ -29,12 +28,15 @@ from calibrant.core.sampled_rows import (
     SampledBatch,
     SampledRows,
     below,
+    first_format,
     fits,
     is_possible,
     n_below,
     n_distinct,
     no_rows,
+    packed_columns,
     rows_of,
+    unpacked_columns,
 )
 from calibrant.core.spec import PaneSpec
 

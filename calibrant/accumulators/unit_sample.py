@@ -50,7 +50,7 @@ class UnitSample(Accumulator):
 
     @classmethod
     def concerns(cls, batch: Batch) -> bool:
-        return batch.unit_source in ("unit", "case")
+        return batch.has_units
 
     def zero(self) -> dict[str, Block]:
         """Return no blocks: units are not cells. They are stored separately."""

@@ -99,7 +99,7 @@ def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
     """Return the labelled predictions of a batch under a policy's place in `POLICIES`."""
     batch_sums = BatchSums(batch)
     labelled, share = batch_sums.batch, np.zeros((batch_sums.n, batch.n_classes))
-    share[labelled.ratings.row, labelled.ratings.class_index] = batch_sums.weight_under(policy)
+    share[labelled.ratings.row, labelled.ratings.class_index] = labelled.rating_weights(policy)
     half = (mix(_placed(labelled) ^ np.uint64(0x5A5A5A5A)) >> np.uint64(63)).astype(np.int64)
     unit = np.unique(labelled.unit_hash, return_inverse=True)[1].astype(np.int64)
     return LabelledRows(log_probabilities(labelled), share, unit, half, np.arange(batch_sums.n))

@@ -15,11 +15,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.arrays import over_classes
 from calibrant.core.batch_packing import TEXTS, batch_digest, columns_fit, pack_batch, unpack_fields
 from calibrant.core.errors import Violation
-from calibrant.core.hashing import U64, hash_names, hash_rows, mix, uniform
+from calibrant.core.hashing import U64, hash_names, hash_rows, mix
 from calibrant.core.packing import PackingError
-from calibrant.core.summing import over_classes
+from calibrant.core.ratings import RatedRows
+from calibrant.core.ratings import Ratings as Ratings
 from calibrant.input.columns import InputColumns, Reading
 from calibrant.input.notes import NO_NOTES, InputNotes
 from calibrant.input.value_checks import MAX_STORED, ViolationCollector
@@ -27,15 +29,6 @@ from calibrant.input.value_checks import MAX_STORED, ViolationCollector
 TASKS = ("binary", "multiclass", "segmentation")
 _NUMBERS = ("weights", "event_times", "delays", "edge_rules")
 _HASHES = {"prediction_hash", "unit_hash"}
-
-
-@dataclass(frozen=True)
-class Ratings:
-    """Ratings counted by prediction and class, sorted by prediction, then class; only those that occur."""
-
-    row: NDArray[np.int64]
-    class_index: NDArray[np.int64]
-    count: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,7 @@ class BatchResult:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class Batch(RatedRows):
     """Predictions with their ratings; make one with `Batch.from_columns`.
 
     Attributes
@@ -97,11 +90,6 @@ class Batch:
     notes: InputNotes = NO_NOTES
 
     @property
-    def n(self) -> int:
-        """Number of predictions."""
-        return len(self.scores)
-
-    @property
     def n_classes(self) -> int:
         """Number of classes."""
         return int(self.scores.shape[1])
@@ -113,18 +101,6 @@ class Batch:
             return self.scores
         shifted = np.exp(self.scores - self.scores.max(axis=1, keepdims=True))
         return np.asarray(shifted / over_classes(np.ascontiguousarray(shifted.T))[:, None])
-
-    @cached_property
-    def row_total(self) -> NDArray[np.int64]:
-        """Number of ratings of each prediction, int64 (n,); 0 if it has no label."""
-        return np.bincount(self.ratings.row, self.ratings.count, self.n).astype(np.int64)
-
-    @cached_property
-    def label_counts(self) -> NDArray[np.int64]:
-        """Ratings by class, int64 (n, n_classes)."""
-        counts = np.zeros(self.scores.shape, np.int64)
-        counts[self.ratings.row, self.ratings.class_index] = self.ratings.count
-        return counts
 
     @cached_property
     def prediction_hash(self) -> U64:
@@ -165,44 +141,17 @@ class Batch:
             return "case"
         return "row" if self.ids is None else "id"
 
-    @cached_property
-    def only_rating(self) -> NDArray[np.int64] | None:
-        """Class of each prediction's one rating, -1 without; None if some prediction has several."""
-        row, count = self.ratings.row, self.ratings.count
-        if not (count == 1).all() or not (row[1:] > row[:-1]).all():
-            return None
-        only = np.full(self.n, -1, np.int64)
-        only[row] = self.ratings.class_index
-        return only
+    @property
+    def has_units(self) -> bool:
+        """Whether the caller named units, so that several rows may share one."""
+        return self.unit_source in ("unit", "case")
 
     @cached_property
-    def chosen_rating(self) -> NDArray[np.int64]:
-        """One rating of each prediction, by its hash: class at place floor(u n) of the sorted ratings; -1 without."""
-        if self.only_rating is not None:
-            return self.only_rating
-        total = self.row_total
-        place = np.floor(uniform(mix(self.prediction_hash)) * total).astype(np.int64)
-        chosen = np.full(self.n, -1, np.int64)
-        before = np.cumsum(self.ratings.count) - self.ratings.count
-        start = np.cumsum(total) - total
-        within = before - start[self.ratings.row]
-        wanted = place[self.ratings.row]
-        hit = (within <= wanted) & (wanted < within + self.ratings.count)
-        chosen[self.ratings.row[hit]] = self.ratings.class_index[hit]
-        return chosen
-
-    @cached_property
-    def majority(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Most frequent class of each prediction (ties to the lowest, -1 without ratings), and whether it was tied."""
-        if self.only_rating is not None:
-            return self.only_rating, np.zeros(self.n, np.bool_)
-        best = np.zeros(self.n, np.int64)
-        np.maximum.at(best, self.ratings.row, self.ratings.count)
-        top = self.ratings.count == best[self.ratings.row]
-        rows, classes = self.ratings.row[top], self.ratings.class_index[top]
-        winner = np.full(self.n, -1, np.int64)
-        winner[rows[::-1]] = classes[::-1]
-        return winner, np.bincount(rows, minlength=self.n) > 1
+    def unit_index(self) -> NDArray[np.int64]:
+        """Unit of each row as a number from 0; every row is its own unit if none were named."""
+        if not self.has_units:
+            return np.arange(self.n)
+        return np.unique(self.unit_key, return_inverse=True)[1].astype(np.int64)
 
     @classmethod
     def from_columns(

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.arrays import Floats, Ints
+from calibrant.core.arrays import Floats, Ints, over_classes
 from calibrant.core.batch import Batch
 from calibrant.core.hashing import hash_rows, mix
 from calibrant.core.logits import relative_logits
-from calibrant.core.summing import over_classes
+from calibrant.input.notes import NO_NOTES, InputNotes
 from calibrant.raters.label_distribution import entropy_of_columns
 
 N_REPLICATES = 64
@@ -128,17 +128,15 @@ class BatchSums:
     def positive_correct(self) -> CorrectRatings:
         return self.correct_ratings.where(self.correct_ratings.class_index == 1)
 
-    @cached_property
+    @property
     def has_units(self) -> bool:
         """Whether the caller named units, so that several rows may share one."""
-        return self.batch.unit_source in ("unit", "case")
+        return self.batch.has_units
 
-    @cached_property
+    @property
     def unit_index(self) -> Ints:
-        """Each row's unit as a number from 0; every row is its own unit if none were named."""
-        if not self.has_units:
-            return np.arange(self.n)
-        return np.unique(self.batch.unit_key, return_inverse=True)[1].astype(np.int64)
+        """Unit of each row as a number from 0; every row is its own unit if none were named."""
+        return self.batch.unit_index
 
     @cached_property
     def n_units(self) -> int:
@@ -198,16 +196,6 @@ class BatchSums:
         )
         return columns * self.weights[correct_ratings.row]
 
-    def weight_under(self, policy: int) -> Floats:
-        """Return one row of `policy_weights` without the cost of the others; (entries,)."""
-        batch, ratings = self.batch, self.batch.ratings
-        if policy < 2:
-            share = ratings.count / (1.0 if policy == 0 else self.n_ratings[ratings.row])
-        else:
-            chosen = batch.majority[0] if policy == 2 else batch.chosen_rating
-            share = (chosen[ratings.row] == ratings.class_index).astype(np.float64)
-        return np.asarray(share * self.weights[ratings.row])
-
     @cached_property
     def log_probability(self) -> Floats:
         """Natural logarithm of each rating entry's probability, minus infinity at 0; (entries,)."""
@@ -222,3 +210,21 @@ class BatchSums:
         return np.asarray(
             logit[correct_ratings.row, correct_ratings.class_index] - log_total[correct_ratings.row]
         )
+
+
+class RawRows:
+    """Rows that most results need only as a pane.
+
+    Parameters
+    ----------
+    read : returns the checked rows
+    notes : what was altered as they were read
+    """
+
+    def __init__(self, read: Callable[[], Batch], notes: InputNotes = NO_NOTES) -> None:
+        self._read, self.notes = read, notes
+
+    @cached_property
+    def batch_sums(self) -> BatchSums:
+        """The labelled rows, with what several results read."""
+        return BatchSums(self._read())

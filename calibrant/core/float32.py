@@ -6,6 +6,7 @@ are then not float32 any more. The values sent are, and dividing them again give
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError
-from calibrant.kernel.narrow import narrowed
+from calibrant.kernel.declarations import structures
+from calibrant.kernel.library import library
 
 Narrowed = tuple[NDArray[np.bool_], NDArray[np.float32], NDArray[np.float64]]
 
@@ -26,7 +28,15 @@ def narrow_scores(scores: NDArray[np.float64], logits: NDArray[np.bool_]) -> Nar
     scores : float64 (n, n_classes), as filled
     logits : bool (n,); logits are never divided
     """
-    return narrowed(scores, logits)
+    n, n_columns = scores.shape
+    wide, is_logits = np.ascontiguousarray(scores), np.ascontiguousarray(logits)
+    fits, totals = np.empty(n, np.bool_), np.empty(n)
+    narrow = np.empty((n, n_columns), np.float32)
+    rows = structures()["Narrowing"](n, n_columns, wide.ctypes.data, is_logits.ctypes.data)
+    library().calibrant_kernel_narrow(
+        ctypes.byref(rows), fits.ctypes.data, narrow.ctypes.data, totals.ctypes.data
+    )
+    return fits, narrow, totals
 
 
 def pack_scores(scores: NDArray[np.float64], narrowed: Narrowed) -> dict[str, NDArray[Any]]:

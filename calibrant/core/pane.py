@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.accumulators.block import close_blocks
 from calibrant.accumulators.unit_sample import UnitSample
-from calibrant.core.array_memory import stored_bytes
+from calibrant.core.arrays import stored_bytes
 from calibrant.core.grid import Edges
 from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.pane_state import PaneState

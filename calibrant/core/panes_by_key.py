@@ -247,7 +247,7 @@ def _combinations(batch: Batch) -> Iterator[tuple[str, Rows | None]]:
 
 
 def _n_units_split(batch: Batch, pane_s: int | None) -> int:
-    if pane_s is None or batch.event_times is None or batch.unit_source not in ("unit", "case"):
+    if pane_s is None or batch.event_times is None or not batch.has_units:
         return 0
     unit = np.unique(batch.unit_hash, return_inverse=True)[1].reshape(-1)
     pane = np.unique(batch.event_times // (pane_s * MICROSECONDS), return_inverse=True)[1].reshape(

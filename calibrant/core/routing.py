@@ -79,7 +79,7 @@ def split_batch(batch: Batch) -> Iterator[Batch]:
     if batch.n <= ROWS_TOGETHER:
         yield batch
         return
-    if batch.unit_source not in ("unit", "case"):
+    if not batch.has_units:
         for start in range(0, batch.n, ROWS_TOGETHER):
             yield batch.part(start, min(start + ROWS_TOGETHER, batch.n))
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import Columns
-from calibrant.core.float32 import Narrowed, narrow_scores
+from calibrant.core.float32 import Narrowed, narrow_scores, pack_scores, unpack_scores
 from calibrant.core.hashing import U64, hash_rows, mix
 from calibrant.core.stored_batch import HashedBatch
 from calibrant.input.columns import MAX_WEIGHT, MIN_WEIGHT
@@ -252,3 +252,41 @@ def is_possible(rows: SampledRows) -> bool:
     ids = rows.ids
     rising = (ids[1:] > ids[:-1]) | ((ids[1:] == ids[:-1]) & (content[1:] > content[:-1]))
     return bool(rising.all())
+
+
+_PLAIN = tuple(name for name in COLUMNS if name != "scores")
+
+
+def packed_columns(rows: SampledRows) -> dict[str, NDArray[Any]]:
+    """Return rows as arrays: scores in four bytes where these restore the same bits."""
+    columns = {name: getattr(rows, name) for name in _PLAIN}
+    return (
+        columns
+        | pack_scores(rows.scores, rows.narrow)
+        | {
+            "n_votes": np.bincount(rows.ratings.row, minlength=len(rows)),
+            "vote_class": rows.ratings.class_index,
+            "vote_count": rows.ratings.count,
+        }
+    )
+
+
+def unpacked_columns(arrays: Mapping[str, NDArray[Any]]) -> SampledRows:
+    """Return the rows that `packed_columns` wrote. Their values are not checked.
+
+    A missing array is a KeyError; arrays of other lengths are a ValueError or an IndexError.
+    """
+    n = len(arrays["ids"])
+    ratings = Ratings(
+        np.repeat(np.arange(n), arrays["n_votes"]), arrays["vote_class"], arrays["vote_count"]
+    )
+    columns: dict[str, Any] = {name: arrays[name] for name in _PLAIN}
+    scores, narrow = unpack_scores(arrays, n)
+    return SampledRows(**columns, scores=scores, ratings=ratings).knowing(narrow)
+
+
+def first_format(arrays: Mapping[str, NDArray[Any]]) -> SampledRows:
+    """Return rows of format 1: eight bytes a score, a row number for each rating."""
+    ratings = Ratings(*(arrays[f"vote_{name}"] for name in ("row", "class", "count")))
+    columns: dict[str, Any] = {name: arrays[name] for name in COLUMNS}
+    return SampledRows(**columns, ratings=ratings)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators import scores as score_sums
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import BatchSums
+from calibrant.core.batch_sums import BatchSums, RawRows
 from calibrant.core.cells import (
     Cells,
     Table,
@@ -35,10 +35,8 @@ from calibrant.core.own_edges import (
     missing_edges,
 )
 from calibrant.core.pane import Pane
-from calibrant.core.pane_cells import has_cells
 from calibrant.core.query import PaneQuery, policy_index
-from calibrant.core.raw_rows import RawRows
-from calibrant.core.view_cells import StoredCellsView
+from calibrant.core.view_cells import StoredCellsView, has_cells
 from calibrant.input.notes import NO_NOTES, InputNotes
 
 

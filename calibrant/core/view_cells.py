@@ -10,6 +10,7 @@ import numpy as np
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.cells import Cells, under_policy
 from calibrant.core.errors import NoResultError
+from calibrant.core.pane import Pane
 from calibrant.core.view_histograms import HistogramView
 
 T = TypeVar("T")
@@ -82,3 +83,20 @@ class StoredCellsView(HistogramView):
             listed = "the first 64 classes have separate tables only if the model has no more; list others when you create the model"
             raise NoResultError("class_not_kept", listed)
         return self.spec.stored_classes.index(class_index)
+
+
+def has_cells(pane: Pane, scope: str) -> bool:
+    """Return whether the pane has cells of a scope that its specification allows.
+
+    Examples
+    --------
+    >>> pane = Pane.fill([[0.7, 0.2, 0.1]], [0])
+    >>> has_cells(pane, "top_label"), has_cells(pane, "positive"), has_cells(pane, "class:2")
+    (True, False, True)
+    """
+    kind, _, name = scope.partition(":")
+    if kind == "class":
+        return int(name) in pane.spec.stored_classes and "classes" in pane.names
+    if kind == "all":
+        return ("classes" if pane.spec.keeps_all_classes else "all_labels") in pane.names
+    return kind in pane.names

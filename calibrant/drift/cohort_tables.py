@@ -122,7 +122,7 @@ def _summed(place: Ints, values: Floats | Bools, bins: int) -> Floats:
 
 def _unit_size(batch: Batch) -> Floats:
     """Return the number of rows that share each row's unit, including unlabelled ones."""
-    if batch.unit_source not in ("unit", "case"):
+    if not batch.has_units:
         return np.ones(batch.n)
     index = np.unique(batch.unit_hash, return_inverse=True)[1]
     return np.bincount(index)[index].astype(np.float64)

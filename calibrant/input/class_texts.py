@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from calibrant.input.number_text import number_of
+from calibrant.input.cell_texts import number_of
 
 _TRUTH = {"false": 0, "true": 1}
 _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)

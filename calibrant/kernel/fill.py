@@ -115,7 +115,7 @@ def _arrays(batch: Batch, hashes: NDArray[np.uint64] | None, with_cases: bool) -
     ----------
     hashes : memory for the predictions' hashes if the kernel computes them, else None
     """
-    has_units = batch.unit_source in ("unit", "case")
+    has_units = batch.has_units
     ratings = batch.ratings
     return (
         batch.scores,
@@ -136,7 +136,7 @@ def _rows(batch: Batch, arrays: Arrays, workspace: Workspace) -> Any:
     """Return the batch as a structure, which the next fill of this workspace overwrites."""
     source, rows = batch.unit_source, workspace.rows
     rows.n, rows.n_entries = batch.n, len(batch.ratings.row)
-    rows.is_logits, rows.has_units = batch.is_logits, source in ("unit", "case")
+    rows.is_logits, rows.has_units = batch.is_logits, batch.has_units
     rows.unit_from_row, rows.digest_source = source == "row", SOURCES[source]
     # All numbers of its arrays, if none of them is the same as another one.
     n_numbers = 2 * batch.scores.size + 3 * rows.n_entries + 5 * batch.n

@@ -20,6 +20,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.estimators.isotonic import (
     SCORES,
     Decomposition,
+    brier_gains,
     decompose,
     each_recalibrated,
     mean_score,
@@ -37,7 +38,6 @@ from calibrant.inference.null_reference import (
 )
 from calibrant.inference.reliability_table import wilson
 from calibrant.inference.replication import tables_for
-from calibrant.kernel.isotonic import brier_gains
 from calibrant.metrics.formula_metric import (
     FormulaMetric,
     Interval,

@@ -69,7 +69,7 @@ def clipped_at(view: View, floor: float) -> Clipped:
     own = rows.log_probability[below]
     added = np.where(np.isfinite(own), own, 0.0) - np.log(floor)
     row, ratings = rows.correct_ratings.row[below], rows.correct_ratings.ratings[below]
-    mass = rows.weight_under(view.policy)[below]
+    mass = rows.batch.rating_weights(view.policy)[below]
     by_replicate = np.bincount(rows.replicate[row], mass * added, N_REPLICATES)
     counted = ratings[mass > 0] if view.pane_query.raters in ("pooled", "mean") else mass > 0
     at_risk = bool((rows.batch.probabilities < floor).any())

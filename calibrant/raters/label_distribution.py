@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.core.arrays import Bools, Floats, Ints, ratio
-from calibrant.core.summing import over_classes
+from calibrant.core.arrays import Bools, Floats, Ints, over_classes, ratio
 
 
 @dataclass(frozen=True)

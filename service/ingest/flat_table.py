@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.cell_texts import BLANK, MISSING_TEXTS, OFTEN_MISSING, number_of, value_of
 from calibrant.input.class_texts import (
     class_index,
     class_places,
@@ -22,8 +23,6 @@ from calibrant.input.class_texts import (
     names_of_numbers,
     numbers_of,
 )
-from calibrant.input.missing_texts import BLANK, MISSING_TEXTS, OFTEN_MISSING, value_of
-from calibrant.input.number_text import number_of
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.http.errors import escaped
 from calibrant_server.service.ingest.parsed_batch import PLURAL, ParsedBatch, quoted, some_of

@@ -85,7 +85,7 @@ def rows_of_model(
 
 def reject_unitless(checked: BatchResult, config: ModelConfig) -> None:
     """Reject a segmentation batch that does not name the unit or case of its pixels."""
-    if config.task == SEGMENTATION and checked.batch.unit_source not in ("unit", "case"):
+    if config.task == SEGMENTATION and not checked.batch.has_units:
         raise CalibrationInputError.at(
             "/units", "units_required", f"{PIXELS} Send units or cases, one per row."
         )

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from calibrant.core.cells import Cells
 from calibrant.core.query import PaneQuery
-from calibrant.kernel import isotonic
+from calibrant.estimators import isotonic
 from calibrant.metrics import corp
 
 

@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from calibrant.core.float32 import narrow_scores
-from calibrant.kernel.narrow import narrowed
 from tests.oracle.narrow import narrowed as by_numpy
 
 
@@ -42,7 +41,11 @@ def test_the_kernel_narrows_to_the_bits_of_numpy(k):
 def test_columns_that_are_not_contiguous_and_no_rows_narrow_too():
     scores, logits = rows(4, 20)
     for one, other in zip(
-        narrowed(np.asfortranarray(scores), logits), narrowed(scores, logits), strict=True
+        narrow_scores(np.asfortranarray(scores), logits), narrow_scores(scores, logits), strict=True
     ):
         assert_array_equal(one, other)
-    assert [len(each) for each in narrowed(np.zeros((0, 3)), np.zeros(0, np.bool_))] == [0, 0, 0]
+    assert [len(each) for each in narrow_scores(np.zeros((0, 3)), np.zeros(0, np.bool_))] == [
+        0,
+        0,
+        0,
+    ]

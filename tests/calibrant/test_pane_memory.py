@@ -13,7 +13,7 @@ from hypothesis import given
 
 from calibrant import Pane, PaneSpec
 from calibrant.accumulators import accumulators
-from calibrant.core.array_memory import stored_bytes
+from calibrant.core.arrays import stored_bytes
 from tests.calibrant.data import shapes
 from tests.calibrant.panes import FEW, SHAPE, SPECS, a_histogram, batches_of, every_spec, pane_of
 

@@ -1,4 +1,4 @@
-"""Which rows four bytes a score restore; the specification of `calibrant.kernel.narrow`."""
+"""Which rows four bytes a score restore; the specification of `calibrant.core.float32.narrow_scores`."""
 
 from __future__ import annotations
 

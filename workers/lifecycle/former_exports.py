@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError, unpack
-from calibrant.core.sampled_packing import unpacked_columns
-from calibrant.core.sampled_rows import fits
+from calibrant.core.sampled_rows import fits, unpacked_columns
 from calibrant_server.workers.segments.row_columns import NameTable, fixed_of, ratings_table
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.segments.scores import Scores

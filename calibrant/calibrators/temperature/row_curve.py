@@ -23,7 +23,7 @@ from calibrant.calibrators.temperature.hermite import (
     root,
     window,
 )
-from calibrant.core.arrays import Floats, Ints, ratio
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.batch import Batch
 from calibrant.core.logits import relative_logits
 from calibrant.kernel.tempered import (
@@ -36,7 +36,6 @@ from calibrant.kernel.tempered import (
     TemperedSums,
 )
 
-MEAN, MAJORITY = 1, 2
 MAX_NEWTON = 20
 # Last relative step of Newton's method, whose error is its square: of sums in float64, and of rows as float32.
 STILL, STILL_OF_MANY = 1e-8, 1e-5
@@ -156,12 +155,12 @@ class RowCurve(Curve):
     def _count_impossible(self) -> int:
         if not self.rows.n_impossible:
             return 0
-        chosen = _chosen(self.batch, self.policy)
+        chosen = self.batch.chosen_ratings(self.policy)
         return int(chosen[_is_impossible(self.batch)].sum())
 
     def _count_units(self) -> dict[str, int]:
         incorrect = self.rows.is_incorrect
-        if not has_units(self.batch):
+        if not self.batch.has_units:
             return {"incorrect_units": int(np.count_nonzero(incorrect))}
         return {"incorrect_units": len(np.unique(self.batch.unit_key[incorrect]))}
 
@@ -182,12 +181,12 @@ class RowCurve(Curve):
         return self._sums(beta)[f"{objective}_d2"]
 
     def squares(self, objective: str, beta: float) -> float | None:
-        if not has_units(self.batch):
+        if not self.batch.has_units:
             return self._sums(beta)[f"{objective}_d1_squared"]
         found = self._pass(np.array([beta]), self._order, by_row=True, is_exact=True)
         assert found.rows is not None
         slopes = found.rows[1 if objective == "nll" else 2] / self.scale
-        return float((np.bincount(self._unit_index, slopes) ** 2).sum())
+        return float((np.bincount(self.batch.unit_index, slopes) ** 2).sum())
 
     def squared_slope(self, beta: float) -> float:
         return self.squares("nll", beta) or 0.0
@@ -195,20 +194,14 @@ class RowCurve(Curve):
     def unit_losses(self, beta: float, n_units: int) -> float:
         found = self._pass(np.array([beta]), WITHOUT_BRIER, by_row=True, is_exact=True)
         assert found.rows is not None
-        loss = np.bincount(self._unit_index, found.rows[0])
-        weight = np.bincount(self._unit_index, self._possible_weight, len(loss))
+        loss = np.bincount(self.batch.unit_index, found.rows[0])
+        weight = np.bincount(self.batch.unit_index, self._possible_weight, len(loss))
         return float(ratio(loss, weight).sum())
-
-    @cached_property
-    def _unit_index(self) -> Ints:
-        if not has_units(self.batch):
-            return np.arange(self.batch.n)
-        return np.unique(self.batch.unit_key, return_inverse=True)[1].astype(np.int64)
 
     @cached_property
     def _possible_weight(self) -> Floats:
         """Weight of each row's ratings of positive probability, (n,)."""
-        weight = _shares(self.batch, self.policy) * ~_is_impossible(self.batch)
+        weight = self.batch.rating_weights(self.policy) * ~_is_impossible(self.batch)
         return np.bincount(self.batch.ratings.row, weight, self.batch.n).astype(np.float64)
 
     def _between(self, objective: str, a: int, b: int, rises: bool) -> list[Root]:
@@ -270,11 +263,6 @@ class RowCurve(Curve):
         return stored_ece(count, correct - score, self.min_count)
 
 
-def has_units(batch: Batch) -> bool:
-    """Return whether the caller named units, so that several rows may share one."""
-    return batch.unit_source in ("unit", "case")
-
-
 def counts_of(batch: Batch) -> dict[str, int]:
     """Return the numbers of predictions, labelled ones, ratings, and units with a label."""
     labelled = np.zeros(batch.n, np.bool_)
@@ -284,7 +272,7 @@ def counts_of(batch: Batch) -> dict[str, int]:
         "n_predictions": batch.n,
         "n_labelled": n,
         "n_ratings": int(batch.ratings.count.sum()) // batch.notes.per_rating,
-        "n_units": len(np.unique(batch.unit_key[labelled])) if has_units(batch) else n,
+        "n_units": len(np.unique(batch.unit_key[labelled])) if batch.has_units else n,
     }
 
 
@@ -297,7 +285,7 @@ def _tempered(batch: Batch, policy: int) -> TemperedRows:
         scores,
         ratings.row,
         ratings.class_index,
-        None if _is_plain(batch) else _shares(batch, policy),
+        None if _is_plain(batch) else batch.rating_weights(policy),
         is_logits=batch.is_logits,
         is_binary=batch.task == "binary",
         edge_rules=batch.edge_rules,
@@ -308,21 +296,6 @@ def _is_plain(batch: Batch) -> bool:
     """Return whether every rated row has one rating of weight one, so that all policies agree."""
     row, count = batch.ratings.row, batch.ratings.count
     return batch.weights is None and bool((count == 1).all() and (row[1:] != row[:-1]).all())
-
-
-def _chosen(batch: Batch, policy: int) -> NDArray[Any]:
-    """Return the number of ratings of each entry that count under a policy; (entries,)."""
-    if policy <= MEAN:
-        return batch.ratings.count
-    classes = batch.majority[0] if policy == MAJORITY else batch.chosen_rating
-    return np.asarray(classes[batch.ratings.row] == batch.ratings.class_index)
-
-
-def _shares(batch: Batch, policy: int) -> Floats:
-    """Return the weight of each entry of the ratings under a policy, the row's own included; (entries,)."""
-    row = batch.ratings.row
-    share = _chosen(batch, policy) / (batch.row_total[row] if policy == MEAN else 1.0)
-    return np.asarray(share if batch.weights is None else share * batch.weights[row])
 
 
 def _is_impossible(batch: Batch) -> NDArray[np.bool_]:

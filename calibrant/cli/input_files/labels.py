@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.roles import listed
 from calibrant.cli.input_files.tables import FileTable
+from calibrant.input.cell_texts import OFTEN_MISSING
 from calibrant.input.class_labels import ClassLabels
 from calibrant.input.class_texts import class_index, class_places, has_numbers
-from calibrant.input.missing_texts import OFTEN_MISSING
 
 
 def class_indices(

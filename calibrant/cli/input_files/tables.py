@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cli.input_files.errors import NUMBER_ADVICE, InputFileError
-from calibrant.input.missing_texts import value_of
+from calibrant.input.cell_texts import value_of
 
 Floats = NDArray[np.float64]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from calibrant.input.missing_texts import BLANK, MISSING_TEXTS
-from calibrant.input.number_text import number_of
+from calibrant.input.cell_texts import BLANK, MISSING_TEXTS, number_of
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from calibrant.cli.input_files.compressed import ending_of, opened_text
 from calibrant.cli.input_files.errors import NUMBER_ADVICE, InputFileError
 from calibrant.cli.input_files.tables import Floats
 from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
-from calibrant.input.missing_texts import value_of
+from calibrant.input.cell_texts import value_of
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}

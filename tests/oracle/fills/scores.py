@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.scores import ScoreSums
-from calibrant.core.arrays import Floats
+from calibrant.core.arrays import Floats, over_classes
 from calibrant.core.label_policies import N_POLICIES
-from calibrant.core.summing import over_classes
 from tests.oracle.batch_sums import FillSums
 
 

@@ -1,4 +1,4 @@
-"""Texts that mean "no value" in tables of texts, such as CSV files.
+"""Cells of tables of texts, such as CSV files: numbers, and texts that mean "no value".
 
 `NA`, `nan` and `None` are names of classes, subgroups and patients somewhere. Only a blank cell and the text `null` are no
 value, and what the caller names. Where the source has nulls of its own (Parquet, Arrow, JSON), every other text is a value.
@@ -33,3 +33,23 @@ def value_of(
     """
     text = text.strip()
     return text if text in declared or text not in missing else None
+
+
+def number_of(text: str) -> float:
+    """Return the number that a text states.
+
+    Python alone reads `1_0` and digits of other scripts as numbers: in a table these are mistakes.
+
+    Raises
+    ------
+    ValueError
+        It is no number.
+
+    Examples
+    --------
+    >>> number_of(" 1e-3")
+    0.001
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError(f"not a number: {text!r}")
+    return float(text)
