@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 import calibrant as cal
-from calibrant.calibrators.base import Options
 from calibrant.calibrators.fitting import fit
+from calibrant.calibrators.map_method import Options
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics

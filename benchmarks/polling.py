@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.end_to_end import Served, served
-from calibrant.calibrators.base import digest
+from calibrant.calibrators.map_method import digest
 
 URL = "/v1/models/polled/maps"
 N_CONNECTIONS = 2

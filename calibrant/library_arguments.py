@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators import Options
-from calibrant.calibrators.base import map_methods
+from calibrant.calibrators.map_method import map_methods
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import RawRows
 from calibrant.core.errors import CalibrationInputError

@@ -12,8 +12,8 @@ from calibrant.core.query import TIES, Bins, Option, PaneQuery
 from calibrant.library import evaluate
 from calibrant.library_arguments import DATA, check_types
 from calibrant.metrics import METRICS, Metric
-from calibrant.metrics.base import BETTER
 from calibrant.metrics.estimate import Estimate
+from calibrant.metrics.metric import BETTER
 from calibrant.metrics.requests import BIN_EDGES, MetricRequest, reject_without_effect, takes
 
 PANE_QUERY: dict[str, Any] = {

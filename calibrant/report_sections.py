@@ -13,7 +13,7 @@ from calibrant.calibrators.temperature.surface_report import surface_report
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NoResultError, View
-from calibrant.estimators.roc import POINTS
+from calibrant.estimators.roc_curve import POINTS
 from calibrant.metrics import compute_metrics, requested, view_for
 from calibrant.peers.comparison import compared
 from calibrant.raters.alpha_calibration import compare_calibrations
@@ -29,7 +29,7 @@ from calibrant.segmentation.histogram_report import histogram_report
 from calibrant.segmentation.per_case_metrics import by_case
 from calibrant.segmentation.weighted_loss import LossWeights, training_losses
 from calibrant.stability.by_case import stability_by_case
-from calibrant.stability.report import stability_report
+from calibrant.stability.stability_report import stability_report
 
 MAX_FURTHER_RATINGS = 5
 # Of stability curves: half a second and 80 MB.

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 NEW_FILE = '''
 """Largest gap of the bins, with its sign."""
 
-from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.metrics.metric import Estimate, FunctionMetric
 from calibrant.core.query import Option
 
 SIGN = Option("sign", "over", "Which sign counts.", allowed=("over", "under"))

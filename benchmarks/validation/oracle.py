@@ -16,7 +16,7 @@ from benchmarks.validation.truths import gaps
 from calibrant.core.view import View
 from calibrant.inference.intervals import along_rays, gap_interval
 from calibrant.metrics import METRICS
-from calibrant.metrics.base import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
+from calibrant.metrics.metric import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
 
 Floats = NDArray[np.float64]
 N_FRESH = 2000

@@ -13,8 +13,8 @@ from calibrant.core.documents import Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import View
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.metrics.base import ClasswiseGapMetric, GapMetric
 from calibrant.metrics.formula_metric import FormulaMetric
+from calibrant.metrics.metric import ClasswiseGapMetric, GapMetric
 
 Floats = NDArray[np.float64]
 BINS = 15

@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from functools import lru_cache
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 
 
 @lru_cache(maxsize=1)

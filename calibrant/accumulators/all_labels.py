@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.cells import empty_cells, ranges_of_cells
 from calibrant.accumulators.ranges import Ranges, grid_edges

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.named_tables import MAX_CELLS, NamedTables
 from calibrant.accumulators.ranges import Ranges

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     HITS,

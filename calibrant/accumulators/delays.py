@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.core.batch import Batch

@@ -7,7 +7,7 @@ are for debiased calibration losses. Sums `..._by_ratings` weigh each prediction
 
 from __future__ import annotations
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     MASS,

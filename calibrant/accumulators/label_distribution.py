@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges, weight_of, within
 from calibrant.core.batch_sums import N_REPLICATES, BatchSums
-from calibrant.raters.label_distribution import Comparisons, compare
+from calibrant.raters.label_comparison import Comparisons, compare
 
 COUNTS = ("predictions", "untied", "with_two_ratings")
 SUMS = (

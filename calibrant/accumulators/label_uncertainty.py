@@ -7,7 +7,7 @@ weight n_i.
 
 from __future__ import annotations
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
 from calibrant.core.batch_sums import N_REPLICATES

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.logit_cells import (
     COUNTS,

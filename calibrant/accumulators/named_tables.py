@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.sparse import SparseBlock
 from calibrant.core.documents import Header
 from calibrant.core.hashing import hash_names

@@ -17,7 +17,7 @@ from calibrant.accumulators.block import Block
 from calibrant.core.arrays import Floats
 from calibrant.core.grid import Grid
 from calibrant.core.label_policies import POLICIES
-from calibrant.input.columns import MAX_WEIGHT
+from calibrant.input.input_columns import MAX_WEIGHT
 from calibrant.input.score_columns import MAX_LOGIT
 
 Edges = tuple[Floats, Floats]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import LOGIT_SPAN, Ranges, variance_of, weight_of, within
 from calibrant.core.label_policies import N_POLICIES

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     LOGIT_SPAN,

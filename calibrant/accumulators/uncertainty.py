@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     HITS,
@@ -24,7 +24,7 @@ from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import Grid, grid_of
 from calibrant.core.histogram_fields import UNCERTAINTY_CELLS
-from calibrant.raters.label_distribution import entropy
+from calibrant.raters.label_comparison import entropy
 
 SUMS = (
     "weight_pooled",

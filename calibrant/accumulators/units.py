@@ -7,7 +7,7 @@ counts as new, and `unit_sample` estimates how many did.
 
 from __future__ import annotations
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import HITS, Ranges, bin_edges, in_cell, within
 

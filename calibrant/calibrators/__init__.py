@@ -4,8 +4,8 @@
 """
 
 from calibrant.calibrators.applying import apply
-from calibrant.calibrators.base import MapMethod, Options, map_methods
 from calibrant.calibrators.fitting import fit
+from calibrant.calibrators.map_method import MapMethod, Options, map_methods
 
 MAPS = map_methods()
 

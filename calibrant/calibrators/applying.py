@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import MapMethod, map_methods
+from calibrant.calibrators.labelled_rows import log_probabilities
+from calibrant.calibrators.map_method import MapMethod, map_methods
 from calibrant.calibrators.one_against_rest import at_classes
-from calibrant.calibrators.rows import log_probabilities
 from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, check_one_of

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.calibrators.logistic_maps import PLATT
+from calibrant.calibrators.map_method import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells, Table, equal_mass_groups
 from calibrant.core.grid import equal_width_bin

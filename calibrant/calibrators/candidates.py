@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from calibrant.calibrators.base import FitResult, MapMethod, Options, map_methods
 from calibrant.calibrators.held_out import AtRows, SolveRows, cross_fitted, of_class
-from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.labelled_rows import LabelledRows
+from calibrant.calibrators.map_method import FitResult, MapMethod, Options, map_methods
 from calibrant.calibrators.temperature.fit import fit_rows
 from calibrant.core.actions import map_method
 from calibrant.core.arrays import Floats

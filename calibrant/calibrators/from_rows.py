@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from calibrant.calibrators.cell_fits import CLIP
-from calibrant.calibrators.rows import (
+from calibrant.calibrators.labelled_rows import (
     LabelledRows,
     about_sample,
     event_losses,

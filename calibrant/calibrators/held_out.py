@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.calibrators.from_rows import ONE_CLASS, losses_of, rows_of, scope_losses
-from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, gain_by_unit
+from calibrant.calibrators.labelled_rows import MIN_UNITS, LabelledRows, gain_by_unit
+from calibrant.calibrators.map_method import FitResult, MapMethod, Options
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.cells import SUM_FIELDS, Cells
 from calibrant.core.documents import Result

@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from calibrant.calibrators.cell_fits import CLIP
-from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.labelled_rows import LabelledRows
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 

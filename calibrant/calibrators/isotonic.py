@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import polygon_at, why_no_fit
+from calibrant.calibrators.map_method import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 

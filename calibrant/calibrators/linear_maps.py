@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import CLIP, probabilities_of
 from calibrant.calibrators.from_rows import clipped
-from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.labelled_rows import LabelledRows
+from calibrant.calibrators.map_method import FitResult, MapMethod, Options
 from calibrant.calibrators.shrinkage import solve_shrunk
 from calibrant.calibrators.softmax import LinearForm
 from calibrant.calibrators.solver import Mask

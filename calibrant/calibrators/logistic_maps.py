@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import CLIP, log_odds, logistic, why_no_fit
 from calibrant.calibrators.logistic import LogisticFit, LogisticLoss, fit_logistic, separated
+from calibrant.calibrators.map_method import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.core.arrays import Floats, ratio
 from calibrant.core.cells import Cells
 from calibrant.core.documents import Result

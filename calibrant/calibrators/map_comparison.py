@@ -18,11 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant.calibrators.applying import apply
-from calibrant.calibrators.base import REASONS as FIT_REASONS
-from calibrant.calibrators.base import Options
 from calibrant.calibrators.fitting import fit
 from calibrant.calibrators.held_out import FOLDS
-from calibrant.calibrators.rows import (
+from calibrant.calibrators.labelled_rows import (
     MIN_UNITS,
     LabelledRows,
     about_sample,
@@ -31,6 +29,8 @@ from calibrant.calibrators.rows import (
     labelled_rows,
     row_losses,
 )
+from calibrant.calibrators.map_method import REASONS as FIT_REASONS
+from calibrant.calibrators.map_method import Options
 from calibrant.calibrators.temperature.held_out_gain import gain_between
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch

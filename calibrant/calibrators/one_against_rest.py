@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import REASONS, FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import filled
 from calibrant.calibrators.held_out import cells_of_rows
-from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.labelled_rows import LabelledRows
+from calibrant.calibrators.map_method import REASONS, FitResult, MapMethod, Options
 from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import View

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.labelled_rows import LabelledRows
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.documents import Result
 

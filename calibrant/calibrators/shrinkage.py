@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import FitResult, Options
 from calibrant.calibrators.from_rows import clipped, parameter_details, why_none
-from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.labelled_rows import LabelledRows
+from calibrant.calibrators.map_method import FitResult, Options
 from calibrant.calibrators.softmax import (
     MAX_CURVED,
     LinearForm,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.labelled_rows import LabelledRows
 from calibrant.calibrators.solver import EVERYWHERE, Mask, Minimum, minimise
 from calibrant.core.arrays import Floats, Ints
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import polygon_at, why_no_fit
 from calibrant.calibrators.map_losses import own_scores
+from calibrant.calibrators.map_method import ONE_SCORE, FitResult, MapMethod, Options
 from calibrant.calibrators.shrinkage import MIN_CLASS_UNITS, UNITS_A_PARAMETER
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.cells import Cells

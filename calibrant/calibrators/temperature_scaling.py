@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import FitResult, MapMethod, Options
 from calibrant.calibrators.cell_fits import log_odds, logistic, probabilities_of, why_no_fit
+from calibrant.calibrators.labelled_rows import about_sample
 from calibrant.calibrators.logistic import fit_scale
-from calibrant.calibrators.rows import about_sample
+from calibrant.calibrators.map_method import FitResult, MapMethod, Options
 from calibrant.calibrators.temperature.fit import fit_rows, fit_temperature
 from calibrant.calibrators.temperature.fit_result import PROOF
 from calibrant.core.arrays import Floats

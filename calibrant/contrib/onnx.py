@@ -14,8 +14,8 @@ import json
 from os import PathLike
 from typing import Any
 
-from calibrant.calibrators.base import digest
-from calibrant.calibrators.base import map_methods as methods
+from calibrant.calibrators.map_method import digest
+from calibrant.calibrators.map_method import map_methods as methods
 from calibrant.contrib.extras import missing
 from calibrant.contrib.onnx_formulas import FORMULAS, Graph, both_columns, class_index, mapped
 from calibrant.core.errors import CalibrationInputError

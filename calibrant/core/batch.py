@@ -22,7 +22,7 @@ from calibrant.core.hashing import U64, hash_names, hash_rows, mix
 from calibrant.core.packing import PackingError
 from calibrant.core.ratings import RatedRows
 from calibrant.core.ratings import Ratings as Ratings
-from calibrant.input.columns import InputColumns, Reading
+from calibrant.input.input_columns import InputColumns, Reading
 from calibrant.input.notes import NO_NOTES, InputNotes
 from calibrant.input.value_checks import MAX_STORED, ViolationCollector
 

@@ -15,7 +15,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.hashing import hash_rows, mix
 from calibrant.core.logits import relative_logits
 from calibrant.input.notes import NO_NOTES, InputNotes
-from calibrant.raters.label_distribution import entropy_of_columns
+from calibrant.raters.label_comparison import entropy_of_columns
 
 N_REPLICATES = 64
 T = TypeVar("T")

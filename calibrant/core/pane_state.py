@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Self, TypeVar
 
 from calibrant.accumulators import Accumulator, accumulators, sample
-from calibrant.accumulators.base import fill_all
+from calibrant.accumulators.accumulator import fill_all
 from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms

@@ -16,7 +16,7 @@ from calibrant.core.documents import Columns
 from calibrant.core.float32 import Narrowed, narrow_scores, pack_scores, unpack_scores
 from calibrant.core.hashing import U64, hash_rows, mix
 from calibrant.core.stored_batch import HashedBatch
-from calibrant.input.columns import MAX_WEIGHT, MIN_WEIGHT
+from calibrant.input.input_columns import MAX_WEIGHT, MIN_WEIGHT
 from calibrant.input.score_columns import MAX_LOGIT
 
 ROW_BYTES, RATING_BYTES = 32, 4

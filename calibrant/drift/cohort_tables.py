@@ -16,7 +16,7 @@ import numpy as np
 
 from calibrant.accumulators.units import UNIT_BINS
 from calibrant.calibrators.applying import apply
-from calibrant.calibrators.base import map_methods
+from calibrant.calibrators.map_method import map_methods
 from calibrant.core.arrays import Bools, Floats, Ints, ratio
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums

@@ -16,7 +16,7 @@ from calibrant.figures.base import (
 )
 from calibrant.figures.numbers import plain_number
 from calibrant.metrics import requested, title_of
-from calibrant.metrics.base import BETTER
+from calibrant.metrics.metric import BETTER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

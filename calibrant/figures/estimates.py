@@ -25,7 +25,7 @@ from calibrant.figures.base import (
 )
 from calibrant.figures.over_time import draw_over_time
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
-from calibrant.metrics.base import BETTER
+from calibrant.metrics.metric import BETTER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -32,7 +32,7 @@ from calibrant.inference.pairing import (
 from calibrant.inference.replication import ReplicateTables, reject_if_thin, resamples
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import compute_metrics, requested, view_for
-from calibrant.metrics.base import (
+from calibrant.metrics.metric import (
     ClasswiseGapMetric,
     FunctionMetric,
     GapMetric,

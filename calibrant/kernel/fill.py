@@ -10,7 +10,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import SPARSE_SHARE, Block, have_dense_counts
 from calibrant.core.batch import Batch
 from calibrant.core.content_digest import SOURCES, case_hashes

@@ -12,8 +12,8 @@ from calibrant.core.pane import Pane
 from calibrant.core.query import Option, PaneQuery, check_options
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
-from calibrant.metrics.base import Metric
 from calibrant.metrics.estimate import Estimate
+from calibrant.metrics.metric import Metric
 from calibrant.metrics.requests import MetricRequest, read_requests
 from calibrant.metrics.shares import reject_of_ratings, without_ratings
 

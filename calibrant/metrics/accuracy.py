@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.metrics.base import MEAN_NEEDS, SumMetric
+from calibrant.metrics.metric import MEAN_NEEDS, SumMetric
 
 METRIC = SumMetric(
     slug="accuracy",

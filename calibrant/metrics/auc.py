@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.view import NoResultError, View
-from calibrant.estimators.roc import (
+from calibrant.estimators.roc_curve import (
     area,
     correct_and_incorrect,
     roc_cells,

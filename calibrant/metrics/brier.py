@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from calibrant.core.view import View
-from calibrant.metrics.base import MEAN_NEEDS, Estimate, SumMetric
+from calibrant.metrics.metric import MEAN_NEEDS, Estimate, SumMetric
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.gap_tables import GapForm
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.largest_gap import largest_gap_null
-from calibrant.metrics.base import ClasswiseGapMetric, Estimate, GapMetric
+from calibrant.metrics.metric import ClasswiseGapMetric, Estimate, GapMetric
 
 ORDER = Option(
     "order",

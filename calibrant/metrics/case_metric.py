@@ -16,7 +16,7 @@ from calibrant.core.documents import Extra
 from calibrant.core.query import Option
 from calibrant.core.view import View
 from calibrant.inference.gap_uncertainty import has_named_units
-from calibrant.metrics.base import Estimate, FunctionMetric, Metric
+from calibrant.metrics.metric import Estimate, FunctionMetric, Metric
 from calibrant.segmentation.case_errors import CaseErrors, case_errors, spread
 from calibrant.segmentation.case_options import (
     BACKGROUND,

@@ -10,7 +10,7 @@ import math
 
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import Ratio
-from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.metrics.metric import Estimate, FunctionMetric
 from calibrant.raters.belief import (
     CONCENTRATION,
     TEMPERATURE,

@@ -29,7 +29,7 @@ from calibrant.inference.intervals import (
 )
 from calibrant.inference.mean_interval import MIN_ERRORS, effective_outcomes, few_errors
 from calibrant.inference.null_reference import NullReference
-from calibrant.metrics.base import Estimate, Metric
+from calibrant.metrics.metric import Estimate, Metric
 
 # Measured: with scores in fewer bins, replicates' bins show too little of the variation; intervals contain the truth in .79 to .9 of runs.
 _MIN_BINS = 8.0

@@ -22,7 +22,7 @@ from calibrant.core.view import View
 from calibrant.inference.mean_interval import MIN_ERRORS, effective_outcomes, has_few_errors
 from calibrant.inference.pairing import Ratio
 from calibrant.inference.replication import score_columns
-from calibrant.metrics.base import Estimate, FunctionMetric
+from calibrant.metrics.metric import Estimate, FunctionMetric
 from calibrant.raters.label_losses_by_bin import ClassBins, calibration_interval, class_bins
 from calibrant.raters.label_losses_by_row import (
     LOSS_WEIGHT,

@@ -20,7 +20,7 @@ from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.mean_interval import MIN_ERRORS, effective_outcomes
-from calibrant.metrics.base import MEAN_NEEDS, Estimate, SumMetric
+from calibrant.metrics.metric import MEAN_NEEDS, Estimate, SumMetric
 
 _DECISIVE = 0.1
 # Where no rating is below the floor, three of n may be by chance (the upper 95 % limit of a count of 0).

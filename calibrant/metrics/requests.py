@@ -19,7 +19,7 @@ from calibrant.core.query import BINNINGS, MAX_BINS, TIES, Option, PaneQuery
 from calibrant.segmentation.case_options import MEMBERSHIP
 
 if TYPE_CHECKING:
-    from calibrant.metrics.base import Metric
+    from calibrant.metrics.metric import Metric
 
 Value = str | int | float
 REQUEST = re.compile(r"([^\s(),=]{1,60})\s*(?:\(([^()]*)\))?")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from calibrant.core.errors import NoResultError
-from calibrant.metrics.base import Metric
 from calibrant.metrics.estimate import Estimate
+from calibrant.metrics.metric import Metric
 
 # Accumulators that hold sums over ratings alone, none over pairs of ratings.
 _SUMS = frozenset({"scope", "scores", "counts", "top_label", "positive", "classes", "all_labels"})

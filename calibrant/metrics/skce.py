@@ -28,9 +28,9 @@ from calibrant.core.view import NoResultError, View
 from calibrant.inference.closed_null import Gamma
 from calibrant.inference.null_reference import NullReference, quantiles_of
 from calibrant.inference.t_cal import MIN_ROWS, t_cal
-from calibrant.metrics.base import Estimate
 from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValue
 from calibrant.metrics.l2_ece_squared import reject_others
+from calibrant.metrics.metric import Estimate
 
 MIN_UNITS = 20
 N_DRAWS = 100

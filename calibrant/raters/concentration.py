@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, N_POINTS, SUMS
 from calibrant.core.arrays import Floats
 from calibrant.core.view import NoResultError

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibrators.cell_fits import CLIP
-from calibrant.calibrators.rows import log_probabilities
+from calibrant.calibrators.labelled_rows import log_probabilities
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums

@@ -10,9 +10,9 @@ import numpy as np
 
 from calibrant.calibrators import MAPS
 from calibrant.calibrators.applying import apply
+from calibrant.calibrators.candidate_comparison import recommend
 from calibrant.calibrators.fitting import fit
 from calibrant.calibrators.map_comparison import gain_over_other_map
-from calibrant.calibrators.recommendation import recommend
 from calibrant.calibrators.softmax import MAX_CURVED
 from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError

@@ -8,7 +8,7 @@ from typing import Literal
 from calibrant.calibrators import MAPS
 from calibrant.core.query import Option
 from calibrant.metrics import DEFAULT_METRICS, METRICS
-from calibrant.metrics.base import Metric
+from calibrant.metrics.metric import Metric
 from calibrant.metrics.requests import SHARED, options_of, plain
 from calibrant.results.base import Result, says
 from calibrant.results.map_query import OPTIONS

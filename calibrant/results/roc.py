@@ -13,7 +13,7 @@ from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import NoResultError, View
-from calibrant.estimators.roc import (
+from calibrant.estimators.roc_curve import (
     MAX_POINTS,
     POINTS,
     area,

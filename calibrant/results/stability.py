@@ -16,7 +16,7 @@ from calibrant.results.base import Result, may_say, says
 from calibrant.results.queries import MetricQuery
 from calibrant.results.reads import Raters, State, level, other_side, read
 from calibrant.stability.replicate_curves import is_binned
-from calibrant.stability.report import stability_report
+from calibrant.stability.stability_report import stability_report
 
 
 @dataclass(frozen=True, kw_only=True)

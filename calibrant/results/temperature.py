@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from calibrant.calibrators.recommendation import CandidateComparison
+from calibrant.calibrators.candidate_comparison import CandidateComparison
 from calibrant.calibrators.temperature.fit import check_ece_bins, fit_temperature
 from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError

@@ -12,7 +12,7 @@ import numpy as np
 from calibrant.core.arrays import ratio
 from calibrant.core.documents import Result
 from calibrant.core.errors import check_one_of
-from calibrant.estimators.roc import area, rates, unordered_share
+from calibrant.estimators.roc_curve import area, rates, unordered_share
 from calibrant.metrics.uce import inverse_binary_entropy
 from calibrant.segmentation.confidence_histogram import EXACT, ConfidenceHistogram, coarse_bins
 from calibrant.segmentation.histogram_tables import (

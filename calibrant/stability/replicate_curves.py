@@ -15,8 +15,8 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.replication import ReplicateTables, class_tables, tables_for
-from calibrant.metrics.base import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
 from calibrant.metrics.formula_metric import FormulaMetric
+from calibrant.metrics.metric import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
 from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
 
 N_ORDERS = 16

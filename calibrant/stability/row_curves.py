@@ -18,8 +18,8 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.pane import Pane
 from calibrant.core.sampled_rows import SampledBatch
 from calibrant.core.view import NoResultError, View
-from calibrant.metrics.base import ClasswiseGapMetric, FunctionMetric, Metric
 from calibrant.metrics.formula_metric import FormulaMetric
+from calibrant.metrics.metric import ClasswiseGapMetric, FunctionMetric, Metric
 from calibrant.stability.replicate_curves import N_ORDERS, binned_statistic, gaps, scope_of
 from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
 

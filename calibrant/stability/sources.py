@@ -6,8 +6,8 @@ from calibrant.core.available_rows import available_batch
 from calibrant.core.documents import Extra
 from calibrant.core.errors import check_one_of
 from calibrant.core.view import NoResultError, View
-from calibrant.metrics.base import Metric
 from calibrant.metrics.case_metric import CaseMetric
+from calibrant.metrics.metric import Metric
 from calibrant.stability.case_curves import from_cases
 from calibrant.stability.replicate_curves import replicate_curves
 from calibrant.stability.row_curves import MAX_AT_ONCE, from_rows

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import Option
-from calibrant.estimators.roc import MAX_POINTS
+from calibrant.estimators.roc_curve import MAX_POINTS
 from calibrant.input.annotations import COLUMNS as OF_ANNOTATIONS
 from calibrant.input.annotations import Annotations
 from calibrant.input.arrow_column import Column

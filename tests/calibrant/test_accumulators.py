@@ -15,7 +15,7 @@ from calibrant.accumulators.block import Block
 from calibrant.accumulators.unit_sample import MAX_HASHES, UnitSample
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.pane_validation import check_pane
-from calibrant.input.columns import MAX_WEIGHT
+from calibrant.input.input_columns import MAX_WEIGHT
 from calibrant.input.score_columns import MAX_LOGIT
 from tests.calibrant import reference
 from tests.calibrant.data import shapes

@@ -3,8 +3,8 @@
 import pytest
 
 from calibrant.calibrators import MAPS
+from calibrant.calibrators.candidate_comparison import LEAVE
 from calibrant.calibrators.candidates import CANDIDATES
-from calibrant.calibrators.recommendation import LEAVE
 from calibrant.core.actions import ACTIONS, map_method, next_request, recommendation
 from calibrant.drift.recommendation import ACTIONS as REASONS
 

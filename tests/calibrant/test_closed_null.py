@@ -9,7 +9,7 @@ from calibrant.inference import closed_null
 from calibrant.inference.closed_null import Summands, sum_null_of_gaps
 from calibrant.inference.null_reference import quantiles_of
 from calibrant.metrics import METRICS
-from calibrant.metrics.base import GapMetric
+from calibrant.metrics.metric import GapMetric
 
 N_DRAWS = 200_000
 # Of the standard error of the 95 % quantile of 2,000 draws: the reference itself has a tenth of that.

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import Batch, CalibrationInputError
-from calibrant.input.columns import MAX_WEIGHT, MIN_WEIGHT
+from calibrant.input.input_columns import MAX_WEIGHT, MIN_WEIGHT
 from calibrant.input.score_columns import MAX_LOGIT
 from calibrant.input.timestamps import counted_from_1970, timestamp_us
 

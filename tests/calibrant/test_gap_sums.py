@@ -10,8 +10,8 @@ from calibrant.core.view import View
 from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.intervals import along_rays, gap_interval
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.metrics.base import ClasswiseGapMetric, GapMetric
 from calibrant.metrics.calibration_errors import mean_share, weighted_mean_gap
+from calibrant.metrics.metric import ClasswiseGapMetric, GapMetric
 
 SHAPES = [(1, 1, 1), (10, 15, 240), (3, 150, 7), (2, 1200, 33)]
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import MAPS, fit
-from calibrant.calibrators.rows import labelled_rows
+from calibrant.calibrators.labelled_rows import labelled_rows
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 

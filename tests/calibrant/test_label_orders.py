@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.raters.label_distribution import compare
+from calibrant.raters.label_comparison import compare
 
 
 def naive(probabilities: np.ndarray, ratings: np.ndarray) -> tuple[bool, bool, bool]:

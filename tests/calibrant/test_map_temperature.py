@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import apply, fit
-from calibrant.calibrators.recommendation import CandidateComparison, recommend
+from calibrant.calibrators.candidate_comparison import CandidateComparison, recommend
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View

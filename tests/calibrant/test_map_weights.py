@@ -7,10 +7,10 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import MAPS, apply, fit
-from calibrant.calibrators.recommendation import recommend
+from calibrant.calibrators.candidate_comparison import recommend
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
-from calibrant.input.columns import MAX_WEIGHT, MIN_WEIGHT
+from calibrant.input.input_columns import MAX_WEIGHT, MIN_WEIGHT
 
 
 @pytest.mark.parametrize("method", MAPS)

@@ -9,8 +9,8 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import Options, apply, fit
+from calibrant.calibrators.labelled_rows import labelled_rows
 from calibrant.calibrators.map_comparison import gain_over_other_map
-from calibrant.calibrators.rows import labelled_rows
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.hashing import mix
 from calibrant.inference.disagreement_differences import MEANS, SMOOTH, disagreement_difference

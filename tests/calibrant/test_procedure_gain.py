@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibrant.calibrators import MAPS, Options, apply, fit
+from calibrant.calibrators.labelled_rows import labelled_rows, row_losses
 from calibrant.calibrators.map_comparison import procedure_gain
-from calibrant.calibrators.rows import labelled_rows, row_losses
 from calibrant.core.batch import Batch
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View

@@ -12,9 +12,9 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.metrics import roc_auc_score
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.calibrators import apply, fit, recommendation
+from calibrant.calibrators import apply, candidate_comparison, fit
+from calibrant.calibrators.candidate_comparison import CandidateComparison, recommend
 from calibrant.calibrators.candidates import candidates_of
-from calibrant.calibrators.recommendation import CandidateComparison, recommend
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
@@ -283,7 +283,7 @@ def test_a_response_has_one_scale_of_brier() -> None:
 
 def test_a_large_sample_is_weighed_in_part_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part is the rows of the smallest hashes, so it is what a smaller sample would have been."""
-    monkeypatch.setattr(recommendation, "MAX_NUMBERS", 3 * 700)
+    monkeypatch.setattr(candidate_comparison, "MAX_NUMBERS", 3 * 700)
     batch = batch_of("temperature")
     found = recommend(view_of(batch, raw=False))
     evidence = found["recommendation"]["evidence"]

@@ -8,7 +8,7 @@ import pytest
 from calibrant import Batch, Histogram, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
-from calibrant.estimators.roc import area, rates
+from calibrant.estimators.roc_curve import area, rates
 from calibrant.metrics import compute_metrics
 from calibrant.results.roc import roc_curve
 

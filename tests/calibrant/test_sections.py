@@ -92,7 +92,7 @@ def test_stability_takes_its_metric_and_subsets() -> None:
 def test_curves_that_take_minutes_are_rejected_with_the_baselines_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("calibrant.stability.report.MAX_ROWS", 59)
+    monkeypatch.setattr("calibrant.stability.stability_report.MAX_ROWS", 59)
     found = scored(batch_of(3, 60), "stability", metric="kde_ece")["stability"]
     assert (found["raters"], found["reason"]) == (None, "too_many_rows")
     assert found["baselines"]["majority"]["value"] is not None

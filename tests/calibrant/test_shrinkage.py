@@ -11,8 +11,8 @@ from scipy.special import softmax
 from calibrant.accumulators.sample import MAX_PANE_BYTES, WINDOW_BYTES
 from calibrant.calibrators import Options, apply, fit
 from calibrant.calibrators.from_rows import clipped
+from calibrant.calibrators.labelled_rows import labelled_rows, row_losses
 from calibrant.calibrators.linear_maps import CLASS_TEMPERATURE, DIRICHLET, VECTOR
-from calibrant.calibrators.rows import labelled_rows, row_losses
 from calibrant.calibrators.shrinkage import (
     MIN_CLASS_UNITS,
     STRENGTHS,

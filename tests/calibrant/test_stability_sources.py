@@ -14,8 +14,8 @@ from calibrant.core.view import NoResultError, View
 from calibrant.metrics import METRICS
 from calibrant.stability.by_case import stability_by_case
 from calibrant.stability.curves import stability
-from calibrant.stability.report import stability_report
 from calibrant.stability.row_curves import RowSubset, hashed
+from calibrant.stability.stability_report import stability_report
 from calibrant.stability.subsets import draws_of
 from tests.calibrant.notions import batch_of, pane_of
 from tests.oracle.batch_sums import FillSums

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import redis
 
-from calibrant.calibrators.base import digest
+from calibrant.calibrators.map_method import digest
 from tests.end_to_end.deployment import Deployment
 from tests.waiting import eventually
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators import accumulators
-from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.accumulator import Accumulator
 from calibrant.core.batch_sums import BatchSums
 from tests.oracle.batch_sums import FillSums
 from tests.oracle.content_digest import rows_digest

@@ -27,7 +27,7 @@ from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, rows_by_pane
 from calibrant.core.spec import PaneSpec
-from calibrant.input.columns import MAX_WEIGHT, MIN_WEIGHT
+from calibrant.input.input_columns import MAX_WEIGHT, MIN_WEIGHT
 from calibrant.input.score_columns import MAX_LOGIT
 from calibrant_server.workers.ingest.cached_pane import estimated_pane_bytes
 from calibrant_server.workers.ingest.entries import (

@@ -1,4 +1,4 @@
-/* Predictions against their label distributions; `label_distribution.py`, with `calibrant/raters/label_distribution.py`. */
+/* Predictions against their label distributions; `label_distribution.py`, with `calibrant/raters/label_comparison.py`. */
 #include <stdlib.h>
 
 #include "exponential.h"

@@ -12,7 +12,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from calibrant.calibrators.base import map_methods as methods  # noqa: E402
+from calibrant.calibrators.map_method import map_methods as methods  # noqa: E402
 from calibrant.contrib.onnx import append_map, from_onnx, to_onnx  # noqa: E402
 from calibrant.core.errors import CalibrationInputError  # noqa: E402
 from tests.adapters.examples import run_example  # noqa: E402

@@ -11,7 +11,7 @@ from calibrant.accumulators.label_distribution import (
 )
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.grid import equal_width_bin
-from calibrant.raters.label_distribution import Comparisons
+from calibrant.raters.label_comparison import Comparisons
 from tests.oracle.batch_sums import FillSums
 from tests.oracle.derived import derived_bin, derived_rules
 

@@ -15,7 +15,6 @@ from functools import cached_property
 import numpy as np
 
 from calibrant.calibrators import temperature_scaling
-from calibrant.calibrators.base import REASONS
 from calibrant.calibrators.candidates import HalfFits, TemperatureOfRows, candidates_of
 from calibrant.calibrators.from_rows import (
     ONE_CLASS,
@@ -25,6 +24,8 @@ from calibrant.calibrators.from_rows import (
 )
 from calibrant.calibrators.held_out import held_out_result, held_out_rows
 from calibrant.calibrators.information import Information, information_of
+from calibrant.calibrators.labelled_rows import MIN_UNITS, mean_by_unit
+from calibrant.calibrators.map_method import REASONS
 from calibrant.calibrators.recommendation_reasons import (
     INVERSE,
     NO_INFORMATION,
@@ -35,7 +36,6 @@ from calibrant.calibrators.recommendation_reasons import (
     more_labels_sentence,
 )
 from calibrant.calibrators.remaining_gap import remaining_gap
-from calibrant.calibrators.rows import MIN_UNITS, mean_by_unit
 from calibrant.calibrators.shrinkage import MIN_CLASS_UNITS, UNITS_A_PARAMETER, units_of_classes
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
 from calibrant.core.actions import recommendation

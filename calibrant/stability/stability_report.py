@@ -10,7 +10,7 @@ from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
-from calibrant.metrics.base import ClasswiseGapMetric
+from calibrant.metrics.metric import ClasswiseGapMetric
 from calibrant.stability.curves import N_BOOTSTRAPS, disagreement, stability
 from calibrant.stability.rater_baselines import by_policy
 from calibrant.stability.replicate_curves import binned_statistic

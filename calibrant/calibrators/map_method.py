@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.labelled_rows import LabelledRows
 from calibrant.core.arrays import Floats
 from calibrant.core.cells import Cells
 from calibrant.core.documents import Extra, Parameters
