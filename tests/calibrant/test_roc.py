@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import calibrant as cal
 from calibrant import Batch, Histogram, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
@@ -82,6 +83,23 @@ def test_the_bound_holds_where_scores_crowd_in_cells() -> None:
     expected = naive(*masses(crowded, ratings, "class:1", "pooled"))
     assert found["error_bound"] > 0.01
     assert 1e-6 < abs(found["auc"] - expected) <= found["error_bound"]
+
+
+def test_scores_that_are_equal_as_probabilities_are_ties() -> None:
+    """In float32 the probabilities are 1 from logits of 17 on; as logits they are ranked up to 36, and beyond if divided."""
+    logits = np.array([-1.0, 15.0, 18.0, 24.0, 30.0, 40.0, 60.0, 90.0])
+    labels = np.array([0, 1, 0, 0, 1, 0, 1, 1])
+    narrow = 1.0 / (1.0 + np.exp(-logits.astype(np.float32)))
+    assert narrow.dtype == np.float32 and (narrow[2:] == 1.0).all() and narrow[1] < 1.0
+    right, wrong = labels.astype(float), 1.0 - labels
+    ranked, tied = naive(logits, right, wrong), naive(narrow, right, wrong)
+    assert (ranked, tied) == (12 / 16, 8.5 / 16)
+    assert cal.auc(narrow, labels).value == tied
+    for given in (logits, logits.astype(np.float32), logits[:, None]):
+        assert cal.auc(logits=given, labels=labels).value == naive(
+            np.minimum(logits, 37.0), right, wrong
+        )
+        assert cal.auc(logits=given / 4.0, labels=labels).value == ranked
 
 
 def test_curve_and_area_agree() -> None:
