@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, service
-from calibrant.cli.long_running import log_events, stop_event
-from calibrant.cli.terminal import fail, output
+from calibrant.cli.terminal import fail, log_events, output, stop_event
 
 
 def consume(

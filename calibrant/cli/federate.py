@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.long_running import log_events, stop_event
-from calibrant.cli.terminal import fail, output
+from calibrant.cli.terminal import fail, log_events, output, stop_event
 from calibrant.client import Client, ClientError
 from calibrant.client.federation.contract import Contract
 from calibrant.client.federation.forwarder import Forwarder

@@ -12,11 +12,10 @@ import typer
 from rich.table import Table
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, registered, service
-from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
-from calibrant.cli.input_files.roles import listed
+from calibrant.cli.input_files.roles import ColumnRoles, listed
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.cli.models import pages
 from calibrant.cli.table_options import Decimal, Delimiter, text_format

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrant.cli.evaluation import EvaluationSettings, keys_of
-from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.label_matrices import event_labels
+from calibrant.cli.input_files.roles import ColumnRoles
 from calibrant.client import Pseudonyms
 from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.numbers import MISSING, counted, interval_text, plain_number

@@ -11,9 +11,8 @@ import numpy as np
 import typer
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, service
-from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.errors import InputFileError
-from calibrant.cli.input_files.roles import listed
+from calibrant.cli.input_files.roles import ColumnRoles, listed
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
 from calibrant.cli.progress import Progress
 from calibrant.cli.pseudonyms import Salt, pseudonyms_of

@@ -10,10 +10,10 @@ import numpy as np
 import typer
 
 from calibrant.cli.evaluation import EvaluationSettings, FileEvaluation, evaluated, n_steps
-from calibrant.cli.imaging import run
 from calibrant.cli.imaging.evaluation import ImageSettings
-from calibrant.cli.input_files.column_roles import ColumnRoles
+from calibrant.cli.imaging.report import evaluated as evaluated_images
 from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.roles import ColumnRoles
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
 from calibrant.cli.multilabel import (
     evaluated_labels,
@@ -239,7 +239,7 @@ def score(
             fail("Received --compat with --manifest; other libraries score rows: give FILE.", 2)
         if manifest is not None:
             images = ImageSettings(class_, roi == "auto", roles.ignored)
-            contents = run.evaluated(
+            contents = evaluated_images(
                 manifest, settings, images, work, title, pseudonyms_of(salt), roles.form
             )
         else:

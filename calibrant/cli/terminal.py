@@ -1,8 +1,11 @@
-"""Output of the command line: results to standard output, errors to standard error."""
+"""Output of the command line: results to standard output, errors to standard error; log and end of a command that runs until it is stopped."""
 
 from __future__ import annotations
 
+import logging
+import signal
 import sys
+import threading
 from typing import NoReturn
 
 import typer
@@ -20,3 +23,17 @@ def fail(sentence: str, code: int = 1) -> NoReturn:
         f"calibrant: {sentence}", markup=False, highlight=False
     )
     raise typer.Exit(code)
+
+
+def log_events() -> None:
+    """Write the log to standard error, without the lines of single requests."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+def stop_event() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stopped = threading.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: stopped.set())
+    return stopped

@@ -31,9 +31,8 @@ from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.service import IngestAccess, IngestService
 from calibrant_server.service.openapi.schema import takes
-from calibrant_server.service.reads.compare import comparison_of
 from calibrant_server.service.reads.queries import WindowQuery, reject_unread, resolved_query
-from calibrant_server.service.reads.read_query import ReadQuery
+from calibrant_server.service.reads.read_query import ReadQuery, comparison_of
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.service.settings import Settings

@@ -19,13 +19,12 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.inference.slice_test import slice_test
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.parameters import entity_tags, names, negotiated, preferred_wait
-from calibrant_server.service.reads.compare import other_of
 from calibrant_server.service.reads.queries import (
     invalid_query,
     of_slices,
     unanswerable,
 )
-from calibrant_server.service.reads.read_query import ReadQuery, etag_of, resolved
+from calibrant_server.service.reads.read_query import ReadQuery, etag_of, other_of, resolved
 from calibrant_server.service.security.keys import caller_of
 from calibrant_server.workers.queries.ask import Other, QueryResult
 from calibrant_server.workers.queries.versions import joined

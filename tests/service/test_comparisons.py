@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from calibrant_server.service.http.errors import InvalidQuery
-from calibrant_server.service.reads.compare import EVER, Comparison
+from calibrant_server.service.reads.read_query import EVER, Comparison
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import baseline_slice, sealed_slice

@@ -6,16 +6,17 @@ Only voxels that count are checked: those in the region of interest to which a r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cli.imaging.grids import on_grid
+from calibrant.cli.imaging.grids import on_grid, squeezed, without_channel
 from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.masks import MaskLabels
-from calibrant.cli.imaging.probability_volume import counted_scores, scores_of
-from calibrant.cli.imaging.volumes import read_volume
+from calibrant.cli.imaging.volumes import Volume, read_volume
 from calibrant.cli.input_files.errors import InputFileError
+from calibrant.input.score_columns import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,85 @@ def read_case(case: ManifestCase, labels: MaskLabels) -> CaseArrays:
     scores, n_adjusted = counted_scores(probability.path, scores, rated, roi)
     n_readers, spacing = len(case.readers), probability.spacing_mm
     return CaseArrays(scores, positives, rated, n_readers, roi, spacing, n_adjusted)
+
+
+Floats = NDArray[np.floating]
+
+
+def scores_of(volume: Volume, shape: tuple[int, ...], class_index: int | None) -> Floats:
+    """Return the values of the class; of several channels, the last axis, and in NumPy files the first or last one.
+
+    `shape` is that of a reader's mask; files that state their place in space do not need it. Axes of length 1 count as
+    none.
+
+    Raises
+    ------
+    InputFileError
+        Another shape or type, or several classes of which none is named.
+    """
+    array = volume.array
+    shape = array.shape[:3] if volume.affine is not None else without_channel(shape)
+    if squeezed(array.shape) != squeezed(shape):
+        array = _of_class(volume, shape, class_index)
+    if not np.issubdtype(array.dtype, np.floating):
+        detail = f"Received values of type {array.dtype}; expected probabilities from 0 to 1."
+        raise InputFileError(volume.path, detail, "range")
+    return array.reshape(shape)
+
+
+def _of_class(volume: Volume, shape: tuple[int, ...], class_index: int | None) -> Floats:
+    array = volume.array
+    last = array.ndim - 1
+    either = (0, last) if volume.affine is None else (last,)
+    fitting = [axis for axis in either if _without(array.shape, axis) == squeezed(shape)]
+    # With as many axes as the mask, another length is a lost slice, not a class.
+    axes = fitting if array.ndim > len(shape) else []
+    if len(axes) != 1:
+        detail = f"Received shape {array.shape}; expected {shape} as of the readers, or one more axis of classes."
+        raise InputFileError(volume.path, detail, "shape")
+    n_classes = array.shape[axes[0]]
+    if class_index is None:
+        detail = f"Received probabilities of {n_classes} classes; name the one to score: --class."
+        raise InputFileError(volume.path, detail, "class")
+    if class_index >= n_classes:
+        detail = f"Received {n_classes} classes; expected more than --class {class_index}."
+        raise InputFileError(volume.path, detail, "class")
+    return np.asarray(np.take(array, class_index, axes[0]))
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return squeezed(shape[:axis] + shape[axis + 1 :])
+
+
+def counted_scores(
+    path: Path, scores: Floats, rated: NDArray[np.uint8], roi: NDArray[np.bool_] | None
+) -> tuple[Floats, int]:
+    """Return the scores with values that differ from 0 or 1 by rounding set to it, and how many these are.
+
+    Voxels outside the region without a probability are unrated from now on: `rated` is changed.
+
+    Raises
+    ------
+    InputFileError
+        A value outside [0, 1] of a voxel that counts.
+    """
+    low, high = float(scores.min()), float(scores.max())
+    if low >= 0.0 and high <= 1.0:
+        return scores, 0
+    near = (scores >= -ROUNDING) & (scores <= 1.0 + ROUNDING)
+    counts = rated > 0 if roi is None else (rated > 0) & roi
+    if (counts & ~near).any():
+        raise InputFileError(path, _out_of_range(scores[counts]), "range")
+    rated[~near] = 0
+    n_adjusted = int(((scores < 0.0) | (scores > 1.0))[near & counts].sum())
+    return np.clip(np.where(near, scores, 0.0), 0.0, 1.0).astype(scores.dtype), n_adjusted
+
+
+def _out_of_range(scores: Floats) -> str:
+    if np.isnan(scores).any():
+        return "Received NaN in voxels that count; expected probabilities from 0 to 1. Leave these voxels out of the region: column roi."
+    low, high = float(scores.min()), float(scores.max())
+    detail = f"Received values from {low:g} to {high:g}; expected probabilities from 0 to 1. Nothing is clipped."
+    if low >= 0.0 and 1.5 < high <= 100.0:
+        return f"{detail} If these are percent, divide them by 100."
+    return f"{detail} If these are logits, export them after a sigmoid or softmax."

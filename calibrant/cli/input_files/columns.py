@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.roles import (
     IDS,
+    ColumnRoles,
     classes_of,
     is_rater,
     label_of,

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.labels import KnownClasses, class_indices
-from calibrant.cli.input_files.roles import classes_of, listed, named
+from calibrant.cli.input_files.roles import ColumnRoles, classes_of, listed, named
 from calibrant.input.class_texts import numbers_of
 from calibrant.input.table_names import matched
 

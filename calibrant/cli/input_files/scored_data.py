@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cli.input_files.column_roles import ColumnRoles
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
@@ -22,6 +21,7 @@ from calibrant.cli.input_files.labels import (
     ratings_by_reader,
 )
 from calibrant.cli.input_files.long_labels import long_labels
+from calibrant.cli.input_files.roles import ColumnRoles
 from calibrant.client import Pseudonyms
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
