@@ -13,13 +13,14 @@ from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.roles import named
 from calibrant.cli.input_files.row_columns import RowColumns
-from calibrant.cli.pseudonyms import Salt, pseudonyms_of
 from calibrant.cli.table_options import (
     Decimal,
     Delimiter,
     IgnoreLabel,
     Na,
+    Salt,
     ignored_labels,
+    pseudonyms_of,
     text_format,
 )
 from calibrant.cli.terminal import fail, output

@@ -14,7 +14,7 @@ from calibrant.cli.evaluation import EvaluationSettings, keys_of
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
-from calibrant.cli.input_files.label_matrices import event_labels
+from calibrant.cli.input_files.labels import event_labels
 from calibrant.cli.input_files.roles import ColumnRoles
 from calibrant.client import Pseudonyms
 from calibrant.core.errors import CalibrationInputError

@@ -15,13 +15,14 @@ from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.roles import ColumnRoles, listed
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
 from calibrant.cli.progress import Progress
-from calibrant.cli.pseudonyms import Salt, pseudonyms_of
 from calibrant.cli.table_options import (
     Decimal,
     Delimiter,
     IgnoreLabel,
     Na,
+    Salt,
     ignored_labels,
+    pseudonyms_of,
     text_format,
 )
 from calibrant.cli.terminal import fail, output

@@ -22,7 +22,6 @@ from calibrant.cli.multilabel import (
     write_labels,
 )
 from calibrant.cli.progress import Progress
-from calibrant.cli.pseudonyms import Salt, pseudonyms_of
 from calibrant.cli.score_report import contents_of
 from calibrant.cli.score_tables import show
 from calibrant.cli.table_options import (
@@ -30,7 +29,9 @@ from calibrant.cli.table_options import (
     Delimiter,
     IgnoreLabel,
     Na,
+    Salt,
     ignored_labels,
+    pseudonyms_of,
     text_format,
 )
 from calibrant.cli.terminal import fail, output

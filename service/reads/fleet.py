@@ -1,4 +1,4 @@
-"""Statuses of many models, from the index in the store: computed where they are missing or outdated.
+"""Statuses of many models, from the index in the store: computed where they are missing or outdated; and detectors that changed among all.
 
 A list reads one entry of the index per model. It computes statuses that are missing or outdated, at most `MAX_COMPUTED`, the oldest
 first; the others are returned as indexed, with the time in `as_of`. A status is made of two results per model, which the workers cache.
@@ -9,19 +9,24 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import orjson
+from cachetools import TTLCache
 
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.routing import ALL_ROWS
+from calibrant.drift.cohort_tables import OWN_SCORE
+from calibrant.drift.false_alarm_rate import flagged
 from calibrant.results.base import short_estimate
 from calibrant.results.drift import RECENT, drift
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.read_query import ReadQuery, resolved
 from calibrant_server.service.reads.service import ReadService
+from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
+from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.queries.ask import (
     ResultFailedError,
     ResultTimeoutError,
@@ -265,3 +270,67 @@ def _shown(entry: IndexedStatus | None) -> dict[str, Any]:
     known = UNKNOWN_STATUS | {"reason": NOT_READY} if entry is None else entry.fields
     as_of = None if entry is None else rfc3339(datetime.fromtimestamp(entry.at_s, UTC))
     return {name: value for name, value in known.items() if name != "errors"} | {"as_of": as_of}
+
+
+# The p-values of 10,000 models with 20 slices is 20 MB, and changes when cohorts are sealed.
+FLEET_AGE_S = 15.0
+MAX_FLEETS = 100
+
+
+class FlaggedDetector(TypedDict):
+    """A detector that is flagged among those of the fleet."""
+
+    scope: str | None
+    slice: str | None
+    p: float
+
+
+Flags = Mapping[str, list[FlaggedDetector]]
+
+
+class Fleet:
+    """Flags of each tenant's complete fleet, computed at most every `FLEET_AGE_S`."""
+
+    def __init__(self, reads: ReadService) -> None:
+        self._reads = reads
+        self._flags: TTLCache[tuple[str, float], Flags] = TTLCache(MAX_FLEETS, FLEET_AGE_S)
+
+    async def flags(self, tenant: str, configs: Sequence[ModelConfig], false_flags: float) -> Flags:
+        """Return the flagged detectors by `tenant/model`, smallest p-value first; models without any may be left out.
+
+        Parameters
+        ----------
+        configs : all models of the tenant, because the share of false flags is that of the complete fleet
+        false_flags : maximum expected share of false flags
+        """
+        known = self._flags.get((tenant, false_flags))
+        if known is None:
+            summaries = await self._reads.inbox.alarms.summaries()
+            known = await asyncio.to_thread(fleet_flags, summaries, configs, false_flags)
+            self._flags[tenant, false_flags] = known
+        return known
+
+
+def fleet_flags(
+    summaries: Mapping[str, AlarmSummary], configs: Sequence[ModelConfig], false_flags: float
+) -> Flags:
+    """Return the detectors that changed, among all detectors of these models."""
+    values = {
+        f"{config.key}\n{name}": value
+        for config in configs
+        if (summary := summaries.get(config.key)) is not None
+        and summary["generation"] == config.generation
+        for name, value in summary.get("p", {}).items()
+    }
+    found: dict[str, list[FlaggedDetector]] = {}
+    for each in flagged(values, false_flags) if values else []:
+        key, name = each.split("\n", 1)
+        scope, slice_ = parts_of(name)
+        found.setdefault(key, []).append(
+            {
+                "scope": None if scope == OWN_SCORE else scope,
+                "slice": slice_ or None,
+                "p": values[each],
+            }
+        )
+    return found

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from calibrant.results.base import short_estimate
-from calibrant_server.service.reads.fleet_flags import fleet_flags
+from calibrant_server.service.reads.fleet import fleet_flags
 from calibrant_server.service.reads.model_documents import shown
 from calibrant_server.service.reads.model_list import row_of
 from calibrant_server.workers.queries.ask import ResultTimeoutError, WindowDamaged

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
-from calibrant.cli.input_files.label_matrices import reject_other_labels, share_columns
 from calibrant.cli.input_files.labels import (
     KnownClasses,
     class_indices,
     labels_of,
+    long_labels,
     ratings_by_reader,
+    reject_other_labels,
+    share_columns,
 )
-from calibrant.cli.input_files.long_labels import long_labels
 from calibrant.cli.input_files.roles import ColumnRoles
 from calibrant.client import Pseudonyms
 from calibrant.core.batch import Batch
