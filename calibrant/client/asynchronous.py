@@ -192,6 +192,8 @@ class AsyncModel:
         *,
         logits: Any = None,
         label_counts: Any = None,
+        label_shares: Any = None,
+        n_ratings: Any = None,
         ids: Any = None,
         units: Any = None,
         cases: Any = None,
@@ -205,7 +207,7 @@ class AsyncModel:
         ----------
         probabilities : (n, n_classes), or (n,), the probability of class 1 of two
         labels : a class per row, or a list with one class per rater; None for a row without label, which then needs an id
-        logits, label_counts, ids, units, cases, weights : (n, ...), as in `calibrant.evaluate`
+        logits, label_counts, label_shares with n_ratings, ids, units, cases, weights : (n, ...), as in `calibrant.evaluate`
         event_times : (n,), datetimes with a zone, datetime64 (UTC) or RFC 3339 texts. Default: the time of this call.
         slices : key to (n,) texts
 
@@ -217,7 +219,7 @@ class AsyncModel:
             {
                 "probabilities": probabilities, "labels": labels, "logits": logits, "label_counts": label_counts,
                 "ids": ids, "units": units, "cases": cases, "event_times": event_times, "slices": slices,
-                "weights": weights,
+                "weights": weights, "label_shares": label_shares, "n_ratings": n_ratings,
             }
         )  # fmt: skip
 
