@@ -22,9 +22,9 @@ from calibrant.cli.input_files.roles import (
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.annotations import Annotations
+from calibrant.input.cell_texts import OFTEN_MISSING
 from calibrant.input.class_labels import ClassLabels
 from calibrant.input.class_texts import class_index, class_places, has_numbers, numbers_of
-from calibrant.input.cell_texts import OFTEN_MISSING
 from calibrant.input.table_names import matched
 
 
