@@ -17,8 +17,17 @@ TRUE = {"calibrated": 1.0, "slope .8": 1.0 / 0.8, "slope .6": 1.0 / 0.6}
 
 def temperature(setting: Setting, slugs: tuple[str, ...], seed: int, runs: range) -> Counts:
     """Count runs whose interval holds the true temperature, of those with one."""
+    return _held(setting, slugs[0], "nll", seed, runs)
+
+
+def by_brier(setting: Setting, slugs: tuple[str, ...], seed: int, runs: range) -> Counts:
+    """Count the same for the temperature of the lowest Brier score."""
+    return _held(setting, slugs[0], "brier", seed, runs)
+
+
+def _held(setting: Setting, name: str, objective: str, seed: int, runs: range) -> Counts:
     counts: Counts = defaultdict(float)
-    name, true = slugs[0], TRUE[setting.curve]
+    true = TRUE[setting.curve]
     for run in runs:
         rows = rows_of(setting, np.random.default_rng([seed, 0, run]))
         columns: dict[str, object] = {"confidences": rows.score, "labels": rows.label}
@@ -26,7 +35,7 @@ def temperature(setting: Setting, slugs: tuple[str, ...], seed: int, runs: range
             columns["units"] = [f"{run}-{unit}" for unit in rows.unit.tolist()]
         pane = Pane(PaneSpec("binary", 2))
         pane.fill_batch(Batch.from_columns(columns).batch)
-        interval = fit_temperature(pane)["interval"]
+        interval = fit_temperature(pane, objective=objective)["interval"]
         counts[f"{name}/runs"] += 1
         if interval is None or None in interval:
             continue
@@ -35,7 +44,7 @@ def temperature(setting: Setting, slugs: tuple[str, ...], seed: int, runs: range
     return counts
 
 
-CHECKS: dict[str, Check] = {"temperature": temperature}
+CHECKS: dict[str, Check] = {"temperature": temperature, "temperature by Brier": by_brier}
 
 
 def blocks() -> tuple[Block, ...]:
@@ -47,6 +56,10 @@ def blocks() -> tuple[Block, ...]:
         Setting("confident", "slope .6", units=Units(40, 25, 0.3)),
     )
     return tuple(
-        Block("3 Temperature", "temperature", setting, ("temperature",), 0.93, 500 + i)
+        Block("3 Temperature", check, setting, (name,), 0.93, seed + i)
+        for check, name, seed in (
+            ("temperature", "temperature", 500),
+            ("temperature by Brier", "temperature(objective=brier)", 510),
+        )
         for i, setting in enumerate(settings)
     )

@@ -25,7 +25,9 @@ hour and the next one continues. `--runs` gives a reduced table, whose rows are 
   an interval do not count. For `ece`, `rmsce`, `brier`, `nll` and `accuracy`, at least 99 % of the runs must have an interval. With ten
   classes, this applies from n = 300. With two classes, it applies from n = 300, 40 units and 200 effective samples. The number of effective
   samples is Kish's; weights and dependent units lower it.
-- **Differences**: the same promise for the difference of two independent windows, written as "first minus second".
+- **Differences**: the same promise for the difference of two independent windows, written as "first minus second", and of two models on the
+  same rows ("paired"). The interval for the same rows is at most as wide as that for other rows; where the interval of one error ends at 0,
+  hardly narrower.
 - **Widths**: the mean width of the intervals is at most 1.3 times that of an oracle. The oracle computes its interval from the same
   statistic. It knows the distribution of the statistic's noise from 2,000 further samples of the true model. "Range" is the mean width
   divided by the width of the central 95 % of the estimates from these samples. Near a true error of 0, no interval with this coverage can
@@ -37,7 +39,8 @@ hour and the next one continues. `--runs` gives a reduced table, whose rows are 
   wider reference, because one label determines the gaps of all classes.
 - **Power**: the share of miscalibrated models above `null_q95` is at least the promise of the row.
 - **Contradictions**: no interval excludes 0 if the value is below `null_q95`.
-- **Temperature**: the interval contains the true temperature in at least .93 of the runs that have one.
+- **Temperature**: the interval, of the lowest negative log-likelihood or Brier score, contains the true temperature in at least .93 of the
+  runs that have one.
 - **Maps**: these promises apply to windows of which a tenth or more is stored in the sample. In at least .95 of these windows, the map of
   the stored sample has at most 1.02 times the held-out negative log-likelihood (NLL) of the fit to all rows. In at most .05 of these
   windows, the map is worse than the temperature by more than the standard error of the NLL.
@@ -50,7 +53,10 @@ hour and the next one continues. `--runs` gives a reduced table, whose rows are 
 - Scores of three and of ten classes are from Dirichlet(0.4). "3 raters": each prediction has three independent ratings.
 - "Every metric": one simulation serves all metrics of a setting. The true value of a metric with fine equal-width bins (`kde_ece`,
   `smooth_ece`, `ks`, `kuiper`, `ece_sweep`, `overconfidence_error`, `corp_miscalibration`) is that of `interval_bins` bins, which its interval
-  describes. `skce` has null rows only, because its kernel is that of the run's sample.
+  describes. `skce` has null rows only, because its kernel is that of the run's sample; with a kernel of fixed width see "with options".
+- "Two models": their logits are the true ones times a slope (1 is calibrated), with normal noise of their own.
+- "With options": the true value is that of 100,000 rows whose ratings are the rates; of `skce`, with a fixed width of the kernel, the mean of
+  2,000 samples. A test requires rows of every metric of the catalogue that returns an interval or a null reference.
 - "Means over cases": each case has its own mean logit and, unless calibrated, its own slope. 6,000 cases were simulated, and those of a run
   are drawn from them; the true value is the mean of all.
 - Constants of the library were chosen with the shapes marked *, but with other seeds. The other shapes were used for these tests only.

@@ -7,12 +7,14 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.guarantees.rows_paired import TwoModels
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.batch_sums import BatchSums
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import PaneQuery, View, compute_metrics
 from tests.oracle.panes import fill_part
 
+GAPS = ["ece", "rmsce", "classwise_ece"]
 SPEC = PaneSpec("binary", 2)
 SLUGS = ["brier", "accuracy", "nll", "ece", "debiased_ece", "mce", "kde_ece", "refinement_loss"]
 PANE_QUERY = PaneQuery(bins=10, scope="positive")
@@ -91,6 +93,46 @@ def test_two_models_on_the_same_units_are_distinguished_better_than_on_others() 
     for slug in ("brier", "nll"):
         widths = [np.ptp(found[slug]["difference_interval"]) for found in (paired, apart)]
         assert widths[0] < widths[1] / 3
+
+
+@pytest.mark.parametrize("models", [
+    TwoModels(60, (1.0, 2.0)), TwoModels(300, (1.0, 2.0)), TwoModels(2000, (1.0, 2.0)),
+    TwoModels(300, (1.0, 2.0), raters=5), TwoModels(300, (1.0, 1.0), noise=0.05), TwoModels(300, (1.8, 2.0)),
+    TwoModels(300, (1.0, 2.0), n_classes=10), TwoModels(2000, (1.8, 2.0), n_classes=10),
+    TwoModels(300, (1.6, 1.0), noise=0.5),
+], ids=lambda each: each.text)  # fmt: skip
+def test_the_same_rows_make_no_difference_less_certain(models: TwoModels) -> None:
+    """One model is calibrated in most settings, so that its interval ends at 0 and the bounds of both are reached at once."""
+    widths = np.zeros((2, len(GAPS)))
+    for run in range(16):
+        rng = np.random.default_rng([3, run])
+        one, two, rate = models.draw(rng, models.n)
+        _, other, other_rate = models.draw(rng, models.n)
+        labels, other_labels = (rng.multinomial(models.raters, each) for each in (rate, other_rate))
+        mine = scored(models, one, labels, f"{run}-a")
+        sides = (
+            scored(models, two, labels, f"{run}-a"),
+            scored(models, other, other_labels, f"{run}-b"),
+        )
+        for i, side in enumerate(sides):
+            found = differences(mine, side, GAPS)
+            widths[i] += [np.ptp(found[slug]["difference_interval"]) for slug in GAPS]
+    assert (widths[0] < 1.05 * widths[1]).all(), widths[0] / widths[1]
+    if models.slopes == (1.8, 2.0) and models.n == 2000:
+        # Neither interval ends at 0: what both have in common cancels.
+        assert (widths[0] < 0.8 * widths[1]).all(), widths[0] / widths[1]
+
+
+def scored(models: TwoModels, p: np.ndarray, label_counts: np.ndarray, prefix: str) -> View:
+    several = models.n_classes > 2
+    pane = Pane(PaneSpec("multiclass" if several else "binary", models.n_classes))
+    columns = {
+        "probabilities" if several else "confidences": models.scores(p),
+        "label_counts": label_counts,
+        "ids": names(models.n, prefix),
+    }
+    pane.fill_batch(Batch.from_columns(columns).batch)
+    return View(pane, PaneQuery())
 
 
 # Differences of independent windows are among the default tests of guarantees.

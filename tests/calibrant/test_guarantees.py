@@ -16,9 +16,12 @@ from benchmarks.guarantees.verdicts import Share, verdict
 from benchmarks.validation import PROMISES, Promise, outcome
 from benchmarks.validation.checks import above_null, coverage, difference_coverage
 from benchmarks.validation.settings import Setting, Units, rows_of, view_of
-from calibrant.metrics import compute_metrics
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+from calibrant.metrics import METRICS, compute_metrics, slug_of
 
-MAX_ROWS = 650
+MAX_ROWS = 700
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.name)
@@ -80,6 +83,48 @@ def test_the_reason_for_no_interval_is_the_number_of_samples() -> None:
 def test_without_a_number_a_promise_does_not_hold() -> None:
     nothing = replace(PROMISES[0], simulate=lambda _: {"ece/runs": 100.0})
     assert not outcome(nothing).holds
+
+
+OF_INTERVALS = {"coverage", "over cases", "with options"}
+# One rating of each prediction, and three.
+RICH = (
+    Setting("confident", "slope .6", 3000),
+    Setting(curve="slope .6", n=3000, n_classes=3, raters=3),
+)
+
+
+def results_of_every_metric() -> list[dict[str, dict[str, object]]]:
+    """Results of all metrics, of which each returns an interval and a null reference somewhere, if it ever does."""
+    found = []
+    for setting in RICH:
+        rows = rows_of(setting, np.random.default_rng(5))
+        found.append(compute_metrics(view_of(setting, rows), METRICS))
+    rng = np.random.default_rng(5)
+    score, case = rng.random(600), np.repeat(np.arange(12), 50)
+    columns = {
+        "probabilities": np.stack([1.0 - score, score], axis=1),
+        "labels": (rng.random(600) < score).astype(int),
+        "cases": case,
+    }
+    batch = Batch.from_columns(columns, task="segmentation").batch
+    pane = Pane(PaneSpec("segmentation", 2))
+    pane.fill_batch(batch)
+    over_cases = [slug for slug, each in METRICS.items() if "cases" in each.needs]
+    return [*found, compute_metrics(View(pane, PaneQuery()), over_cases)]
+
+
+def test_every_metric_with_an_interval_or_a_null_has_rows() -> None:
+    covered = {"interval": set(), "null_q95": set()}
+    for block in blocks():
+        kind = "null_q95" if block.check == "above null" else "interval"
+        if block.check in OF_INTERVALS or kind == "null_q95":
+            covered[kind] |= {slug_of(key) for key in block.slugs}
+    results = results_of_every_metric()
+    for kind, slugs in covered.items():
+        given = {
+            slug for each in results for slug, found in each.items() if found[kind] is not None
+        }
+        assert len(given) > 20 and given - slugs == set(), kind
 
 
 def test_the_list_is_bounded_and_no_simulation_is_listed_twice() -> None:
