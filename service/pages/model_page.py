@@ -16,6 +16,7 @@ from calibrant.results.report import MULTILABEL
 from calibrant_server.service.pages.api import Api, ApiResponse, together
 from calibrant_server.service.pages.numbers import (
     before_map,
+    effect_sentence,
     interval,
     restart,
     shown_status,
@@ -77,6 +78,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         alarms=api.get("/v1/alarms", model=model, limit=MAX_LISTED),
         maps=api.get(f"{path}/maps", limit=100),
         current=api.get(f"{path}/maps/current"),
+        effect=api.get(f"{path}/maps/current/effect"),
         reports=api.get(f"{path}/reports", limit=1000),
     )
     labels = [LABEL_SLICE] if is_multilabel else []
@@ -132,6 +134,7 @@ def _texts(settings: ApiResponse, found: dict[str, ApiResponse]) -> dict[str, An
         "rows": rows,
         "bands": [band_of(row) for row in rows],
         "parts": _parts(found["series"].document),
+        "effect_sentence": effect_sentence(found["effect"].document) if current.is_ok else "",
         "restart": restart(drift, found["maps"].document.get("promotions") or []),
     }
 

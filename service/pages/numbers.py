@@ -222,6 +222,31 @@ def restart(drift: Result, promotions: list[Row]) -> str:
     )
 
 
+def effect_sentence(effect: Result) -> str:
+    """Return what a promoted map changed on the labels so far of predictions since its promotion."""
+    if not effect.get("since"):
+        return ""
+    start = f"Predictions since {moment(effect['since'])}, the first time slice after the promotion"
+    if effect.get("before") is None:
+        return f"{start}: no labels yet, so what the map changed is not known."
+    first, then = (effect[name]["ece"] for name in ("before", "after"))
+    limit = then.get("null_q95")
+    chance = f" A calibrated model would show at most {plain_number(limit)} in 19 of 20 cases."
+    return (
+        f"{start}: {effect['n']:,} labelled predictions so far. Calibration error before the map {_with_interval(first)}, after it "
+        f"{_with_interval(then)}.{chance if limit is not None else ''}"
+    )
+
+
+def _with_interval(error: Row) -> str:
+    if error.get("value") is None:
+        return f"not known ({reason_words(error.get('reason'))})"
+    bounds = (
+        interval(error.get("interval")) and f" (95 % interval {interval_text(error['interval'])})"
+    )
+    return f"{plain_number(error['value'])}{bounds}"
+
+
 def _is_mapped(drift: Result) -> bool:
     return bool((drift.get("detector") or {}).get("scores", "mapped") == "mapped")
 

@@ -3,6 +3,7 @@
 In observe mode, the maps of a model, or of all models, are advice; none is promoted, returned as current or applied.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import Path
@@ -54,6 +55,11 @@ def map_read_query(parameters: MapParameters, config: ModelConfig) -> ReadQuery:
     """
     require_label(config, parameters.slice)
     return ReadQuery(parameters.resolved(config), config, parameters)
+
+
+def formula_of(fitted: Mapping[str, object]) -> dict[str, Any]:
+    """Return what a map is applied by."""
+    return {name: fitted.get(name) for name in ("method", "scope", "class", "parameters")}
 
 
 class MapVersion(MapResponse):

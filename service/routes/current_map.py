@@ -5,7 +5,7 @@ small reads. `stale-if-error` lets a client continue with its copy while the ser
 """
 
 from datetime import UTC, datetime
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -32,6 +32,7 @@ from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
     MapVersion,
     PromotionRecord,
+    formula_of,
     reject_observed,
     who_is,
 )
@@ -210,7 +211,7 @@ async def _procedure(
     version: FrozenMap,
 ) -> MapEvidence:
     """Return what maps of the version's procedure gain, cross-fitted by unit in its own window."""
-    current = None if before is None else _formula(before)
+    current = None if before is None else formula_of(before)
     window = {name: version["window"][name] for name in ("from", "to")}
     view = ClockQuery.model_validate(
         {**window, "slice": version.get("slice"), "clock": version.get("clock", "event")}
@@ -228,8 +229,8 @@ async def _later_labels(
     fits = [each for each in (before, version) if each is not None]
     since = max(each["window"]["to"] for each in fits)
     query = MapComparisonQuery(
-        current=None if before is None else _formula(before),
-        candidate=_formula(version),
+        current=None if before is None else formula_of(before),
+        candidate=formula_of(version),
         raters=version.get("raters", "pooled"),
     )
     slices = {each.get("slice") for each in fits}
@@ -274,10 +275,6 @@ async def _warnings(
         "promote a map of scope top_label, or set alarm.scores to raw."
     )
     return [{"pointer": "/version", "rule": "alarm_blind", "detail": detail}]
-
-
-def _formula(fitted: FrozenMap) -> dict[str, Any]:
-    return {name: fitted.get(name) for name in ("method", "scope", "class", "parameters")}
 
 
 def _not_better(wanted: Promotion, before: FrozenMap | None, evidence: MapEvidence) -> MapNotBetter:

@@ -242,3 +242,37 @@ def test_a_deleted_model_has_no_maps(simulated: Deployment) -> None:
     assert client.get("/v1/models/gone/maps/current").json()["type"].endswith("map-unknown")
     client.delete("/v1/models/gone")
     assert client.get("/v1/models/gone/maps/current").json()["type"].endswith("model-unknown")
+
+
+def test_after_a_promotion_the_effect_is_that_on_labels_since_then(simulated):
+    """Before, the page repeated the error of the data to which the map was fitted."""
+    client, path = simulated.client, "/v1/models/effect"
+    client.put(path, json={"task": "binary", "pane": "PT1M"}).raise_for_status()
+    rng, now = np.random.default_rng(8), datetime.now(UTC)
+
+    def send(name: str, at: datetime) -> tuple[np.ndarray, np.ndarray]:
+        z = rng.normal(0, 2, 800)
+        p, y = 1 / (1 + np.exp(-z)), rng.random(800) < 1 / (1 + np.exp(-z / 2))
+        columns = {"confidences": p.tolist(), "labels": y.astype(int).tolist()}
+        ids = {"ids": [f"{name}{i}" for i in range(800)], "event_times": [at.isoformat()] * 800}
+        simulated.post(f"{path}/predictions", columns | ids)
+        return p, y
+
+    send("old", now - timedelta(hours=1))
+    client.post(f"{path}/maps", json={"method": "temperature"}).raise_for_status()
+    body, headers = {"version": 1, "reason": "first"}, {"If-None-Match": "*"}
+    current = client.put(f"{path}/maps/current", json=body, headers=headers).json()
+    found = simulated.get(f"{path}/maps/current/effect")
+    assert (found["n"], found["before"], found["reason"]) == (0, None, "no_labels")
+    assert "no labels yet" in client.get("/models/effect").text
+    since = datetime.fromisoformat(found["since"])
+    send("same minute", since - timedelta(seconds=1))
+    p, y = send("new", since + timedelta(seconds=1))
+    eventually(lambda: simulated.get(f"{path}/maps/current/effect")["n"] == 800)
+    found = simulated.get(f"{path}/maps/current/effect")
+    odds = np.log(p / (1 - p)) / current["parameters"]["temperature"]
+    for side, score in (("before", p), ("after", 1 / (1 + np.exp(-odds)))):
+        cell = np.ceil(score * 10)
+        error = sum(abs((score - y)[cell == b].sum()) for b in range(1, 11)) / 800
+        assert found[side]["ece"]["value"] == pytest.approx(error, abs=1e-6), side
+        assert f"{error:.3f}" in client.get("/models/effect").text

@@ -1,0 +1,85 @@
+"""Reliability before and after a map, on the same labels, to which it was not fitted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from calibrant.calibrators.applying import apply
+from calibrant.calibrators.labelled_rows import about_sample
+from calibrant.core.arrays import Floats
+from calibrant.core.batch import Batch, Ratings
+from calibrant.core.documents import FittedMap, Result
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.spec import PaneSpec
+from calibrant.core.view import View
+from calibrant.inference.reliability_table import reliability
+from calibrant.metrics import accumulators_for, compute_metrics
+
+BINS = 10
+
+
+def map_effect(fitted: FittedMap, pane: Pane, raters: str = "pooled", ci: float = 0.95) -> Result:
+    """Return the reliability of a pane's stored sample before and after a map.
+
+    Parameters
+    ----------
+    fitted : a fitted map as `apply` takes it
+    pane : Pane of predictions to which the map was not fitted
+    raters : label policy
+    ci : nominal coverage of the intervals
+
+    Returns
+    -------
+    dict with `n` labelled predictions, `sample` (None if panes store none), and `before` and `after`: each with `ece` and the
+    reliability `table` of 10 bins; None, with a `reason`, without labels or a sample. A map of one event, such as the top label, is
+    measured on the probability of that event.
+    """
+    nothing = {"n": 0, "sample": about_sample(pane), "before": None, "after": None}
+    if not pane.keeps("sample"):
+        return nothing | {"reason": "not_kept"}
+    batch: Batch = pane.sample.batch()
+    batch = batch.take(np.flatnonzero(batch.row_total > 0))
+    if not batch.n:
+        return nothing | {"reason": "no_labels"}
+    query = PaneQuery(bins=BINS, raters=raters, ci=ci)
+    sides = dict(zip(("before", "after"), _sides(fitted, batch), strict=True))
+    measured = {name: _measured(each, query) for name, each in sides.items()}
+    return nothing | {"n": batch.n, "reason": None} | measured
+
+
+def _sides(fitted: FittedMap, batch: Batch) -> tuple[Batch, Batch]:
+    """Return the rows before and after the map; those of a map of one event as rows of two classes."""
+    mapped = apply(fitted, batch)
+    if fitted["scope"] == "full":
+        return batch, replace(batch, scores=mapped, is_logits=False, edge_rules=None)
+    top = batch.probabilities.argmax(axis=1)
+    event = {"top_label": top, "positive": np.ones_like(top)}.get(fitted["scope"])
+    if event is None:
+        event = np.full_like(top, fitted["class"])
+    own = batch.probabilities[np.arange(batch.n), event]
+    return _of_event(batch, event, own), _of_event(batch, event, mapped)
+
+
+def _of_event(batch: Batch, event: np.ndarray, probability: Floats) -> Batch:
+    """Return the rows with two classes: the rest, and each row's event with this probability."""
+    positive = batch.label_counts[np.arange(batch.n), event]
+    counts = np.stack([batch.row_total - positive, positive], axis=1)
+    row, class_index = np.nonzero(counts)
+    return replace(
+        batch,
+        task="binary",
+        scores=np.stack([1.0 - probability, probability], axis=1),
+        is_logits=False,
+        ratings=Ratings(row, class_index, counts[row, class_index]),
+        edge_rules=None,
+    )
+
+
+def _measured(batch: Batch, query: PaneQuery) -> Result:
+    pane = Pane(PaneSpec(batch.task, batch.n_classes), accumulators_for(["ece"]))
+    pane.fill_batch(batch)
+    view = View(pane, query, batch)
+    return {"ece": compute_metrics(view, ["ece"])["ece"], "table": reliability(view)["table"]}
