@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url
-from calibrant.cli.terminal import output
+from calibrant.cli.terminal import new_table, output
 from calibrant.core.extras import pip_install
 from calibrant.kernel import status
 
@@ -61,9 +60,7 @@ def doctor(
     checks = [*installation(), disk(data_dir), memory(), *keys_file()]
     if not local:
         checks += list(service_checks(url))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("Check", "State", "Found", "What to do"):
-        table.add_column(name)
+    table = new_table(("Check", "State", "Found", "What to do"))
     for each in checks:
         state = Text(each.state, style=COLOURS[each.state])
         table.add_row(each.name, state, Text(each.found), Text(each.advice))

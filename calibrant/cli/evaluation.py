@@ -140,7 +140,9 @@ def evaluated(
     fitted = Temperature.from_dict(
         fit_temperature_exact(data.batch, raters=settings.raters, ci=settings.ci)
     )
-    found = FileEvaluation(data, settings, report, table, fitted, _detectable(view, settings))
+    found = FileEvaluation(
+        data, settings, report, table, fitted, detectable_by_period(view, settings)
+    )
     if settings.thresholds:
         found.decision_curve = decision_curve_of(view, thresholds_of(None))
     if data.slices is not None:
@@ -229,7 +231,8 @@ def _report(view: View, slugs: list[str], step: Step) -> Report:
     return Report(found, about)
 
 
-def _detectable(view: View, settings: EvaluationSettings) -> dict[str, Result]:
+def detectable_by_period(view: View, settings: EvaluationSettings) -> dict[str, Result]:
+    """Return the smallest detectable errors of these data, and of so many more days of them."""
     if view.notes.per_rating > 1:
         return {}
     found = {"now": detectable(view)}

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, registered, service
 from calibrant.cli.input_files.columns import Files
@@ -19,7 +18,7 @@ from calibrant.cli.input_files.roles import ColumnRoles, listed
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.cli.models import pages
 from calibrant.cli.table_options import Decimal, Delimiter, text_format
-from calibrant.cli.terminal import fail, output
+from calibrant.cli.terminal import fail, new_table, output
 from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.numbers import plain_number
@@ -42,9 +41,8 @@ def list_(model: Model, url: Url = DEFAULT_URL, key: Key = None) -> None:
     with service(url, key) as connected:
         found = pages(connected, of_model(model, "/maps"), "versions")
         current = connected.current_map(model)[1]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("Version", "Method", "Labels", "Log loss before", "after", "Created", "Use"):
-        table.add_column(name, justify="left" if name in ("Method", "Created", "Use") else "right")
+    names = ("Version", "Method", "Labels", "Log loss before", "after", "Created", "Use")
+    table = new_table(names, numbers=("Version", "Labels", "Log loss before", "after"))
     for each in found:
         losses = ((each.get(name) or {}).get("nll") for name in ("before", "after"))
         is_current = current is not None and current["version"] == each["version"]

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, of_model, service
-from calibrant.cli.terminal import fail, output
+from calibrant.cli.terminal import fail, new_table, output
 from calibrant.figures.numbers import MISSING, is_beyond_range, percent, plain_number, to_the_minute
 
 COLOURS = {"ok": "green", "watch": "yellow", "alarm": "bold red"}
@@ -101,7 +101,7 @@ def alarms(
     query = {name: text for name, text in (("model", model), ("state", state)) if text is not None}
     with service(url, key) as connected:
         found = pages(connected, "/v1/alarms", "alarms", **query)
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = new_table(())
     _add_names(table, "Model", [str(each["model"]) for each in found])
     for name in ("Slice", "State", "Raised", "Changed since", "Acknowledged by", "Id"):
         table.add_column(name, no_wrap=name == "Id")
@@ -192,7 +192,7 @@ def statuses(connected: Service, tag: str | None = None) -> list[Row]:
 def status_table(found: Iterable[Row]) -> Table:
     """Return the models as a table."""
     rows = list(found)
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = new_table(())
     _add_names(table, "Model", [str(each["model"]) for each in rows])
     for name in ("Calibration", "Change"):
         table.add_column(name)

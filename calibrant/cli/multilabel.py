@@ -16,6 +16,7 @@ from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.labels import event_labels
 from calibrant.cli.input_files.roles import ColumnRoles
+from calibrant.cli.terminal import new_table
 from calibrant.client import Pseudonyms
 from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.numbers import MISSING, counted, interval_text, plain_number
@@ -83,10 +84,8 @@ def show_labels(report: MultilabelReport, console: Console) -> None:
 
 def _table(slugs: list[str], columns: dict[str, dict[str, str]]) -> Table:
     """Return a table of some labels: a row per metric, a column per label."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Metric")
-    for name in columns:
-        table.add_column(Text(name), justify="right")
+    names = [Text(name) for name in columns]
+    table = new_table(["Metric", *names], numbers=names)
     for slug in slugs:
         title = slug if slug == TEMPERATURE else title_of(slug)
         table.add_row(title, *(cells.get(slug, MISSING) for cells in columns.values()))

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, service
-from calibrant.cli.terminal import fail, output
+from calibrant.cli.terminal import fail, new_table, output
 from calibrant.client import operations
 from calibrant.results.reads import find_reads
 
@@ -38,9 +38,7 @@ def read(
 
 def results() -> Table:
     """Return the results that the library declares as a table."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("Result", "Content"):
-        table.add_column(name)
+    table = new_table(("Result", "Content"))
     for name, each in find_reads().items():
         table.add_row(name, each.summary.partition("\n")[0])
     return table

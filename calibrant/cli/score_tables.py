@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibrant.cli.terminal import new_table
 from calibrant.figures.numbers import (
     MISSING,
     counted,
@@ -84,11 +85,7 @@ def _detectable(found: Mapping[str, Any]) -> list[str]:
 
 
 def _extra(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(
-        title=caption, title_justify="left", box=None, pad_edge=False, header_style="bold"
-    )
-    for name in header:
-        table.add_column(name)
+    table = new_table(header, title=caption)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
@@ -104,15 +101,11 @@ def _counts(contents: ReportContents) -> str:
 
 
 def _metrics(contents: ReportContents) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Metric")
-    table.add_column("Value", justify="right")
-    table.add_column(f"{percent(contents.ci)} interval")
     has_null = any(each.get("null_mean") is not None for each in contents.estimates.values())
-    if has_null:
-        table.add_column("Calibrated model:\nmean and 95 % limit")
-    if contents.tolerance is not None:
-        table.add_column(f"Tolerance {contents.tolerance:g}")
+    names = ["Metric", "Value", f"{percent(contents.ci)} interval"]
+    names += ["Calibrated model:\nmean and 95 % limit"] if has_null else []
+    names += [] if contents.tolerance is None else [f"Tolerance {contents.tolerance:g}"]
+    table = new_table(names, numbers=("Value",))
     for key, each in contents.estimates.items():
         cells: list[Text | str] = [
             Text(title_of(key)),
@@ -163,16 +156,12 @@ def _temperature(fitted: Mapping[str, Any] | None, has_own_edges: bool) -> str:
 
 
 def _subgroups(contents: ReportContents) -> Table:
-    table = Table(
-        box=None, pad_edge=False, header_style="bold", title="Subgroups", title_justify="left"
-    )
     errors = [group.metrics["metrics"]["ece"] for group in contents.subgroups]
     has_null = any(each.get("null_mean") is not None for each in errors)
     names = ["Subgroup", "Labelled", "ECE", "Interval"]
     names += ["Calibrated model"] if has_null else []
     names += [] if contents.tolerance is None else ["Verdict"]
-    for name in names:
-        table.add_column(name, justify="right" if name in ("Labelled", "ECE") else "left")
+    table = new_table(names, numbers=("Labelled", "ECE"), title="Subgroups")
     for group, each in zip(contents.subgroups, errors, strict=True):
         n = f"{group.metrics['n_labelled']:,}"
         cells: list[Text | str] = [
@@ -191,11 +180,8 @@ def _subgroups(contents: ReportContents) -> Table:
 
 def _comparison(found: Mapping[str, Any]) -> Table:
     title = Text(f"Comparison with {found['name']}")
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
-    for name in ("Metric", "This", "Other", "Difference", "Interval of the difference"):
-        table.add_column(
-            name, justify="right" if name in ("This", "Other", "Difference") else "left"
-        )
+    numbers = ("This", "Other", "Difference")
+    table = new_table(("Metric", *numbers, "Interval of the difference"), numbers, title)
     for key, each in found["metrics"].items():
         interval = each.get("difference_interval")
         shown = (

@@ -6,15 +6,30 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Container, Iterable
 from typing import NoReturn
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 
 def output() -> Console:
     """Return the console of results; its width does not depend on a terminal where there is none."""
     return Console(width=None if sys.stdout.isatty() else 120, soft_wrap=not sys.stdout.isatty())
+
+
+def new_table(
+    columns: Iterable[str | Text],
+    numbers: Container[str | Text] = (),
+    title: str | Text | None = None,
+) -> Table:
+    """Return an empty table without lines; columns of `numbers` are aligned to the right."""
+    found = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    for name in columns:
+        found.add_column(name, justify="right" if name in numbers else "left")
+    return found
 
 
 def fail(sentence: str, code: int = 1) -> NoReturn:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrant.cli.evaluation import PERIODS, EvaluationSettings
+from calibrant.cli.evaluation import EvaluationSettings, detectable_by_period
 from calibrant.cli.imaging.case_store import CaseStore
 from calibrant.cli.imaging.evaluation import (
     ImageResults,
@@ -31,7 +31,6 @@ from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.figures.numbers import MISSING, percent, plain_number
-from calibrant.inference.detectable import detectable
 from calibrant.metrics import title_of
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup, worst_first
 from calibrant.quality_report.verdicts import interval_or_reason
@@ -156,11 +155,7 @@ def _reader_columns(found: ImageResults) -> str:
 
 def _detectable(pane: Pane, settings: EvaluationSettings) -> dict[str, Result]:
     view = View(pane, PaneQuery(bins=settings.bins, raters=settings.raters, ci=settings.ci))
-    found = {"now": detectable(view)}
-    if settings.days is not None:
-        for more in PERIODS:
-            found[f"in_{more}_days"] = detectable(view, 1.0 + more / settings.days)
-    return found
+    return detectable_by_period(view, settings)
 
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
