@@ -59,30 +59,13 @@ def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict[str, Any]], li
     form = _form(data)
     _bound_objects(form, max_objects)
     numbered = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
-    records = _read_together([line for _, line in numbered])
-    if records is None:
-        records = [_record(line, n) for n, line in numbered]
+    records = [_record(line, n) for n, line in numbered]
     # After the lines are parsed: only then do brackets that a line leaves open not count for later lines.
     _bound_depth(data, form)
     if _may_repeat_keys(data, records):
         for n, line in numbered:
             _reject_repeated_keys(line, n)
     return records, [n for n, _ in numbered]
-
-
-def _read_together(lines: list[bytes]) -> list[dict[str, Any]] | None:
-    """Return the records of all lines, parsed at once; None if a line is not exactly one object.
-
-    Lines that only make sense together would have to hold a list of objects, which is no field of any record.
-    """
-    if not all(line[:1] == b"{" and line.rstrip()[-1:] == b"}" for line in lines):
-        return None
-    try:
-        records = orjson.loads(b"[" + b",".join(lines) + b"]")
-    except orjson.JSONDecodeError:
-        return None
-    plain = len(records) == len(lines) and set(map(type, records)) <= {dict}
-    return records if plain else None
 
 
 def _form(data: bytes) -> bytes:
