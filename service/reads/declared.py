@@ -22,6 +22,7 @@ from calibrant_server.service.reads.by_label import (
     reject_one_result,
     respond_by_label,
 )
+from calibrant_server.service.reads.current_advice import joined, with_current_advice
 from calibrant_server.service.reads.operations import Access, MapReader, Reader, operation
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, PartsQuery, WindowQuery
 from calibrant_server.service.reads.read_query import ReadQuery
@@ -93,6 +94,9 @@ async def response_to(read: AnyRead, access: Access, query: Any) -> Response:
     render = _rendered_short(read) if is_short else _render(read, media_type, options, read_query)
     if has_all_labels:
         return await respond_by_label(access.reads, access.request, read_query, media_type, render)
+    current = with_current_advice(read_query) if media_type == JSON else None
+    if current is not None:
+        return await access.reads.together(access.request, current, joined, media_type, render)
     if getattr(query, "by", None) is not None:
         each = access.reads.respond_each
         return await each(access.request, read_query, query.by, media_type, render)
