@@ -7,9 +7,8 @@ stays sparse until it has more cells than sparse storage is good for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
-from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -257,21 +256,6 @@ class Block:
         self._sums = np.zeros((self.n_sums, self.size))
         self._counts[:, places] = counts
         self._sums[:, places] = sums
-
-
-def have_dense_counts(blocks: Sequence[tuple[Block, ref[Counts]]]) -> bool:
-    """Return whether all blocks still have their dense counts.
-
-    Parameters
-    ----------
-    blocks : each with a weak reference to its dense counts at an earlier time, which it does not have as soon as it is sparse
-    """
-    for block, counts in blocks:
-        known = counts()
-        # A reference to an array that was freed is None.
-        if known is None or block._counts is not known:
-            return False
-    return True
 
 
 def add_cells(own: Cells, added: Cells, sign: int = 1) -> Cells:

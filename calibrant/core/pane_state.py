@@ -48,7 +48,6 @@ class PaneState:
         self._only = None if only is None else frozenset(only)
         self._digest: int | None = 0 if only is None else None
         self._sample_bytes = sample_bytes
-        self._kernel = kernel.KernelState()
 
     @classmethod
     def for_window(cls, spec: PaneSpec, only: Collection[str] | None = None) -> Self:
@@ -183,9 +182,7 @@ class PaneState:
             return
         # A pane of some accumulators has no digest: hashes of cases would be computed for nothing.
         with_cases = self._only is None and self.keeps("cases")
-        filled = kernel.fill(
-            self.spec, self._only, batch, self.__getitem__, self._kernel, with_cases=with_cases
-        )
+        filled = kernel.fill(self.spec, self._only, batch, self.__getitem__, with_cases=with_cases)
         if self._only is None:
             self._add_digest(filled.digest)
         names = names_beyond(self.spec, self._only, filled.names)
@@ -239,7 +236,6 @@ class PaneState:
         for name, part in other._parts.items():
             if not part.is_empty:
                 self[name].subtract(part)
-        self._kernel.dense = None  # an accumulator that an older pane has emptied has other blocks
         if self._parts.keys() & _UNLIKE_SUMS and "counts" in self.names and self["counts"].is_empty:
             # Of no predictions every threshold gives the same sample, and logits that an older pane lacks are no longer missing.
             for name in _UNLIKE_SUMS:

@@ -5,56 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from typing import Any, NamedTuple
-from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import SPARSE_SHARE, Block, have_dense_counts
+from calibrant.accumulators.block import SPARSE_SHARE, Block
 from calibrant.core.batch import Batch
 from calibrant.core.content_digest import SOURCES, case_hashes
 from calibrant.core.spec import PaneSpec
 from calibrant.kernel.declarations import KernelBlock
-from calibrant.kernel.workspace import (
-    KINDS,
-    MAX_COPIED,
-    MAX_IDLE,
-    TYPES,
-    Arrays,
-    Workspace,
-    idle_workspaces,
-)
-
-
-class DenseBlocks:
-    """Addresses of a pane's dense blocks, as long as each of them has the same arrays.
-
-    Attributes
-    ----------
-    destinations : of all blocks that the kernel knows, 0 for those that are not here
-    """
-
-    __slots__ = ("_blocks", "_others", "destinations")
-
-    def __init__(self, blocks: list[Block], destinations: Any) -> None:
-        self.destinations = destinations
-        # Weak references: a pane that is made sparse later does not keep its dense arrays.
-        self._blocks = [(block, ref(block.counts)) for block in blocks]
-        self._others = [i for i, size in enumerate(destinations[3::4]) if not size]
-
-    def hold(self, touched: Any) -> bool:
-        """Whether these are still the blocks' addresses, and no other block was touched."""
-        return have_dense_counts(self._blocks) and not any(touched[i] for i in self._others)
-
-
-class KernelState:
-    """What the kernel knows of a pane between two fills."""
-
-    __slots__ = ("dense",)
-
-    def __init__(self) -> None:
-        self.dense: DenseBlocks | None = None
+from calibrant.kernel.workspace import MAX_IDLE, Arrays, Workspace, idle_workspaces
 
 
 class Filled(NamedTuple):
@@ -69,7 +30,6 @@ def fill(
     only: frozenset[str] | None,
     batch: Batch,
     accumulator: Callable[[str], Accumulator],
-    state: KernelState,
     *,
     with_cases: bool,
 ) -> Filled:
@@ -79,7 +39,6 @@ def fill(
     ----------
     only : names of the accumulators of the pane; None for all
     accumulator : returns the pane's accumulator of a name
-    state : of the pane
     with_cases : whether a row's case is part of the content digest
     """
     idle = idle_workspaces(spec, only)
@@ -88,24 +47,21 @@ def fill(
     except IndexError:
         workspace = Workspace(spec, only)
     hashes = np.empty(batch.n, np.uint64) if _hashes_rows(batch) else None
-    rows = _rows(batch, _arrays(batch, hashes, with_cases), workspace)
+    rows, arrays = workspace.rows, _arrays(batch, hashes, with_cases)
+    _describe(batch, rows)
     # A pane of some accumulators has no digest.
     rows.hashes_rows, rows.needs_digest = hashes is not None, only is None
+    workspace.pointers[:] = [None if array is None else array.ctypes.data for array in arrays]
     if workspace.library.calibrant_kernel_fill(
         workspace.handle, ctypes.byref(rows), workspace.n_touched
     ):
         raise MemoryError(f"the kernel has no memory for a batch of {batch.n} rows")
-    digest = rows.digest[0] << 64 | rows.digest[1]
     if hashes is not None:
-        batch.__dict__["prediction_hash"] = _written(workspace, hashes)
-    workspace.of_batch = []
-    if state.dense is not None and state.dense.hold(workspace.n_touched):
-        workspace.library.calibrant_kernel_flush(workspace.handle, state.dense.destinations)
-    else:
-        state.dense = _flush(workspace, accumulator)
+        batch.__dict__["prediction_hash"] = hashes
+    _flush(workspace, accumulator)
     if len(idle) < MAX_IDLE:
         idle.append(workspace)
-    return Filled(workspace.names, digest)
+    return Filled(workspace.names, rows.digest[0] << 64 | rows.digest[1])
 
 
 def _arrays(batch: Batch, hashes: NDArray[np.uint64] | None, with_cases: bool) -> Arrays:
@@ -116,14 +72,11 @@ def _arrays(batch: Batch, hashes: NDArray[np.uint64] | None, with_cases: bool) -
     hashes : memory for the predictions' hashes if the kernel computes them, else None
     """
     has_units = batch.has_units
-    ratings = batch.ratings
+    counted = batch.ratings.row, batch.ratings.class_index, batch.ratings.count
     return (
-        batch.scores,
-        batch.probabilities,
-        ratings.row,
-        ratings.class_index,
-        ratings.count,
-        batch.weights,
+        *(np.ascontiguousarray(each, np.float64) for each in (batch.scores, batch.probabilities)),
+        *(np.ascontiguousarray(each, np.int64) for each in counted),
+        None if batch.weights is None else np.ascontiguousarray(batch.weights, np.float64),
         batch.prediction_hash if hashes is None else hashes,
         batch.unit_hash if hashes is None or has_units else hashes,
         batch.unit_key if has_units else None,
@@ -132,54 +85,12 @@ def _arrays(batch: Batch, hashes: NDArray[np.uint64] | None, with_cases: bool) -
     )
 
 
-def _rows(batch: Batch, arrays: Arrays, workspace: Workspace) -> Any:
-    """Return the batch as a structure, which the next fill of this workspace overwrites."""
-    source, rows = batch.unit_source, workspace.rows
+def _describe(batch: Batch, rows: Any) -> None:
+    """Write to the structure of a batch what is not in its arrays."""
+    source = batch.unit_source
     rows.n, rows.n_entries = batch.n, len(batch.ratings.row)
     rows.is_logits, rows.has_units = batch.is_logits, batch.has_units
     rows.unit_from_row, rows.digest_source = source == "row", SOURCES[source]
-    # All numbers of its arrays, if none of them is the same as another one.
-    n_numbers = 2 * batch.scores.size + 3 * rows.n_entries + 5 * batch.n
-    workspace.pointers[:] = _addresses(workspace, arrays, n_numbers <= MAX_COPIED)
-    return rows
-
-
-def _addresses(workspace: Workspace, arrays: Arrays, is_small: bool) -> list[int | None]:
-    """Return the addresses of the arrays of a batch, or of copies if it is small; None where there is none.
-
-    They are valid until the next call.
-    """
-    workspace.of_batch = []
-    known: dict[int, int] = {}
-    used = dict.fromkeys(TYPES, 0)
-    found: list[int | None] = []
-    for array, kind in zip(arrays, KINDS, strict=True):
-        if array is None:
-            found.append(None)
-            continue
-        address = known.get(id(array))
-        if address is None:
-            if is_small:
-                start = used[kind]
-                used[kind] = end = start + array.size
-                workspace.copied[kind][start:end] = array.reshape(-1)
-                address = workspace.first[kind] + 8 * start
-            else:
-                own: NDArray[Any] = np.ascontiguousarray(array, TYPES[kind])
-                workspace.of_batch.append(own)
-                address = own.ctypes.data
-            known[id(array)] = address
-        found.append(address)
-    return found
-
-
-def _written(workspace: Workspace, given: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the predictions' hashes that a fill wrote to an array of `_addresses`, or to its copy."""
-    if workspace.of_batch:
-        return given
-    start = (workspace.rows.prediction_hash - workspace.first["u"]) // 8
-    found: NDArray[np.uint64] = workspace.copied["u"][start : start + given.size]
-    return found.copy()
 
 
 def _hashes_rows(batch: Batch) -> bool:
@@ -188,15 +99,9 @@ def _hashes_rows(batch: Batch) -> bool:
     return is_own and batch.ids is None and "prediction_hash" not in batch.__dict__
 
 
-def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> DenseBlocks | None:
-    """Add the touched cells to the pane's blocks: in place where these are dense, else as sparse cells that are merged.
-
-    Returns
-    -------
-    the addresses of the touched blocks, where all of them are dense
-    """
+def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> None:
+    """Add the touched cells to the pane's blocks: in place where these are dense, else as sparse cells that are merged."""
     sparse: list[tuple[Block, KernelBlock, int]] = []
-    dense: list[Block] = []
     touched = list(workspace.n_touched)
     # Address of places, counts and sums, and cells of a column, per block.
     destinations = [0] * (4 * len(touched))
@@ -214,7 +119,6 @@ def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> D
                     raise ValueError(f"{name} {block.name} has other columns than the kernel's")
                 counts, sums = own.addresses
                 destinations[4 * place : 4 * place + 4] = 0, counts, sums, size
-                dense.append(own)
             else:
                 sparse.append((own, block, place))
     cells = _SparseCells(touched, sparse)
@@ -224,7 +128,6 @@ def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> D
     workspace.library.calibrant_kernel_flush(workspace.handle, given)
     for own, block, place in sparse:
         own.merge(cells.block(own, block, place))
-    return None if sparse else DenseBlocks(dense, given)
 
 
 class _SparseCells:

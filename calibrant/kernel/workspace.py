@@ -22,14 +22,10 @@ from calibrant.kernel.library import library
 
 # Workspaces of one specification that wait for the next fill; as many fills may run at the same time without making a new one.
 MAX_IDLE = 2
-# Numbers of a batch that are copied into memory of the workspace: to ask many small arrays for their addresses takes longer.
-MAX_COPIED = 4096
 BLOCKS = tuple(blocks())
-_BATCH = structures()["Batch"]
-# The arrays of a batch from `scores` on: whether each is of doubles (d), signed (i) or unsigned (u) integers.
-KINDS = "ddiiiduuuui"
+# Arrays of a batch, as `Batch` of the kernel points to them from `scores` on.
+N_ARRAYS = 11
 Arrays = tuple[NDArray[Any] | None, ...]
-TYPES: dict[str, type] = {"d": np.float64, "i": np.int64, "u": np.uint64}
 
 
 class Workspace:
@@ -41,8 +37,6 @@ class Workspace:
     blocks : by accumulator, the blocks that it fills: place in `BLOCKS`, block and size
     n_touched : touched cells by block of `BLOCKS`, written by each fill
     rows, pointers : the batch of a fill, and the addresses of its arrays in it
-    copied, first : by type of number, memory for copies of a small batch, and its address
-    of_batch : arrays of a larger batch, while it is filled
     """
 
     def __init__(self, spec: PaneSpec, only: frozenset[str] | None) -> None:
@@ -55,16 +49,12 @@ class Workspace:
         self.names = frozenset(block.accumulator for block in sizes)
         self.blocks = [(name, _of_accumulator(name, sizes)) for name in sorted(self.names)]
         self.n_touched = (ctypes.c_int64 * len(BLOCKS))()
-        self.rows = _BATCH()
-        self.pointers: Any = (ctypes.c_void_p * len(KINDS)).from_buffer(
-            self.rows, _BATCH.scores.offset
+        batch = structures()["Batch"]
+        self.rows: Any = batch()
+        self.pointers: Any = (ctypes.c_void_p * N_ARRAYS).from_buffer(
+            self.rows, batch.scores.offset
         )
         self._arrays: list[NDArray[Any]] = []
-        self.copied: dict[str, NDArray[Any]] = {
-            kind: np.empty(MAX_COPIED).view(of) for kind, of in TYPES.items()
-        }
-        self.first = {kind: copied.ctypes.data for kind, copied in self.copied.items()}
-        self.of_batch: list[NDArray[Any]] = []
         model = self._model(spec)
         shapes = (structures()["Shape"] * len(BLOCKS))(
             *((block.n_counts, block.n_sums, sizes.get(block, 0)) for block in BLOCKS)
