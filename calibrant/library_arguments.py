@@ -147,8 +147,9 @@ def filled_view(arguments: dict[str, Any], pane_query: PaneQuery, slugs: Sequenc
 
 def view_of_rows(batch: Batch, pane_query: PaneQuery, slugs: Sequence[str]) -> View:
     """Return a view of rows, with a pane of what these metrics read and the cells of the query's own scope."""
-    scope = pane_query.scope_for(PaneSpec(batch.task, batch.n_classes))
-    return View(filled(batch, accumulators_for(["ece", *slugs], scope)), pane_query, batch)
+    spec = PaneSpec(batch.task, batch.n_classes)
+    only = accumulators_for(["ece", *slugs], pane_query.scope_for(spec), spec.default_scope)
+    return View(filled(batch, only), pane_query, batch)
 
 
 def _view_of_arrays(
@@ -159,7 +160,7 @@ def _view_of_arrays(
     if rows is None or rows.n_classes > MAX_CLASSES:
         return None
     spec = PaneSpec("binary" if rows.is_flat else "multiclass", rows.n_classes)
-    only = accumulators_for(["ece", *slugs], pane_query.scope_for(spec))
+    only = accumulators_for(["ece", *slugs], pane_query.scope_for(spec), spec.default_scope)
     pane = pane_of(rows, {*only, "unit_sample"}) if fills(rows, only) else None
     if pane is None:
         return None

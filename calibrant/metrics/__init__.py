@@ -111,19 +111,23 @@ def chosen(slugs: Iterable[str]) -> list[Metric]:
     return list({each.metric.slug: each.metric for each in requested(slugs)}.values())
 
 
-def accumulators_for(slugs: Iterable[str], scope: str | None = None) -> frozenset[str]:
+def accumulators_for(
+    slugs: Iterable[str], scope: str | None = None, own: str | None = None
+) -> frozenset[str]:
     """Return the names of the accumulators that these metrics read.
 
     Parameters
     ----------
     slugs : requests
     scope : of the query, as the model has it; None for any. A request's own scope takes precedence.
+    own : scope of the model's own score; None for any
     """
     names = {"counts", "histograms", "replicates"}
     for each in requested(slugs):
-        own = dict(each.options).get("scope", scope)
+        its_scope = _SCOPES[_kind(dict(each.options).get("scope", scope))]
+        read = {"scope": its_scope, "own_score": {own} if own else {"top_label", "positive"}}
         for need in each.metric.needs:
-            names |= _SCOPES[_kind(own)] if need == "scope" else {need}
+            names |= read.get(need, {need})
     return frozenset(names)
 
 

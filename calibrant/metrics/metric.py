@@ -228,7 +228,7 @@ class ClasswiseGapMetric(Metric):
 
 
 # A mean reads its sums; its interval also reads the cells of the model's own score, for the effective number of samples.
-MEAN_NEEDS = ("scores", "top_label", "positive")
+MEAN_NEEDS = ("scores", "own_score")
 
 
 @dataclass(frozen=True)

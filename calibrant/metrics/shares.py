@@ -9,7 +9,9 @@ from calibrant.metrics.estimate import Estimate
 from calibrant.metrics.metric import Metric
 
 # Accumulators that hold sums over ratings alone, none over pairs of ratings.
-_SUMS = frozenset({"scope", "scores", "counts", "top_label", "positive", "classes", "all_labels"})
+_SUMS = frozenset(
+    {"scope", "own_score", "scores", "counts", "top_label", "positive", "classes", "all_labels"}
+)
 # Values that subtract, or compare with, the variance of single ratings.
 _OF_RATINGS = ("debiased_ece", "l2_ece_squared", "kde_ece", "hosmer_lemeshow", "spiegelhalter_z")
 # Means over predictions, whose interval is that of the mean of independent units.

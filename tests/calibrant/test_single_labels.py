@@ -103,6 +103,16 @@ def test_results_of_every_metric_equal_those_of_a_checked_batch(k):
     assert str(found) == str(expected)
 
 
+@pytest.mark.parametrize("k", [1, 2, 3, 30])
+@pytest.mark.parametrize("slug", ["ece", "brier", "nll", "accuracy"])
+def test_scores_of_rows_with_one_label_are_of_the_pass(k, slug, monkeypatch):
+    p, y = rows(300, max(k, 2), seed=k)
+    checked = []
+    monkeypatch.setattr("calibrant.library_arguments.filled", lambda *given: checked.append(given))
+    assert getattr(cal, slug)(p[:, 1] if k == 1 else p, y).n == 300
+    assert not checked
+
+
 NOT_SIMPLE = {
     "a value below 0 by rounding": [[-1e-7, 1.0]],
     "a value above 1 by rounding": [[0.0, 1.0 + 1e-7]],

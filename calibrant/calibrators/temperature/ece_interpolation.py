@@ -70,6 +70,14 @@ def stored_ece(count: Floats, gap: Floats, min_count: float) -> Floats:
     return ratio(gaps, total, np.nan)
 
 
+def plateau(temperatures: Floats, values: Floats, best: int, tolerance: float) -> list[float]:
+    """Return the ends of the temperatures around the best one whose values are within a tolerance of its own."""
+    worse = np.flatnonzero(~(values <= values[best] + tolerance))
+    first = worse[worse < best].max(initial=-1) + 1
+    last = worse[worse > best].min(initial=len(values)) - 1
+    return [float(temperatures[first]), float(temperatures[last])]
+
+
 def _mass(table: Floats) -> Floats:
     """Return the share of the weight at or below each edge of the 60 bins, (61,)."""
     running = np.concatenate([[0.0], np.cumsum(table[0])])

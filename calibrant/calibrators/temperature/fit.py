@@ -15,7 +15,7 @@ from calibrant.calibrators.temperature.fit_result import about_fit, curve_points
 from calibrant.calibrators.temperature.interval import at_most
 from calibrant.calibrators.temperature.row_curve import RowCurve, counts_of
 from calibrant.calibrators.temperature.scaled_rows import fit_scaled
-from calibrant.calibrators.temperature.verdicts import without_temperature
+from calibrant.calibrators.temperature.verdicts import NOT_FITTED, without_temperature
 from calibrant.core.batch import Batch
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError, check_one_of, check_range
@@ -28,10 +28,6 @@ OBJECTIVES = ("nll", "brier", "ece")
 # Above this number of rows the interpolation error of the profile (relative, below 2e-5) is under a thousandth of the standard
 # error of T, and a fit to the rows takes a tenth of a second.
 MAX_EXACT_ROWS = 1500
-# Fields of a fit whose temperature is not returned.
-_WITHOUT = dict.fromkeys(
-    ("temperature", "inverse_temperature", "standard_error", "interval", "after", "objective_after")
-)
 
 
 def fit_temperature(
@@ -117,7 +113,7 @@ def fit_temperature(
     found = result_of(about, curve) | {"curve": curve_points(curve)}
     if found["at_bound"] and objective != "ece" and found["temperature"] is not None:
         beyond = beyond_grid(curve, found["bound"], pane.spec.n_classes, found["n_units"])
-        return found | _WITHOUT | beyond
+        return found | NOT_FITTED | beyond
     return found | (_limit(view, ci) if found["at_most"] is not None else {})
 
 

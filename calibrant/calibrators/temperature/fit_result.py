@@ -6,6 +6,7 @@ import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.temperature.curve import Curve, Minimum
+from calibrant.calibrators.temperature.ece_interpolation import plateau
 from calibrant.calibrators.temperature.interval import METHOD, at_most, interval_of, why_none
 from calibrant.calibrators.temperature.verdicts import verdict_of, without_temperature
 from calibrant.core.documents import Extra, Result
@@ -188,9 +189,6 @@ def _fitted_by_ece(curve: Curve) -> Result | None:
     best = int(np.argmin(ece))
     temperature = float(ECE_TEMPERATURES[best])
     tolerance = max(curve.ece_error(1.0 / temperature), ROW_PLATEAU)
-    worse = np.flatnonzero(ece > ece[best] + tolerance)
-    low = worse[worse < best].max(initial=-1) + 1
-    high = worse[worse > best].min(initial=len(ece)) - 1
     ends = {0: "lower", len(ece) - 1: "upper"}
     return {
         "temperature": temperature,
@@ -200,7 +198,7 @@ def _fitted_by_ece(curve: Curve) -> Result | None:
         "at_bound": best in ends,
         "bound": ends.get(best),
         "iterations": len(ece),
-        "plateau": [float(ECE_TEMPERATURES[low]), float(ECE_TEMPERATURES[high])],
+        "plateau": plateau(ECE_TEMPERATURES, ece, best, tolerance),
         "plateau_tolerance": tolerance,
         "error_estimate": None if curve.method == "profile" else 0.0,
     }

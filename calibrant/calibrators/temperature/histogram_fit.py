@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from calibrant.calibrators.logistic import fit_scale
+from calibrant.calibrators.temperature.ece_interpolation import plateau
 from calibrant.calibrators.temperature.losses import OBJECTIVES, EceOptions, HistogramLosses
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
@@ -105,12 +106,9 @@ def _on_grid(losses: HistogramLosses, objective: str, low: float, high: float) -
     best = int(np.nanargmin(values))
     if objective == "brier":
         return {"temperature": _brier_temperature(losses, grid, best)}
-    worse = np.flatnonzero(~(values <= values[best] + PLATEAU))
-    first = worse[worse < best].max(initial=-1) + 1
-    last = worse[worse > best].min(initial=len(grid)) - 1
     return {
         "temperature": float(grid[best]),
-        "plateau": [float(grid[first]), float(grid[last])],
+        "plateau": plateau(grid, values, best, PLATEAU),
         "plateau_tolerance": PLATEAU,
     }
 

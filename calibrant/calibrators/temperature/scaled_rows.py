@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.temperature.beyond_grid import SHOWN, slope_at
 from calibrant.calibrators.temperature.row_curve import RowCurve
-from calibrant.calibrators.temperature.verdicts import without_relation
+from calibrant.calibrators.temperature.verdicts import NOT_FITTED, without_relation
 from calibrant.core.documents import Result
 
 # Ratio of the stored temperatures: neighbouring ranges touch.
@@ -67,14 +67,6 @@ def _in_units(scaled: Result, found: Result, scale: float) -> Result:
 def _without(is_inverse: bool, n_units: int) -> Result:
     """Return the fields of a fit without a temperature."""
     why = without_relation(is_inverse, n_units)
-    empty = (
-        "temperature",
-        "inverse_temperature",
-        "standard_error",
-        "interval",
-        "after",
-        "plateau",
-        "objective_after",
-    )
     reasons = {"standard_error_reason": why["reason"], "interval_reason": why["reason"]}
-    return dict.fromkeys(empty) | {"at_bound": True, "bound": "upper"} | reasons | why
+    ends = {"plateau": None, "at_bound": True, "bound": "upper"}
+    return NOT_FITTED | ends | reasons | why

@@ -29,6 +29,12 @@ VERDICTS = {
 }
 
 
+# Fields of a fit whose temperature is not returned.
+NOT_FITTED = dict.fromkeys(
+    ("temperature", "inverse_temperature", "standard_error", "interval", "after", "objective_after")
+)
+
+
 def without_temperature(code: str) -> Result:
     """Return verdict and reason of a fit without a temperature."""
     return {"verdict": code, "reason": code, "detail": VERDICTS[code]}
