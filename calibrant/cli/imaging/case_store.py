@@ -16,7 +16,8 @@ from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.reduction import WeightedRows
 
 # Raised when the checks or the reduction change: cases of earlier formats are read again.
-FORMAT = 4
+FORMAT = 5
+PARTS = ("region", "complete", "readers")
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class ReducedCase:
     Attributes
     ----------
     region, complete : rows of the region of interest, and of the complete volume
+    readers : rows of the region whose `positives` are `CaseArrays.pattern`; None beyond as many readers as are compared
     n_readers, n_adjusted : as in `CaseArrays`
     digests : SHA-256 of each file by its column
     voxel_mm3 : volume of a voxel, None if no file states the distance of voxels
@@ -33,6 +35,7 @@ class ReducedCase:
 
     region: WeightedRows
     complete: WeightedRows
+    readers: WeightedRows | None
     n_readers: int
     n_adjusted: int = 0
     digests: dict[str, str] = field(default_factory=dict)
@@ -60,12 +63,16 @@ class CaseStore:
                     return None
                 parts = [
                     WeightedRows(*(found[f"{name}_{i}"] for i in range(4)))
-                    for name in ("region", "complete")
+                    for name in PARTS
+                    if f"{name}_0" in found
                 ]
+                readers = parts[2] if len(parts) == len(PARTS) else None
                 digests: dict[str, str] = json.loads(str(found["digests"]))
                 n_readers, n_adjusted = int(found["n_readers"]), int(found["n_adjusted"])
                 volume: float | None = json.loads(str(found["voxel_mm3"]))
-                return ReducedCase(parts[0], parts[1], n_readers, n_adjusted, digests, volume)
+                return ReducedCase(
+                    parts[0], parts[1], readers, n_readers, n_adjusted, digests, volume
+                )
         except (FileNotFoundError, BadZipFile, KeyError, ValueError, EOFError):
             return None
 
@@ -75,7 +82,10 @@ class CaseStore:
         draft = path.with_suffix(".part")
         columns: dict[str, Any] = {
             f"{name}_{i}": column
-            for name, rows in (("region", reduced.region), ("complete", reduced.complete))
+            for name, rows in zip(
+                PARTS, (reduced.region, reduced.complete, reduced.readers), strict=True
+            )
+            if rows is not None
             for i, column in enumerate((rows.probability, rows.positives, rows.rated, rows.weight))
         }
         with draft.open("wb") as file:
@@ -100,5 +110,6 @@ class CaseStore:
         for path in case.files:
             found = path.stat()
             states.append([str(path.resolve()), found.st_size, found.st_mtime_ns])
-        text = json.dumps([FORMAT, case.name, sorted(case.readers), states, self._settings])
+        readers = [[name, str(path.resolve())] for name, path in case.readers.items()]
+        text = json.dumps([FORMAT, case.name, readers, states, self._settings])
         return hashlib.sha256(text.encode()).hexdigest()

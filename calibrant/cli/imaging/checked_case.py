@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from calibrant.cli.imaging.grids import on_grid, squeezed, without_channel
 from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.masks import MaskLabels
+from calibrant.cli.imaging.reader_rows import MAX_COMPARED
 from calibrant.cli.imaging.volumes import Volume, read_volume
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.input.score_columns import ROUNDING
@@ -28,6 +30,8 @@ class CaseArrays:
     probability : of the class, float32 or float64
     positives : number of readers that marked each voxel, uint8
     rated : number of readers that gave each voxel a label, uint8; 0 where the voxel does not count
+    pattern : ratings of each voxel as a number whose digits to the base 3 are those of the readers, the first reader's last: 0 no
+        label, 1 the rest, 2 the class; None beyond `MAX_COMPARED` readers
     n_readers : number of readers of this case
     roi : bool, None if the manifest names none
     spacing_mm : distance of voxels, None if no file states it
@@ -37,6 +41,7 @@ class CaseArrays:
     probability: NDArray[np.floating]
     positives: NDArray[np.uint8]
     rated: NDArray[np.uint8]
+    pattern: NDArray[np.unsignedinteger[Any]] | None
     n_readers: int
     roi: NDArray[np.bool_] | None
     spacing_mm: tuple[float, ...] | None
@@ -70,14 +75,19 @@ def read_case(case: ManifestCase, labels: MaskLabels) -> CaseArrays:
         if not roi.any():
             raise InputFileError(case.roi, "The region of interest is empty.", "empty_roi")
     positives, rated = (np.zeros(scores.shape, np.uint8) for _ in range(2))
-    for path in case.readers.values():
+    n_readers, pattern = len(case.readers), None
+    if n_readers <= MAX_COMPARED:
+        pattern = np.zeros(scores.shape, np.min_scalar_type(3**n_readers - 1))
+    for place, path in enumerate(case.readers.values()):
         mask = first if path == first.path else read_volume(path)
         marked, has_label = labels.read(path, on_grid(probability, scores.shape, mask), roi)
         positives += marked
         rated += has_label
+        if pattern is not None:
+            pattern += pattern.dtype.type(3**place) * (marked.astype(np.uint8) + has_label)
     scores, n_adjusted = counted_scores(probability.path, scores, rated, roi)
-    n_readers, spacing = len(case.readers), probability.spacing_mm
-    return CaseArrays(scores, positives, rated, n_readers, roi, spacing, n_adjusted)
+    spacing = probability.spacing_mm
+    return CaseArrays(scores, positives, rated, pattern, n_readers, roi, spacing, n_adjusted)
 
 
 Floats = NDArray[np.floating]

@@ -15,6 +15,7 @@ from calibrant.cli.imaging.case_store import CaseStore, ReducedCase
 from calibrant.cli.imaging.checked_case import CaseArrays, read_case
 from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.masks import MaskLabels
+from calibrant.cli.imaging.reader_rows import Readers, rows_of_reader
 from calibrant.cli.imaging.reduction import WeightedRows, reduced
 from calibrant.cli.imaging.region import automatic_region
 from calibrant.cli.imaging.voxel_pane import SPEC, VoxelPane
@@ -61,6 +62,7 @@ class ImageResults:
     ----------
     region, complete : of the regions of interest, and of the complete volumes
     scanners : of the regions, by scanner
+    readers : of the regions, reader by reader
     cases : with the number of voxels in the region and in the volume, and of readers
     results : of each case, as `case_result` returns them
     query : bins and rating policy of the results of single cases
@@ -76,6 +78,7 @@ class ImageResults:
     region: VoxelPane = field(default_factory=VoxelPane)
     complete: VoxelPane = field(default_factory=VoxelPane)
     scanners: dict[str, VoxelPane] = field(default_factory=dict)
+    readers: Readers = field(default_factory=Readers)
     cases: list[tuple[ManifestCase, int, int, int]] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     query: PaneQuery = field(default_factory=PaneQuery)
@@ -169,9 +172,14 @@ def reduce_case(case: ManifestCase, settings: ImageSettings) -> ReducedCase:
     if not len(rows.weight):
         detail = "No reader gave a label in the region of interest: every value there is ignored."
         raise InputFileError(case.probability, detail, "empty_roi")
+    by_reader = None
+    if arrays.pattern is not None:
+        base = 3**arrays.n_readers
+        by_reader = reduced(arrays.probability, arrays.pattern, arrays.rated, region, base)
     return ReducedCase(
         rows,
         reduced(arrays.probability, arrays.positives, arrays.rated),
+        by_reader,
         arrays.n_readers,
         arrays.n_adjusted,
         {name: digest(path) for name, path in case.columns.items()},
@@ -203,6 +211,7 @@ def _add(found: ImageResults, read: list[tuple[ManifestCase, ReducedCase]]) -> N
     for scanner in {case.scanner for case, _ in read} - {None}:
         part = [(case, each.region) for case, each in read if case.scanner == scanner]
         _fill(found.scanners.setdefault(str(scanner), VoxelPane()), part)
+    _add_readers(found, read)
     for case, each in read:
         found.digests[case.name] = each.digests
         found.results.append(case_result(case, each, found.query))
@@ -211,6 +220,22 @@ def _add(found: ImageResults, read: list[tuple[ManifestCase, ReducedCase]]) -> N
         found.n_positives += each.complete.n_of(each.complete.positives)
         found.n_adjusted += each.n_adjusted
         _compare(found, each.region)
+
+
+def _add_readers(found: ImageResults, read: list[tuple[ManifestCase, ReducedCase]]) -> None:
+    """Add what each reader gave the voxels of the cases of one patient."""
+    parts: dict[str, list[tuple[ManifestCase, WeightedRows]]] = {}
+    for case, each in read:
+        if each.readers is None:
+            found.readers.n_left_out += 1
+            continue
+        found.readers.add(case.patient, list(case.readers), each.readers)
+        for place, name in enumerate(case.readers):
+            rows = rows_of_reader(each.readers, place)
+            if len(rows.weight):
+                parts.setdefault(name, []).append((case, rows))
+    for name, of_patient in parts.items():
+        _fill(found.readers.panes.setdefault(name, VoxelPane()), of_patient)
 
 
 def case_result(case: ManifestCase, reduced: ReducedCase, query: PaneQuery) -> Result:

@@ -59,11 +59,14 @@ class WeightedRows:
 
 def reduced(
     probability: NDArray[np.floating],
-    positives: NDArray[np.uint8],
+    positives: NDArray[np.unsignedinteger[Any]],
     rated: NDArray[np.uint8],
     region: NDArray[np.bool_] | None = None,
+    base: int = 256,
 ) -> WeightedRows:
     """Reduce voxels that have a rating to weighted rows.
+
+    Instead of numbers of positive ratings, `positives` may be other numbers below `base`, such as `CaseArrays.pattern`.
 
     Examples
     --------
@@ -81,7 +84,7 @@ def reduced(
         if inside is not None:
             counts &= inside[part]
         exact = np.asarray(flat[part][counts], np.float64)
-        key = _key(exact, marked[part][counts], of_voxel[part][counts])
+        key = _key(exact, marked[part][counts], of_voxel[part][counts], base)
         found, place = np.unique(key, return_inverse=True)
         more = np.stack(
             [np.bincount(place, minlength=len(found)), np.bincount(place, exact, len(found))]
@@ -90,8 +93,8 @@ def reduced(
         together = np.concatenate([sums, more], axis=1)
         sums = np.stack([np.bincount(at, each, len(merged)) for each in together])
         keys = merged
-    probability = _of_cell(keys // 256**2 // _N_LOG_CELLS, sums[1] / sums[0])
-    return WeightedRows(probability, keys % 256, keys // 256 % 256, sums[0])
+    probability = _of_cell(keys // base // 256 // _N_LOG_CELLS, sums[1] / sums[0])
+    return WeightedRows(probability, keys % base, keys // base % 256, sums[0])
 
 
 def _of_cell(cell: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -101,7 +104,12 @@ def _of_cell(cell: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.f
     return np.where(cell % 3 == _INSIDE, np.clip(mean, 0.0, 1.0), exact)
 
 
-def _key(p: NDArray[np.float64], y: NDArray[np.uint8], n: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _key(
+    p: NDArray[np.float64],
+    y: NDArray[np.unsignedinteger[Any]],
+    n: NDArray[np.uint8],
+    base: int,
+) -> NDArray[np.int64]:
     """Return a number for each voxel that is equal within a row."""
     scaled = p * GRID
     nearest = np.rint(scaled)
@@ -114,4 +122,6 @@ def _key(p: NDArray[np.float64], y: NDArray[np.uint8], n: NDArray[np.uint8]) -> 
         odds = np.log(p) - np.log1p(-p)
     odds = np.clip(odds, -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
     log_cell = np.floor((odds + _MAX_LOG_ODDS) / LOG_ODDS_WIDTH).astype(np.int64)
-    return np.asarray(((cell * _N_LOG_CELLS + log_cell) * 256 + n) * 256 + y, np.int64)
+    return np.asarray(
+        ((cell * _N_LOG_CELLS + log_cell) * 256 + n) * base + y.astype(np.int64), np.int64
+    )

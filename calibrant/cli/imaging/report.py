@@ -18,6 +18,7 @@ from calibrant.cli.imaging.evaluation import (
     image_keys,
 )
 from calibrant.cli.imaging.manifest import ManifestCase, read_manifest
+from calibrant.cli.imaging.reader_rows import MAX_COMPARED
 from calibrant.cli.imaging.region import MARGIN_MM, MIN_PROBABILITY
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import digest
@@ -48,6 +49,7 @@ def contents_of(
     keys = image_keys(settings)
     metrics = found.region.evaluate(keys, settings)
     readers = Counter(n for _, _, _, n in found.cases)
+    compared, odd = found.readers.compared(settings)
     n_received = len(found.cases) + len(found.failed)
     return ReportContents(
         title=title,
@@ -68,6 +70,9 @@ def contents_of(
             Subgroup(f"scanner {name}", pane.evaluate(["ece"], settings))
             for name, pane in sorted(found.scanners.items())
         ],
+        readers=compared,
+        odd_reader=odd,
+        readers_missing=TOO_MANY if found.readers.n_left_out else None,
         rater_disagreement=found.differing / found.n_compared if found.n_compared else None,
         extra_tables=[
             _readers(readers),
@@ -158,6 +163,7 @@ def _detectable(pane: Pane, settings: EvaluationSettings) -> dict[str, Result]:
     return detectable_by_period(view, settings)
 
 
+TOO_MANY = f"Some case has more than {MAX_COMPARED} readers"
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 
