@@ -20,6 +20,7 @@ from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.mean_interval import MIN_ERRORS, effective_outcomes
+from calibrant.inference.replication import MIN_UNITS
 from calibrant.metrics.metric import MEAN_NEEDS, Estimate, SumMetric
 
 _DECISIVE = 0.1
@@ -42,11 +43,13 @@ class Clipped:
     ----------
     added : float64 (64,), by replicate: clipped losses minus the finite losses that they replace
     n : number of ratings below the floor
+    at_risk : number of rows with a probability below the floor
     unseen : sum of squared losses of as many further ratings as may be missing by chance, 0 if no probability is below the floor
     """
 
     added: Floats
     n: int
+    at_risk: int
     unseen: float
 
 
@@ -72,9 +75,9 @@ def clipped_at(view: View, floor: float) -> Clipped:
     mass = rows.batch.rating_weights(view.policy)[below]
     by_replicate = np.bincount(rows.replicate[row], mass * added, N_REPLICATES)
     counted = ratings[mass > 0] if view.pane_query.raters in ("pooled", "mean") else mass > 0
-    at_risk = bool((rows.batch.probabilities < floor).any())
-    unseen = at_risk * _UNSEEN * float(np.log(floor)) ** 2
-    return Clipped(by_replicate.astype(np.float64), int(np.sum(counted)), unseen)
+    at_risk = int((rows.batch.probabilities < floor).any(axis=1).sum())
+    unseen = bool(at_risk) * _UNSEEN * float(np.log(floor)) ** 2
+    return Clipped(by_replicate.astype(np.float64), int(np.sum(counted)), at_risk, unseen)
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class NllMetric(SumMetric):
         clipped = self._clipped(view)
         added = clipped.added[found["places"].astype(np.int64)]
         found |= {"nll": found["nll"] + added, "weight_finite": found["weight"]}
-        _reject_few(added, clipped.unseen, found["nll"], found["weight"])
+        _reject_few(added, clipped, found["nll"], found["weight"])
         return found
 
     def _clipped(self, view: View) -> Clipped:
@@ -125,18 +128,22 @@ class NllMetric(SumMetric):
         return view.once(("clipped", floor), lambda: clipped_at(view, floor))
 
 
-def _reject_few(added: Floats, unseen: float, losses: Floats, weight: Floats) -> None:
+def _reject_few(added: Floats, clipped: Clipped, losses: Floats, weight: Floats) -> None:
     """Require independent clipped ratings where these, or as many as chance may hide, have a tenth of the variance of the mean.
 
-    All arrays are float64 (n_replicates,).
+    With few rows at risk, only windows with many clipped ratings would have an interval. All arrays are float64 (n_replicates,).
 
     Raises
     ------
     NoResultError
-        Fewer than about five.
+        Fewer than about five clipped ratings, or fewer than 40 rows with a probability below the floor.
     """
     spread = float(((losses - losses.sum() / weight.sum() * weight) ** 2).sum())
-    decides = max(float((added**2).sum()), unseen) > _DECISIVE * spread
+    decides = max(float((added**2).sum()), clipped.unseen) > _DECISIVE * spread
+    if decides and clipped.at_risk < MIN_UNITS:
+        raise NoResultError(
+            "few_errors", "fewer than 40 rows with a probability below the floor decide the mean"
+        )
     if decides and effective_outcomes(added[:, None], 0.0)[0] < MIN_ERRORS:
         raise NoResultError(
             "few_errors", "fewer than five independent clipped ratings decide the mean"

@@ -75,6 +75,14 @@ def test_the_interval_contains_the_truth() -> None:
     assert held >= 88
 
 
+def test_unlucky_windows_of_few_rows_at_risk_have_no_interval() -> None:
+    """Of 50 rows with five scores of 0, only windows with five clipped ratings had an interval, which contained the truth in .75."""
+    given = [
+        cal.nll(*drawn(seed, 50), floor=1e-7, ids=np.arange(50)).interval for seed in range(60)
+    ]
+    assert given == [None] * 60
+
+
 def test_two_clipped_ratings_that_decide_have_no_interval() -> None:
     """The jackknife knows nothing of the third, which would add 16 nats."""
     rng = np.random.default_rng(1)
