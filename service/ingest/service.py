@@ -187,7 +187,6 @@ class IngestAccess:
             if has_body:
                 body = await read_body(self.request, service.settings, hold, takes)
             batch, receipt = await self._appended(config, partial, prepare, body, is_costly)
-        self._count(batch, receipt)
         return await self._response(batch, receipt)
 
     async def append(self, body: Body, prepare: Prepare) -> BatchReceipt:
@@ -196,13 +195,8 @@ class IngestAccess:
         self.service.admission.check(key)
         with self.service.admission.remembering(key):
             config = await self._config()
-            batch, receipt = await self._appended(config, True, prepare, body, False)
-        self._count(batch, receipt)
+            _, receipt = await self._appended(config, True, prepare, body, False)
         return receipt
-
-    def _count(self, batch: IngestBatch, receipt: BatchReceipt) -> None:
-        if not receipt.duplicate:
-            self.request.app.state.metrics.accept(batch.kind, receipt.accepted)
 
     async def _appended(
         self,
@@ -230,6 +224,8 @@ class IngestAccess:
                 async with asyncio.timeout(self.deadline_s):
                     receipt = await self.service.enqueue(batch, revision)
                 await self._note_version(context)
+                if not receipt.duplicate:
+                    self.request.app.state.metrics.accept(batch.kind, receipt.accepted)
                 return batch, receipt
             except TimeoutError as error:
                 raise StoreUnavailable() from error
