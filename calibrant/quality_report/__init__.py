@@ -9,8 +9,7 @@ from calibrant.quality_report.contents import (
     LeftOut,
     ReportContents,
     Subgroup,
-    worst_first,
 )
 from calibrant.quality_report.page import page
 
-__all__ = ["SUBGROUPS", "LeftOut", "ReportContents", "Subgroup", "page", "worst_first"]
+__all__ = ["SUBGROUPS", "LeftOut", "ReportContents", "Subgroup", "page"]

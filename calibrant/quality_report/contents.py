@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from calibrant.inference.slice_test import sentence_of, slice_test
 
-Case = TypeVar("Case", bound=Mapping[str, Any])
 # What is left out if a report does not list all subgroups.
 SUBGROUPS = "subgroups"
 
@@ -129,16 +128,3 @@ class ReportContents:
         """Return a number of the data, such as `n_units`; None if it is not known."""
         value = self.metrics.get(name)
         return None if value is None else int(value)
-
-
-def worst_first(rows: Iterable[Case]) -> list[Case]:
-    """Return the results of cases by Dice, lowest first, then by ECE, highest first; cases without a Dice are last.
-
-    >>> rows = [{"dice": 0.9, "ece": 0.1}, {"dice": None, "ece": 0.2}, {"dice": 0.5, "ece": 0.1}, {"dice": 0.9, "ece": 0.3}]
-    >>> [(each["dice"], each["ece"]) for each in worst_first(rows)]
-    [(0.5, 0.1), (0.9, 0.3), (0.9, 0.1), (None, 0.2)]
-    """
-    return sorted(
-        rows,
-        key=lambda each: (each["dice"] is None, each["dice"] or 0.0, -(each["ece"] or 0.0)),
-    )

@@ -314,9 +314,9 @@ def _active_map(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _words(drift: Mapping[str, Any] | None) -> list[str]:
-    """Return the sentences of the two words of a model of a service, now."""
+    """Return the sentences of the two words of a model of a service, which describe its latest sealed data."""
     found = {name: (drift or {}).get(name) or {} for name in ("calibration", "change")}
-    return [f"{name.capitalize()}: {each['sentence']}" for name, each in found.items() if each]
+    return [f"{name.capitalize()} now: {each['sentence']}" for name, each in found.items() if each]
 
 
 def _alarm(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:

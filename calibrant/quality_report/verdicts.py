@@ -67,13 +67,17 @@ def main_verdict(contents: ReportContents) -> Verdict:
     if each.get("value") is None:
         why = reason_text(each)
         return Verdict("none", "Not enough data", (f"{title_of(key)} has no value: {why}.",))
-    sentences = [_measured(key, each, contents), *_unrelated(contents), *_against_null(each)]
+    measured = [_measured(key, each, contents), *_before_map(contents)]
+    sentences = [*measured, *_unrelated(contents), *_against_null(each)]
     if contents.tolerance is None:
         advice = "No tolerance was set, so there is no verdict. Choose one before you look at the data, such as 0.05."
         return Verdict("none", "Measured, without a tolerance", (*sentences, advice))
     state = verdict_of(each, contents.tolerance)
     meaning = _against_tolerance(state, each, contents)
-    return Verdict(state, _capital(WORDS[state]), (*sentences, meaning, _advice(state, each)))
+    has_map = contents.active_map is not None
+    return Verdict(
+        state, _capital(WORDS[state]), (*sentences, meaning, _advice(state, each, has_map))
+    )
 
 
 def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> str:
@@ -90,6 +94,16 @@ def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> st
     if each["value"] > bounds[1]:
         text += " The interval is for the true error. Chance makes the measured error larger, so it can be above its interval."
     return text
+
+
+def _before_map(contents: ReportContents) -> list[str]:
+    """Return that the results are of the probabilities as sent, if a map corrects them."""
+    if contents.active_map is None:
+        return []
+    version = contents.active_map["version"]
+    return [
+        f"This describes the probabilities as the model sent them, before map version {version}, which is in use."
+    ]
 
 
 def _unrelated(contents: ReportContents) -> list[str]:
@@ -137,7 +151,7 @@ def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportCont
     )
 
 
-def _advice(state: str, each: Mapping[str, Any]) -> str:
+def _advice(state: str, each: Mapping[str, Any], has_map: bool) -> str:
     if state == "within_tolerance":
         again = "Evaluate again when the model, its inputs or its readers change."
         if each.get("above_null"):
@@ -146,6 +160,8 @@ def _advice(state: str, each: Mapping[str, Any]) -> str:
                 f"it: fit it, and evaluate it with other data. {again}"
             )
         return f"What to do: nothing now. {again}"
+    if state == "outside" and has_map:
+        return "What to do: do not use the probabilities without the map. Evaluate the map with later data."
     if state == "outside":
         return "What to do: do not use the probabilities as they are. Correct them, then evaluate again with other data."
     more = "more units"

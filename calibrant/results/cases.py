@@ -25,7 +25,7 @@ from calibrant.results.tables import Table, Values
 from calibrant.segmentation.case_comparison import compare_case_errors
 from calibrant.segmentation.case_errors import ERRORS, case_errors
 from calibrant.segmentation.case_options import AVERAGE, BACKGROUND
-from calibrant.segmentation.case_report import case_reliability, cases_of, sensitivity
+from calibrant.segmentation.case_report import case_reliability, cases_of, sensitivity, worst_first
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -165,12 +165,12 @@ def _of_numbers(name: str, options: Mapping[str, Any]) -> str:
 
 
 def _rows(found: Values) -> Iterable[Values]:
-    """Return a row per case, those with the lowest Dice first."""
+    """Return a row per case, worst first."""
     rows = [
         {name: each[name]["mean"] if name in MEASURES else each[name] for name in TABLE.columns}
         for each in found["cases"]
     ]
-    return sorted(rows, key=lambda each: (each["dice"] is None, each["dice"] or 0.0, each["case"]))
+    return worst_first(rows)
 
 
 TABLE = Table(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -249,6 +252,24 @@ def _table(one: CaseBins, slot: int) -> list[Row]:
         }
         for i in range(one.n_bins)
     ]
+
+
+Case = TypeVar("Case", bound=Mapping[str, Any])
+
+
+def worst_first(rows: Iterable[Case]) -> list[Case]:
+    """Return the results of cases by Dice, lowest first, then by ECE, highest first, then by name; cases without a Dice are last.
+
+    >>> pairs = [(0.9, 0.1), (None, 0.2), (0.5, 0.1), (0.9, 0.3)]
+    >>> rows = [{"case": str(i), "dice": dice, "ece": ece} for i, (dice, ece) in enumerate(pairs)]
+    >>> [each["case"] for each in worst_first(rows)]
+    ['2', '3', '0', '1']
+    """
+
+    def key(each: Case) -> tuple[bool, float, float, str]:
+        return each["dice"] is None, each["dice"] or 0.0, -(each["ece"] or 0.0), each["case"]
+
+    return sorted(rows, key=key)
 
 
 WHISKER = 1.5

@@ -12,7 +12,7 @@ from pydantic import Field
 from calibrant.core.durations import parse_duration
 from calibrant.figures.numbers import plain_number, to_the_minute
 from calibrant.metrics import DEFAULT_METRICS
-from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup, worst_first
+from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
 from calibrant.results.cases import cases
 from calibrant.results.decision_curve import decision_curve
 from calibrant.results.drift import EVIDENCE, drift
@@ -21,6 +21,7 @@ from calibrant.results.metrics import TEST, metrics
 from calibrant.results.reads import Raters
 from calibrant.results.reliability import reliability
 from calibrant.results.temperature import temperature
+from calibrant.segmentation.case_report import worst_first
 from calibrant_server.service.ingest.model_rules import SEGMENTATION
 from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.queries import ClockQuery, reject_costly, resolved_query

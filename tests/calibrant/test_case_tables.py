@@ -15,6 +15,7 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.packing import PackingError
 from calibrant.core.pane_validation import check_pane
 from calibrant.metrics import compute_metrics
+from calibrant.results.cases import TABLE
 from calibrant.segmentation.case_errors import ERRORS
 from calibrant.segmentation.case_report import cases_of
 from tests.calibrant.case_rows import (
@@ -224,3 +225,14 @@ def test_histograms_answer_for_their_own_policy_edges_and_bins_only() -> None:
     assert cases_of(view_of(small, 20))["cases"]
     assert cases_of(view_of(small, 15, membership="soft"))["cases"]
     assert cases_of(view_of(small, 20, membership="soft"))["reason"] == "not_in_histogram"
+
+
+def test_the_table_of_cases_is_in_the_order_of_reports() -> None:
+    """Of equal Dice, the file sorted by name and the report by error."""
+    dice, ece = [0.5, 0.5, None, 0.2], [0.1, 0.3, 0.9, 0.2]
+    cases = [
+        {"case": name, "weight": 1.0, **{key: {"mean": 0.1} for key in ("ace", "mce", "ace_all_bins")},
+         "dice": {"mean": d}, "ece": {"mean": e}}
+        for name, d, e in zip("abcd", dice, ece, strict=True)
+    ]  # fmt: skip
+    assert [each["case"] for each in TABLE.rows({"cases": cases})] == ["d", "b", "a", "c"]

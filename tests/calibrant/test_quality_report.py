@@ -287,3 +287,19 @@ def test_metrics_over_time_are_drawn_from_two_parts_on(contents: ReportContents)
     for n, is_drawn in ((3, True), (1, False)):
         found = figures(replace(contents, series={"every_s": 86_400, "series": rows[:n]}))
         assert ("Over time" in [each.title for each in found if each.is_first]) == is_drawn
+
+
+def test_results_before_a_map_are_not_taken_for_those_after_it(contents: ReportContents) -> None:
+    """A committee read "do not use the probabilities as they are" of a model whose probabilities were corrected."""
+    measured = {"metrics": {"ece": {"value": 0.2, "interval": [0.15, 0.25]}}}
+    with_map = Reader(page(replace(contents, metrics=measured))).text
+    assert "before map version 3, which is in use" in with_map
+    assert "do not use the probabilities without the map" in with_map
+    without = Reader(page(replace(contents, metrics=measured, active_map=None))).text
+    assert "map version 3" not in without
+    assert "do not use the probabilities as they are" in without
+
+
+def test_the_verdict_of_the_period_comes_before_the_words_of_now(contents: ReportContents) -> None:
+    text = Reader(page(replace(contents, drift={"calibration": {"sentence": "Not known."}}))).text
+    assert text.index("Expected calibration error is") < text.index("Calibration now: Not known.")

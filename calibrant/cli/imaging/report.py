@@ -33,8 +33,9 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.figures.numbers import MISSING, percent, plain_number
 from calibrant.metrics import title_of
-from calibrant.quality_report import LeftOut, ReportContents, Subgroup, worst_first
+from calibrant.quality_report import LeftOut, ReportContents, Subgroup
 from calibrant.quality_report.verdicts import interval_or_reason
+from calibrant.segmentation.case_report import worst_first
 
 
 def contents_of(
