@@ -10,7 +10,7 @@ from typing import Any
 from calibrant.results.drift import drift
 from calibrant.results.queries import parts_of
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
-from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.workers.queries.query import query_for
 
 ADVICE = "recommendation"
