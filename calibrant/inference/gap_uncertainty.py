@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibrant.core.arrays import Floats
 from calibrant.core.cells import Table
 from calibrant.core.documents import Extra, Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.bin_noise import DesignEffect, Draws, design_effect, noisy_gaps
-from calibrant.inference.class_dependence import effective_classes, of_dependent_classes
 from calibrant.inference.gap_tables import GapForm, GapTables, gap_tables, replicates_of
 from calibrant.inference.intervals import (
     INTERVAL_METHOD,
@@ -255,3 +255,37 @@ def _null(view: View, form: GapForm, seed: int) -> tuple[NullReference | None, E
         "null_promised": n >= PROMISED_FROM,
         "design_effect": effect,
     }
+
+
+_LEAST = 2.0
+
+
+def effective_classes(variance: Floats) -> float:
+    """Return how many classes that vary alike would concentrate the variance as much, at least 2.
+
+    Parameters
+    ----------
+    variance : float64 (n_classes,), of the outcomes of each class
+
+    Examples
+    --------
+    >>> effective_classes(np.array([1.0, 1.0, 1.0, 0.0]))
+    3.0
+    """
+    squares = float((variance**2).sum())
+    return max(float(variance.sum()) ** 2 / squares, _LEAST) if squares else _LEAST
+
+
+def of_dependent_classes(null: NullReference, n_classes: float) -> NullReference:
+    """Return the reference with its upper quantiles as far from the mean as for classes that depend on each other.
+
+    Examples
+    --------
+    >>> round(of_dependent_classes(NullReference(0.05, 0.06, 0.0, 0.07), 2.0).q95, 4)
+    0.0641
+    """
+    factor = float(np.sqrt(n_classes / (n_classes - 1.0)))
+    limit = null.limit if null.limit is None else null.mean + factor * (null.limit - null.mean)
+    error = null.q95_error if null.q95_error is None else factor * null.q95_error
+    q95 = null.mean + factor * (null.q95 - null.mean)
+    return null._replace(q95=q95, q95_error=error, limit=limit)

@@ -18,7 +18,7 @@ from calibrant.core.cells import Cells, rank_groups
 from calibrant.core.query import TIES, Option
 from calibrant.core.view import NoResultError, View
 from calibrant.estimators.cut_error import cut_error, plain_mean_gap
-from calibrant.inference.class_dependence import effective_classes, of_dependent_classes
+from calibrant.inference.gap_uncertainty import effective_classes, of_dependent_classes
 from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.calibration_errors import mean_gap
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue

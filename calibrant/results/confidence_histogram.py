@@ -16,7 +16,7 @@ from calibrant.input.names import MAX_LENGTH
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model
 from calibrant.results.reads import Query, Raters, State, read
-from calibrant.segmentation.histogram_smoothing import WIDEST
+from calibrant.segmentation.histogram_measures import WIDEST
 from calibrant.segmentation.histogram_state import complete_rows, confidence_of, left
 
 REJECTED = {"bins_not_exact": "/bins", "unknown_case": "/case"}

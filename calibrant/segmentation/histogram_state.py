@@ -20,7 +20,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.metrics.uce import table_of
 from calibrant.segmentation.case_errors import case_errors
 from calibrant.segmentation.confidence_histogram import EXACT, ConfidenceHistogram
-from calibrant.segmentation.histogram_smoothing import smoothed
+from calibrant.segmentation.histogram_measures import smoothed
 
 
 def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) -> Result:

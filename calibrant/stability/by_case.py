@@ -13,10 +13,9 @@ from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
 from calibrant.segmentation.case_tables import numbered
-from calibrant.stability.curves import REFERENCES, total_variation
+from calibrant.stability.curves import REFERENCES, curves_of, total_variation
 from calibrant.stability.rater_baselines import under
 from calibrant.stability.replicate_curves import binned_statistic
-from calibrant.stability.sources import curves_of
 from calibrant.stability.subsets import FRACTIONS, draws_of
 
 MAX_CASES = 256
