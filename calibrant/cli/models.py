@@ -219,7 +219,9 @@ def _add_names(table: Table, title: str, names: Iterable[str]) -> None:
 
 
 def _word(found: Row | None) -> str:
-    return str((found or {}).get("word", "unknown")).replace("_", " ")
+    """Return a word; `good` of a selection of the predictions names it."""
+    word = str((found or {}).get("word", "unknown")).replace("_", " ")
+    return "good among the labelled" if word == "good" and (found or {}).get("bounds") else word
 
 
 def _temperature(value: float | None) -> str:

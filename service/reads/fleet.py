@@ -148,9 +148,12 @@ def _status(
 
 
 def _word(found: Result | None) -> Result | None:
-    """Return a word with its sentence, its numbers and n."""
+    """Return a word with its sentence, its numbers and n; `bounds` if the labels are a selection."""
+    if found is None:
+        return None
     names = ("word", "sentence", "value", "smallest_change", "start", "n")
-    return None if found is None else {name: found[name] for name in names if name in found}
+    bounds = {} if found.get("bounds") is None else {"bounds": found["bounds"]}
+    return {name: found[name] for name in names if name in found} | bounds
 
 
 def _last_seen(state: SliceState) -> str | None:

@@ -111,7 +111,8 @@ class ModelStatus(NamedModel):
     )
     calibration: dict[str, Any] | None = Field(
         None,
-        description="`word` (good, off, unknown) with its sentence, its number and `n`, the labelled units.",
+        description="`word` (good, off, unknown) with its sentence, its number and `n`, the labelled units; "
+        "`bounds` if they are a selection: the error with all missing labels at their least and most favourable value.",
     )
     change: dict[str, Any] | None = Field(
         None,

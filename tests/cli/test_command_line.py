@@ -38,6 +38,15 @@ def test_names_of_models_are_never_cut() -> None:
     assert [name for name in names if any(line.startswith(f"{name} ") for line in lines)] == names
 
 
+def test_a_good_model_of_few_labelled_predictions_is_named_as_such() -> None:
+    console, word = Console(width=120, record=True, file=StringIO()), {"word": "good"}
+    rows = [{"model": "all", "calibration": word}]
+    rows.append({"model": "verified", "calibration": word | {"bounds": [0.003, 0.43]}})
+    console.print(status_table(rows))
+    _, every, verified = console.export_text().splitlines()
+    assert "good among the labelled" in verified and "among" not in every
+
+
 def test_commands_of_the_server_keep_their_own_help(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -203,3 +203,9 @@ def test_a_row_with_long_sentences_is_at_most_1200_bytes():
     settings = shown(config("a-name-of-thirty-characters-at")) | {"tags": {"owner": "ann"}}
     assert len(orjson.dumps(row_of(settings, status, details=False))) <= 1200
     assert row_of(settings, status, details=True)["scores"]["sentence"] == 2 * sentence
+
+
+async def test_a_good_word_of_a_selection_has_its_bounds(client, inbox, models):
+    inbox.answers["drift"] = {"calibration": {"word": "good", "bounds": [0.003, 0.43], "n": 8.0}}
+    [row, *_] = await page(client, limit=1)
+    assert row["calibration"] == {"word": "good", "n": 8.0, "bounds": [0.003, 0.43]}
