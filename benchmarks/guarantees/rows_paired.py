@@ -17,7 +17,7 @@ from calibrant.core.arrays import Floats
 
 METRICS = ("ece", "brier", "nll", "accuracy", "auc")
 N_POPULATION, N_RATINGS = 100_000, 1000
-RUNS = 1500
+RUNS = 3000
 _TINY = 1e-12
 
 
