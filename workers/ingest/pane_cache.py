@@ -331,10 +331,9 @@ class PaneCache:
         cached.changed_sources = set()
         return has_content
 
-    def _write_versions(self, panes: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
-        panes = list(panes)
+    def _write_versions(self, panes: set[PaneKey], commit: Commit, version: bytes) -> None:
         for key in sorted(panes, key=pane_order):
-            model = (key.model, key.generation)
+            model = model_of(key)
             known = self._slices.setdefault(model, set())
             if key.slice not in known:
                 commit.add_member(self._keys.slices(*model), key.slice)
