@@ -82,7 +82,8 @@ hour and the next one continues. `--runs` gives a reduced table, whose rows are 
   predictions, .08 of calibrated models were above `null_q95` of `rmsce`, `ace` and `mce`. For `ece`, it was .05. With 1,000 predictions and
   rates of half the scores, the interval of `ece` contained the true value in .85 of the runs.
 - **Units of very different sizes.** With 150 units of lognormal(1.2) sizes and dependent labels, the interval of `brier` contained the true
-  value in .91 of the runs, that of `nll` in .92. With 600 such units it was .94.
+  value in .91 of the runs, that of `nll` in .92. With 600 such units it was .94. With 80 units of lognormal(1.5) sizes, each
+  with its own prevalence, the interval of `oe_ratio` contained it in .91 of 2,943 runs.
 - **Units that share all chance.** Where one random number decided all labels of a unit, whose predictions had scores of their own, intervals of
   `ece` contained the true value in .91 of the runs (100 units of 10) and .89 (40 units of 25), those of `rmsce` in .89 and .86. With 60 % of
   the labels shared it was .98 and .95.
