@@ -213,6 +213,26 @@ def test_an_import_that_fails_half_way_leaves_none_of_its_lines(bench):
     assert not bench.client.exists(loop.keys.unit_members(*name), loop.keys.marks(*name))
 
 
+def test_a_lease_is_returned_where_the_cursor_cannot_be_left(bench, monkeypatch):
+    """Else its worker would keep it without serving the partition, and no other one may take it."""
+    bench.put_model()
+    loop = bench.loop()
+    bench.deliver(delivery("b1", [4]))
+    [(first, _)] = bench.client.xrange(loop.keys.stream)
+    bench.client.hset(loop.keys.cursor, "chi", first)
+    loop._fencing.reload()
+    returned = []
+
+    def rejected():
+        raise ConnectionError("NOREPLICAS")
+
+    monkeypatch.setattr(loop._leases, "give_back", returned.append, raising=False)
+    monkeypatch.setattr(loop._fencing, "leave", rejected)
+    with pytest.raises(ConnectionError):
+        loop.close()
+    assert returned == [loop.partition] and not loop.is_open
+
+
 def test_an_unexpected_error_in_the_danger_zone_parks_the_entry(bench):
     bench.put_model()
     loop = bench.loop()

@@ -174,9 +174,12 @@ class PartitionLoop:
         """Forget what is cached, and return the lease."""
         self.is_open = False
         self._cache.forget()
-        if not self.abandoned:
+        if self.abandoned:
+            return
+        try:
             if self._counted and self._fencing.cursor.danger_id != FIRST_ID:
                 self._fencing.leave()
+        finally:
             self._leases.idle(self.partition)
             self._leases.give_back(self.partition)
 
@@ -218,8 +221,7 @@ class PartitionLoop:
     def step(self, block_s: float = 0.0) -> bool:
         """Read the entries that are there, waiting for the first; commit them, and return whether there were any."""
         self._at_work = []
-        is_due = time.monotonic() >= self._housekeeping.due_at
-        if is_due and self._housekeeping.run(self._busy):
+        if time.monotonic() >= self._housekeeping.due_at and self._housekeeping.run(self._busy):
             self._cache.forget()
         if self._park_next():
             return True
@@ -296,8 +298,7 @@ class PartitionLoop:
     def _gather(self, group: CommitGroup, items: list[Item], dry: bool) -> bool:
         """Fill the entries read, and read on until the stream is empty or the group is large enough; return whether it left none."""
         while True:
-            plain = list(takewhile(lambda item: not self._is_alone(item), items))
-            plain = first_of(plain, group)
+            plain = first_of([*takewhile(lambda item: not self._is_alone(item), items)], group)
             self._add(group, plain)
             if dry or len(plain) < len(items) or is_full(group, len(group.items)):
                 return dry and len(plain) == len(items)
