@@ -205,7 +205,7 @@ def _acknowledge(node: Any, writing: AlarmCommit, command: Command) -> None:
     name = detector_name(episode.scope, episode.slice)
     detector = state.detectors.get(name)
     if detector is not None and detector.episode == episode.id:
-        writing.detectors({name: acknowledged(detector)})
+        writing.detectors({name: acknowledged(detector, state.reference)})
     by, note, role = command["by"], command["note"], command.get("role")
     noted = episode.acknowledged(by, note, writing.now_s, state.next_number(), role)
     writing.episode(noted, WAS_ACKNOWLEDGED)

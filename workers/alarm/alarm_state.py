@@ -31,21 +31,12 @@ from calibrant_server.workers.alarm.episodes import (
     partition_in,
     read_episodes,
 )
-from calibrant_server.workers.ingest.baseline_samples import START_S
 from calibrant_server.workers.ingest.record_store import RecordStore, ids_in
-from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.stored_panes import read_pane
+from calibrant_server.workers.ingest.reference import reference_panes
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
-from calibrant_server.workers.store.keys import (
-    ACTIVE_MAP,
-    LAST_CHANGE,
-    Keys,
-    PaneKey,
-    PartitionKeys,
-)
+from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, Keys, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
-from calibrant_server.workers.store.slice_names import baseline_slice
 from calibrant_server.workers.store.watermarks import RATED
 from calibrant_server.workers.store.windows import Window
 
@@ -54,7 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-REFERENCE = "reference"
 # Larger cohorts are read from their panes. This many rows take 10 s and half a gigabyte.
 MAX_ROWS = 200_000
 _A_READ = 20_000
@@ -140,14 +130,14 @@ class AlarmState:
 
     @cached_property
     def reference(self) -> Reference:
-        """The table of the model's reference by detector, and the window that it was frozen from."""
-        text = self._node.hget(self._keys.baselines(*self._name), REFERENCE)
-        if text is None:
+        """The tables of the model's reference by detector, the window that it was frozen from, and when it was made."""
+        found = reference_panes(self._node, self._keys, self.config)
+        if found is None:
             return Reference()
-        key = PaneKey(*self._name, baseline_slice(REFERENCE), START_S)
-        pane = read_pane(self._node, self._keys, Numerics(), self.config, key)[0]
-        tables = tables_of(self.settings, {ALL_ROWS: pane}, self.active_map)
-        return Reference(tables, Window(*json.loads(text)["window"]))
+        panes, about = found
+        of_each = [tables_of(self.settings, {ALL_ROWS: pane}, self.active_map) for pane in panes]
+        tables = {name: [each[name] for each in of_each if name in each] for name in of_each[0]}
+        return Reference(tables, Window(*about["window"]), about["created_ms"])
 
     def note(self, name: str, cohort_result: CohortResult) -> None:
         """Add a cohort result that is written into the current commit."""

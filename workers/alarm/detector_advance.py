@@ -94,7 +94,7 @@ def _advanced(
 ) -> Detector:
     """Return a detector after one more cohort, whose result is written."""
     settings, state = writing.settings, writing.alarm_state
-    level, before = settings.level(max(1, len(names))), state.reference.of(name)
+    level, before = settings.level(max(1, len(names))), state.reference.of(name, detector)
     new = CohortResult(start_s, 1.0, level, table).stored()
     results = [*state.cohort_results(name), new]
     found = advanced(detector, results, settings, level, n_judged(names, settings), before)
@@ -223,14 +223,15 @@ def _compared(
     labelled = detector.compared(results, before)
     if not labelled:
         return detector
-    effects = effects_of([each.table for each in labelled], rated=before.block is None)
-    found = evaluate(effects, level, before.block)
+    tables = [*before.days, *(each.table for each in labelled)]
+    effects = effects_of(tables, rated=before.block is None)
+    found, n_days = evaluate(effects, level, before.block), len(before.days)
     ahead = replace(detector, p=found.p, leaning=found.leaning)
     if found.change is None or detector.change is not None:
         return ahead
     if not found.change.is_worse:
-        return replace(ahead, improved_at=labelled[found.change.start].cohort)
-    change = OpenChange.of(found.change, found.leaning, labelled, before.block is not None)
+        return replace(ahead, improved_at=labelled[max(0, found.change.start - n_days)].cohort)
+    change = OpenChange.of(found.change, found.leaning, labelled, before)
     return replace(ahead, change=change, words=replace(ahead.words, was_good=True))
 
 

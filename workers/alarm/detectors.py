@@ -18,7 +18,7 @@ from calibrant.drift.calibration import GOOD, N_RECENT, UNKNOWN, Judgement, Word
 from calibrant.drift.change import DIRECTIONS, Change, Effects
 from calibrant.drift.evaluation import effects_of
 from calibrant.drift.false_alarm_rate import flagged
-from calibrant.drift.unit_tables import UnitTable
+from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
 from calibrant_server.workers.alarm.cohorts import CohortResult, parts_of, rater_in
 from calibrant_server.workers.store.windows import Window
@@ -26,6 +26,7 @@ from calibrant_server.workers.store.windows import Window
 FORMAT = 2
 # Further slices of a model are not watched, and the verdict reports it: each reduces the sensitivity of all others.
 MAX_DETECTORS = 256
+MIN_DAYS = 7  # of a reference with labels, to count as cohorts: fewer are one block
 MAX_BYTES = 1 << 19
 
 
@@ -44,13 +45,13 @@ class OpenChange:
 
     @classmethod
     def of(
-        cls, found: Change, leaning: Floats, cohorts: Sequence[CohortResult], has_block: bool
+        cls, found: Change, leaning: Floats, cohorts: Sequence[CohortResult], before: Before
     ) -> OpenChange:
-        """Create from a change that the last of some cohorts shows."""
-        last, start, earliest, latest = (
-            cohorts[each].cohort for each in (-1, found.start, found.earliest, found.latest)
-        )
-        sign, is_first = int(np.sign(leaning[found.direction])), has_block and found.start == 0
+        """Create from a change that the last of some cohorts shows, which came after the days of a reference."""
+        n, last, sign = len(before.days), cohorts[-1].cohort, int(np.sign(leaning[found.direction]))
+        ends = found.start, found.earliest, found.latest
+        start, earliest, latest = (cohorts[max(0, each - n)].cohort for each in ends)
+        is_first = bool(before.tables) and found.start <= n
         return cls(last, start, earliest, latest, found.direction, sign, found.p, is_first)
 
 
@@ -79,24 +80,32 @@ class Words:
 class Before:
     """What is before the first live cohort of a detector."""
 
-    block: Effects | None = None  # effects of the reference as one block, None without a reference
+    tables: Sequence[UnitTable] = ()  # of the reference
+    block: Effects | None = None  # of a reference that is one block, without days
     # of the live data that it was frozen from: their cohorts are not counted again
     window: Window = Window(0, 0)  # noqa: RUF009
+
+    @property
+    def days(self) -> Sequence[UnitTable]:
+        """Tables of the reference's days, which are cohorts of Before."""
+        return self.tables if self.block is None else ()
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Tables of the reference by detector, empty without one; and the window of live data that it was frozen from."""
+    """Tables of the reference by detector, of its days or of all; the window of live data that it was frozen from; when it was made."""
 
-    tables: Mapping[str, UnitTable] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[UnitTable]] = field(default_factory=dict)
     window: Window = Window(0, 0)  # noqa: RUF009
+    created_ms: int = 0
 
-    def of(self, name: str) -> Before:
-        """Return what is before the first live cohort of a detector."""
-        table = self.tables.get(name)
-        if table is None or not table.n_units:
+    def of(self, name: str, detector: Detector) -> Before:
+        """Return what is before the first live cohort of a detector; nothing if a change was acknowledged since it was made."""
+        tables = [each for each in self.tables.get(name, ()) if each.n_units]
+        if not tables or self.created_ms == detector.past_reference:
             return Before()
-        return Before(effects_of([table]), self.window)
+        block = effects_of([merged(tables)]) if len(tables) < MIN_DAYS else None
+        return Before(tables, block, self.window)
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,7 @@ class Detector:
     change: OpenChange | None = None  # the open change
     # the last cohort when a change was acknowledged, None if none was
     acknowledged_at: int | None = None
+    past_reference: int = -1  # when the reference was made that is older than this change, in ms
     improved_at: int | None = None  # the first cohort of the last improvement
     p: float = 1.0  # of a change for the worse, by the cohorts since `begun`
     # float64 (7,), as in `Evaluation`
@@ -218,8 +228,8 @@ def watched_raters(
     return found[: settings.rater_detectors] if len(found) > 1 else []
 
 
-def acknowledged(detector: Detector) -> Detector:
-    """Return a detector whose change was acknowledged: Before starts again at the start of the change."""
+def acknowledged(detector: Detector, reference: Reference) -> Detector:
+    """Return a detector whose change was acknowledged: Before starts again at the start of the change, without the reference."""
     if detector.change is None:
         return detector
     return replace(
@@ -227,6 +237,7 @@ def acknowledged(detector: Detector) -> Detector:
         begun=detector.change.start,
         change=None,
         acknowledged_at=detector.last,
+        past_reference=reference.created_ms,
         p=1.0,
         leaning=np.zeros(len(DIRECTIONS)),
     )

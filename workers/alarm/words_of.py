@@ -109,7 +109,7 @@ class AlarmSnapshot:
     @property
     def before(self) -> Before:
         """What is before the first live cohort."""
-        return self.state.reference.of(self.name)
+        return self.state.reference.of(self.name, self.watched)
 
     @property
     def episode(self) -> Episode | None:
@@ -228,9 +228,8 @@ def change_of(alarm: AlarmSnapshot, now_s: float, last_s: int | None) -> ChangeS
 
 def _changed(alarm: AlarmSnapshot, change: OpenChange) -> ChangeState:
     config, bucket_s = alarm.state.config, alarm.state.settings.bucket_s
-    reference, labelled = alarm.state.reference.tables.get(alarm.name), alarm.labelled
-    before = [each.table for each in labelled if each.cohort < change.start]
-    before += [] if reference is None else [reference]
+    before, labelled = list(alarm.before.tables), alarm.labelled
+    before += [each.table for each in labelled if each.cohort < change.start]
     since = merged(each.table for each in labelled if each.cohort >= change.start)
     return ChangeState(
         CHANGED,
@@ -279,7 +278,7 @@ def _monitor(alarm: AlarmSnapshot) -> Monitor | None:
     if not tables:
         return None
     level = settings.level(n_requested(alarm.state.detectors, settings))
-    return Monitor(columns_of(tables), level, alarm.before.block)
+    return Monitor(columns_of([*alarm.before.days, *tables]), level, alarm.before.block)
 
 
 def _scores(alarm: AlarmSnapshot, live: Shift | None, is_known: bool) -> ScoresState:

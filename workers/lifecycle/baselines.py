@@ -1,7 +1,8 @@
 """Baselines: windows frozen permanently under a name, for comparisons.
 
 A stream entry makes a baseline, so that it contains exactly what was merged before that entry, whichever worker reads it.
-It is stored as one pane under its own slice name. It neither ages nor changes, and is removed with its model or by name.
+It is stored as one pane under its own slice name. It neither ages nor changes, and is removed with its model or by name. The
+baseline `reference` also has the panes of its days, if its rows or its window have them: the rule of change compares live data with days.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from typing import Any, Literal, NotRequired, TypedDict
+
+import numpy as np
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES, Sample
 from calibrant_server.workers.ingest.baseline_samples import START_S
@@ -21,12 +24,20 @@ from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import BaselineRecord, ModelConfig
-from calibrant_server.workers.store.slice_names import baseline_slice
-from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.slice_names import (
+    REFERENCE,
+    baseline_slice,
+    reference_days_slice,
+)
+from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, day_of
 from calibrant_server.workers.store.windows import Window
 
 MAX_BASELINES = 100
+# Days of a reference that count as days: fewer do not show how days vary, and each costs a pane.
+MIN_DAYS, MAX_DAYS = 7, 120
+SAMPLE, ANY_TIME = "sample", Window(START_S, 1 << 60)
 _DEFINITION = ("slice", "clock", "window", "content")
+Panes = dict[int, Any]  # by start
 
 
 class _Requested(TypedDict):
@@ -60,7 +71,7 @@ class BaselineMaker:
             raise EntryError(f"the entry of a baseline cannot be read: {error}") from error
         existing = self._node.hgetall(self._keys.baselines(item.config.key, item.config.generation))
         if op == "remove":
-            self._remove(item.config, name, commit)
+            self._remove(item.config, name, commit, token)
         elif name.encode() in existing:
             self._repeat(item, requested, json.loads(existing[name.encode()]))
         elif len(existing) >= MAX_BASELINES:
@@ -84,17 +95,13 @@ class BaselineMaker:
         assert config is not None and item.entry is not None
         model = (config.key, config.generation)
         if "packed" in requested:
-            pane = self._posted(config, requested)
+            pane, days = self._posted(config, requested)
         else:
-            pane = self._merged(config, requested["stored"], Window(*requested["window"]))
-        slice_ = baseline_slice(name)
-        parts = pane.parts()
-        if parts:
-            commit.set_fields(self._keys.pane(PaneKey(*model, slice_, START_S)), parts)
-        commit.set_fields(
-            self._keys.versions(*model, slice_), {str(START_S): token, LAST_CHANGE: token}
-        )
-        commit.add_member(self._keys.slices(*model), slice_)
+            pane, days = self._merged(config, requested["stored"], Window(*requested["window"]))
+        self._write(config, baseline_slice(name), {START_S: pane}, commit, token)
+        if name == REFERENCE and MIN_DAYS <= len(days) <= MAX_DAYS:
+            self._write(config, reference_days_slice(), days, commit, token)
+        self._note_change(config, name, commit, token)
         counts = getattr(pane, "counts", {})
         stored: BaselineRecord = {
             "slice": requested["slice"],
@@ -107,25 +114,50 @@ class BaselineMaker:
             stored["content"] = requested["content"]
         commit.set_fields(self._keys.baselines(*model), {name: json.dumps(stored).encode()})
 
-    def _posted(self, config: ModelConfig, requested: _Requested) -> Any:
-        """Return the pane of posted predictions, or the posted pane."""
+    def _write(
+        self, config: ModelConfig, slice_: str, panes: Panes, commit: Commit, token: bytes
+    ) -> None:
+        model = (config.key, config.generation)
+        for start_s, pane in panes.items():
+            parts = pane.parts()
+            if start_s != START_S:
+                parts.pop(SAMPLE, None)  # the baseline has that of all days
+            if parts:
+                commit.set_fields(self._keys.pane(PaneKey(*model, slice_, start_s)), parts)
+        versions = dict.fromkeys((*map(str, panes), LAST_CHANGE), token)
+        commit.set_fields(self._keys.versions(*model, slice_), versions)
+        commit.add_member(self._keys.slices(*model), slice_)
+
+    def _posted(self, config: ModelConfig, requested: _Requested) -> tuple[Any, Panes]:
+        """Return the pane of posted predictions and those of their days, or the posted pane."""
         data = b64decode(requested["packed"], validate=True)
         if requested["kind"] == "pane":
-            return self._numerics.pane.unpack(data)
+            return self._numerics.pane.unpack(data), {}
+        batch = self._numerics.batch.unpack(data)
+        times = batch.event_times
+        of_day = {} if times is None else _rows_by_day(times)
+        days = {day_s: self._filled(config, batch.take(rows)) for day_s, rows in of_day.items()}
+        return self._filled(config, batch), days
+
+    def _filled(self, config: ModelConfig, batch: Any) -> Any:
         pane = self._numerics.pane(self._numerics.spec(config))
-        pane.fill_batch(self._numerics.batch.unpack(data))
+        pane.fill_batch(batch)
         return pane
 
-    def _merged(self, config: ModelConfig, slice_: str, window: Window) -> Any:
+    def _merged(self, config: ModelConfig, slice_: str, window: Window) -> tuple[Any, Panes]:
+        """Return the merge of the panes of a window, and that of each of its days."""
         model = (config.key, config.generation)
         marks = Watermarks.of(slice_, self._node.hgetall(self._keys.marks(*model)))
         found = self._node.hgetall(self._keys.versions(*model, slice_))
         spec = self._numerics.spec(config)
         merged = self._numerics.empty(spec)
         starts = list(panes_in(found, marks.widened(window)))
+        of_days: Panes = {}
         for start in starts:
             key = PaneKey(*model, slice_, start)
-            merged.merge(read_pane(self._node, self._keys, self._numerics, config, key)[0])
+            pane = read_pane(self._node, self._keys, self._numerics, config, key)[0]
+            merged.merge(pane)
+            of_days.setdefault(day_of(start), self._numerics.empty(spec)).merge(pane)
         if self._numerics.keeps_samples and Sample.applies(spec):
             source = SampleSource(self._keys, self._numerics, config, slice_, marks)
             days = (
@@ -133,12 +165,27 @@ class BaselineMaker:
                 for day_s, some in by_day(starts).items()
             )
             merged.replace_sample(merged_sample(spec, days, MAX_PANE_BYTES))
-        return merged
+        return merged, of_days
 
-    def _remove(self, config: ModelConfig, name: str, commit: Commit) -> None:
+    def _note_change(self, config: ModelConfig, name: str, commit: Commit, token: bytes) -> None:
+        """Have the verdict computed again if the past of the model is another one."""
+        if name == REFERENCE:
+            detectors = self._keys.detectors(config.key, config.generation)
+            commit.set_fields(detectors, {LAST_CHANGE: token})
+
+    def _remove(self, config: ModelConfig, name: str, commit: Commit, token: bytes) -> None:
         model = (config.key, config.generation)
-        slice_ = baseline_slice(name)
-        commit.unlink(self._keys.pane(PaneKey(*model, slice_, START_S)))
-        commit.unlink(self._keys.versions(*model, slice_))
-        commit.remove_member(self._keys.slices(*model), slice_)
+        for slice_ in (baseline_slice(name), *[reference_days_slice()] * (name == REFERENCE)):
+            versions = self._keys.versions(*model, slice_)
+            for start_s in panes_in(self._node.hgetall(versions), ANY_TIME):
+                commit.unlink(self._keys.pane(PaneKey(*model, slice_, start_s)))
+            commit.unlink(versions)
+            commit.remove_member(self._keys.slices(*model), slice_)
         commit.drop_fields(self._keys.baselines(*model), [name])
+        self._note_change(config, name, commit, token)
+
+
+def _rows_by_day(times_us: Any) -> dict[int, Any]:
+    """Return the rows of each UTC day, by its start in seconds."""
+    day = times_us // (DAY_S * 10**6) * DAY_S
+    return {int(each): np.flatnonzero(day == each) for each in np.unique(day)[: MAX_DAYS + 1]}

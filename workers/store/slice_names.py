@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _SEALED = "sealed!"
 _BASELINE = "baseline!"
+REFERENCE = "reference"  # the baseline that is the past of its model
 
 
 def sealed_slice(slice_: str) -> str:
@@ -14,6 +15,11 @@ def sealed_slice(slice_: str) -> str:
 def baseline_slice(name: str) -> str:
     """Return the slice name of a baseline's pane."""
     return _BASELINE + name
+
+
+def reference_days_slice() -> str:
+    """Return the slice name of the days of the model's reference, one pane each."""
+    return f"{_BASELINE}{REFERENCE}!days"
 
 
 def is_sealed(slice_: str) -> bool:
