@@ -34,6 +34,7 @@ from calibrant.library_of_panes import report_of
 from calibrant.library_slices import sliced_report
 from calibrant.multilabel import of_task
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
+from calibrant.results.metric_requests import scopes_by_index
 
 
 def evaluate(
@@ -76,7 +77,7 @@ def evaluate(
     bins, binning, edges, min_count : of metrics that bin: how many bins or their own edges, as [0, 0.5, 0.9, 1], "equal_width" or
         "equal_mass", (a, b] for "right" or [a, b) for "left", and the least number of samples of a bin. Of own edges, metrics
         that have bins of another kind take the number.
-    scope : the probability to score: "top_label", "positive", "class:INDEX" or "all"
+    scope : the probability to score: "top_label", "positive", "class:INDEX", "class:NAME" where `classes` names them, or "all"
     raters : label policy: "pooled", "mean", "majority" or "single"
     ci : nominal coverage of the intervals
     logits : instead of `probabilities`: (n, n_classes), or (n,), the log-odds of class 1 of two, which mean what their logistic
@@ -116,6 +117,7 @@ def evaluate(
     """
     slugs, arguments = slugs_of(metrics, options), locals()
     check_types(arguments)
+    scope, slugs = scopes_by_index(scope, slugs, classes)
     pane_query = PaneQuery(
         bins, binning, edges, raters, min_count, scope, ci, accepted_options(options, slugs)
     )
@@ -174,6 +176,7 @@ cases, classes, ignore_label, normalize : as in `evaluate`
     """
     arguments = locals()
     check_types(arguments)
+    scope, _ = scopes_by_index(scope, (), classes)
     pane_query = PaneQuery(bins, binning, edges, raters, min_count, scope, ci)
     view = filled_view(arguments, pane_query, ["ece"])
     return ReliabilityTable.from_dict(view.notes.added_to(reliability_of(view)))
@@ -264,7 +267,7 @@ def fit_map(
     Parameters
     ----------
     method : "temperature", "platt", "beta", "isotonic", "spline", "histogram", "scaling_binning", "vector", "dirichlet", ...
-    scope : the probability to map: "top_label", "positive" or "class:INDEX". Default: class 1 of scores of shape (n,), else all classes;
+    scope : the probability to map: "top_label", "positive", or "class:INDEX" or NAME. Default: class 1 of scores of shape (n,), else all classes;
         methods of one probability map each class against the rest and divide by the sum
     bins, binning : of methods that bin. Default: 15, "equal_width".
     centred : of `isotonic`: one point per block, so that distinct probabilities stay distinct. Default: False.
@@ -299,6 +302,7 @@ classes, ignore_label, normalize : as in `evaluate`
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     for part in split_batch(batch):
         pane.fill_batch(part)
+    scope, _ = scopes_by_index(scope, (), classes)
     pane_query = PaneQuery(bins=options.bins, scope=scope, raters=raters, ci=ci)
     return CalibrationMap.from_dict(
         batch.notes.added_to(fit(method, View(pane, pane_query, batch), options))

@@ -34,6 +34,7 @@ from calibrant.metrics import accumulators_for
 from calibrant.peers.comparison import METRICS as COMPARED
 from calibrant.peers.comparison import compared
 from calibrant.results import Comparison
+from calibrant.results.metric_requests import scopes_by_index
 
 # What the scores of the second model are called, by the name that the first model's have.
 OTHERS = {"probabilities": "other", "logits": "other_logits"}
@@ -103,6 +104,7 @@ classes, ignore_label, normalize, options : as in `evaluate`
     slugs = slugs_of(metrics, options)
     mine = labelled_batch(arguments)
     theirs = _other_batch(arguments, mine)
+    scope, slugs = scopes_by_index(scope, slugs, classes)
     pane_query = PaneQuery(
         bins, binning, edges, raters, min_count, scope, ci, accepted_options(options, slugs)
     )
@@ -235,6 +237,7 @@ classes, ignore_label, normalize : as in `evaluate`
     reject_edges(bins)
     batch = labelled_batch(locals(), counted=True)
     pane = filled(batch, accumulators_for(COMPARED))
+    scope, _ = scopes_by_index(scope, (), classes)
     try:
         return compared(View(pane, PaneQuery(bins=bins, scope=scope, raters=raters), batch), peer)
     except NoResultError as rejection:

@@ -8,6 +8,7 @@ from typing import Any
 from calibrant.core.query import PaneQuery
 from calibrant.library_arguments import check_types, filled_view
 from calibrant.results.decision_curve import DecisionCurve, decision_curve_of, thresholds_of
+from calibrant.results.metric_requests import scopes_by_index
 
 
 def decision_curve(
@@ -61,6 +62,7 @@ classes, ignore_label, normalize : as in `evaluate`
     arguments = locals()
     check_types(arguments)
     found = thresholds_of(thresholds)
+    scope, _ = scopes_by_index(scope, (), classes)
     pane_query = PaneQuery(raters=raters, scope=scope, ci=ci)
     view = filled_view(arguments, pane_query, ["net_benefit"])
     return decision_curve_of(view, found)

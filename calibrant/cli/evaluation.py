@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from calibrant.raters.label_statistics import disagreement
 from calibrant.raters.odd_rater import odd_rater
 from calibrant.results import DecisionCurve, ReliabilityTable, Report, Temperature
 from calibrant.results.decision_curve import decision_curve_of, thresholds_of
+from calibrant.results.metric_requests import scopes_by_index
 
 PERIODS = (30, 90)
 
@@ -62,6 +63,13 @@ class EvaluationSettings:
     thresholds: tuple[float, ...] = ()
     compat: str | None = None
     edges: Edges = "right"
+
+    def of_classes(self, classes: Sequence[str] | None) -> EvaluationSettings:
+        """Return the settings with the classes of scopes by index, where the classes have names."""
+        if classes is None:
+            return self
+        scope, slugs = scopes_by_index(self.scope, keys_of(replace(self, thresholds=())), classes)
+        return replace(self, scope=scope, metrics=None if self.metrics is None else ",".join(slugs))
 
     def query(self) -> PaneQuery:
         """Return the query of a view."""

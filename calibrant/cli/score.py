@@ -105,7 +105,7 @@ def score(
         str, typer.Option(help="which end belongs to a bin: right for (a, b], left for [a, b)")
     ] = "right",
     scope: Annotated[
-        Text, typer.Option(help="score: top_label, positive, class:INDEX or all")
+        Text, typer.Option(help="score: top_label, positive, class:NAME or all")
     ] = None,
     ci: Annotated[float, typer.Option(min=0.5, max=0.999, help="level of the intervals")] = 0.95,
     days: Annotated[
@@ -288,7 +288,8 @@ def _evaluated(
             other = read_scored(compare, labels or file, roles, pseudonyms)
             _reject_other_rows(data, other)
         progress.begin("evaluating", n_steps(settings, data, other is not None))
-        found: FileEvaluation = evaluated(data, settings, progress.step, other)
+        of_names = settings.of_classes(data.classes)
+        found: FileEvaluation = evaluated(data, of_names, progress.step, other)
     return contents_of(found, title or f"Calibration of {data.files[0][0].stem}", other)
 
 

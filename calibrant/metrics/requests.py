@@ -41,7 +41,7 @@ SHARED: dict[str, Option] = {
         Option(
             "scope",
             "top_label",
-            "top_label, positive, class:INDEX or all; default: the model's own.",
+            "top_label, positive, class:NAME (or its index) or all; default: the model's own.",
         ),
         Option("min_count", 0.0, "Bins with fewer samples are left out.", low=0.0, high=2.0**53),
     )

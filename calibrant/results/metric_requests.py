@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
+from calibrant.input.class_labels import names_of_classes
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.requests import BIN_EDGES, SHARED, reject_without_effect, takes
-from calibrant.results.models import Model, bins_of, scope_of
+from calibrant.results.models import Model, bins_of, scope_by_index, scope_of
 from calibrant.segmentation.case_options import MEMBERSHIP
 
 
@@ -32,6 +34,44 @@ def requests_in(
             each.pane_query(PaneQuery(bins=bins_of(model, None))).check(model.spec())
         found.append(each)
     return found
+
+
+@dataclass(frozen=True)
+class _Named:
+    """The classes of a call."""
+
+    classes: list[str]
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+
+def scopes_by_index(
+    scope: str | None, slugs: Iterable[str], classes: Any
+) -> tuple[str | None, list[str]]:
+    """Return a scope and requested metrics with the classes of their scopes by index, where `classes` names them.
+
+    Raises
+    ------
+    CalibrationInputError
+        A class that is not among them, or names that classes cannot have.
+
+    Examples
+    --------
+    >>> scopes_by_index("class:dog", ["ece", "auc(scope=class:cat)"], ["cat", "dog"])
+    ('class:1', ['ece', 'auc(scope=class:0)'])
+    """
+    names = names_of_classes(classes)
+    if names is None:
+        return scope, list(slugs)
+    named = _Named([str(name) for name in names])
+    found = []
+    for each in requested(slugs):
+        own = dict(each.options).get("scope")
+        index = None if own is None else scope_by_index(str(own), named)
+        found.append(each if index is None else each.with_option("scope", index))
+    return scope_by_index(scope, named), [each.key for each in found]
 
 
 def reject_untaken(

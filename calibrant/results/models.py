@@ -9,8 +9,8 @@ from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.spec import PaneSpec
 
 
-class Model(Protocol):
-    """The model of a window."""
+class Classes(Protocol):
+    """The classes of a model."""
 
     @property
     def classes(self) -> list[str] | None:
@@ -19,6 +19,10 @@ class Model(Protocol):
     @property
     def n_classes(self) -> int:
         """Number of classes."""
+
+
+class Model(Classes, Protocol):
+    """The model of a window."""
 
     def spec(self) -> PaneSpec:
         """Return the specification of its panes."""
@@ -30,7 +34,7 @@ def bins_of(model: Model, scope: str | None) -> int:
     return default_bins(model.spec(), scope if known else None)
 
 
-def scope_by_index(scope: str | None, model: Model) -> str | None:
+def scope_by_index(scope: str | None, model: Classes) -> str | None:
     """Return the scope with its class named by index."""
     if scope is None or not scope.startswith("class:"):
         return scope
@@ -42,7 +46,7 @@ def scope_of(scope: str | None, model: Model) -> str:
     return PaneQuery(scope=scope_by_index(scope, model)).scope_for(model.spec())
 
 
-def class_index(name: str, model: Model, pointer: str) -> int:
+def class_index(name: str, model: Classes, pointer: str) -> int:
     """Return the index of the class with this name, or this index.
 
     Raises

@@ -99,7 +99,8 @@ def from_flat(
         found |= _ratings(columns, roles, place)
     if roles.slices:
         found["slices"] = {key: _names(name, columns[name], f"slices/{escaped(key)}", place) for key, name in roles.slices.items()}  # fmt: skip
-    return ParsedBatch(found, lines=lines)
+    names = list(roles.classes) if len(roles.classes) == roles.n_classes else None
+    return ParsedBatch(found, lines=lines, class_names=names)
 
 
 class _Places:

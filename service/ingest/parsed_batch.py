@@ -28,8 +28,6 @@ PLURAL = {
     "confidence": "confidences",
     "label": "labels",
     "label_count": "label_counts",
-    "label_shares": "label_shares",
-    "n_ratings": "n_ratings",
     "id": "ids",
     "unit": "units",
     "case": "cases",
@@ -37,7 +35,9 @@ PLURAL = {
     "slice": "slices",
     "weight": "weights",
 }
-SINGULAR = {plural: singular for singular, plural in PLURAL.items()}
+# Have one name in columns and records, and no column of a table of cells.
+SHARES = {name: name for name in ("label_shares", "n_ratings")}
+SINGULAR = {plural: singular for singular, plural in PLURAL.items()} | SHARES
 # The value of a record may be a list; then the plural name is accepted, too.
 LENIENT = {name: name for name in ("probabilities", "logits", "labels", "label_counts", "slices")}
 IN_A_LINE = SINGULAR | {"raters": "rater"}
@@ -97,6 +97,7 @@ class ParsedBatch:
     has_named_raters : whether every rating has the name of its rater
     annotations : long table of ratings, as sent
     cells : places of the predictions of multi-label rows; None for other rows
+    class_names : of the columns of scores of a table
     """
 
     columns: Columns
@@ -111,6 +112,7 @@ class ParsedBatch:
     has_named_raters: bool = False
     annotations: object = None
     cells: LabelCells | None = None
+    class_names: Sequence[str] | None = None
 
     def places(self, accepted: Iterable[int]) -> Places | None:
         """Return the numbers under which the accepted rows were sent; None if they are their own numbers."""
@@ -233,7 +235,7 @@ def check_list(pointer: str, value: Any) -> None:
         raise CalibrationInputError.at(pointer, "list", detail)
 
 
-RECORD_NAMES = PLURAL | LENIENT
+RECORD_NAMES = PLURAL | LENIENT | SHARES
 RECORDS = "predictions"
 
 

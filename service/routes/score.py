@@ -19,6 +19,7 @@ from calibrant.metrics.label_distribution import INSTANCES
 from calibrant.metrics.requests import shared_options
 from calibrant.report import pane_query_of, score_batch
 from calibrant.report_sections import SECTIONS, chosen
+from calibrant.results.metric_requests import scopes_by_index
 from calibrant.results.metrics import MetricBinning
 from calibrant.results.reads import Edges, Raters
 from calibrant.results.temperature import Temperature
@@ -273,6 +274,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreP
     if not checked.batch.row_total.any():
         detail = "Received no label; expected one in at least one row: without labels there is nothing to score."
         raise CalibrationInputError.at("/labels", "labels_required", detail)
+    params |= _of_classes(params, posted.reading.class_names or posted.class_names)
     n_ratings = 0 if names is None else int(checked.batch.row_total.sum())
     cases = checked.batch.cases
     reject = partial_of(
@@ -302,6 +304,15 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreP
         "errors": [vars(violation) for violation in violations],
     }
     return orjson.dumps({**scores, **rejected}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _of_classes(params: dict[str, Any], classes: Any) -> dict[str, Any]:
+    """Return scope and metrics with classes by index."""
+    try:
+        scope, metrics = scopes_by_index(params["scope"], params["metrics"], classes)
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+    return {"scope": scope, "metrics": metrics}
 
 
 def _raters(

@@ -79,3 +79,14 @@ def test_a_name_that_a_terminal_would_obey_is_no_class(tmp_path: Path, run: Run)
     path.write_text("cat,\x1b[31mdog,label\n.9,.1,cat\n")
     found = run("score", path)
     assert "(class_name)" in found.error and "\x1b[31m" not in found.error + found.out
+
+
+def test_the_class_of_a_scope_is_named_as_its_column(tmp_path: Path, run: Run) -> None:
+    """The scores of the column 1 are .8, .1, .7 and .2, and its class is that of the rows 0 and 2."""
+    path = tmp_path / "f.csv"
+    path.write_text(ROWS.format("p1,p2,p3,label"))
+    found = numbers(run, tmp_path, path, "--scope", "class:1")
+    assert found["ece"] == pytest.approx((0.2 + 0.1 + 0.3 + 0.2) / 4)
+    by_metric = numbers(run, tmp_path, path, "--metrics", "ece(scope=class:1)")
+    assert by_metric["ece(scope=class:0)"] == pytest.approx(found["ece"])
+    assert "expected one of the model: 1, 2, 3" in run("score", path, "--scope", "class:4").error

@@ -73,3 +73,24 @@ async def test_a_model_names_its_classes_itself(client):
     answer = await client.post("/v1/models/m/predictions", json=document)
     (error,) = problem(answer, 422, "invalid-input")["errors"]
     assert error["rule"] == "unknown_field"
+
+
+@pytest.mark.parametrize("scope", ["class:b/ü", "class:1"])
+async def test_the_class_of_a_scope_by_name(client, scope):
+    document = {"classes": ["a", "b/ü", "c"], "probabilities": ROWS, "labels": ["a", "b/ü", "c", "c"]}  # fmt: skip
+    query = {"metrics": f"ece,brier,auc(scope={scope})", "scope": scope}
+    found = (await client.post("/v1/score", json=document, params=query)).json()
+    assert found["scope"] == "class:1"
+    # The scores of class 1 are .2, .8, .1 and .3, in bins of their own.
+    assert found["metrics"]["ece"]["value"] == pytest.approx((0.2 + 0.2 + 0.1 + 0.3) / 4)
+    assert found["metrics"]["auc(scope=class:1)"]["value"] == 1.0
+
+
+async def test_the_columns_of_a_table_name_the_class_of_a_scope(client):
+    text = "cat,dog,diagnosis\n.8,.2,cat\n.3,.7,dog\n.6,.4,dog\n"
+    query = {"metrics": "ece", "columns": "cat:probability,dog:probability,diagnosis:label"}
+    csv = {"content": text.encode(), "headers": {"Content-Type": "text/csv"}}
+    found = (await client.post("/v1/score", **csv, params=query | {"scope": "class:cat"})).json()
+    assert found["metrics"]["ece"]["value"] == pytest.approx((0.2 + 0.3 + 0.6) / 3)
+    refused = await client.post("/v1/score", **csv, params=query | {"scope": "class:cow"})
+    assert problem(refused, 422, "invalid-query")["errors"][0]["rule"] == "unknown_class"
