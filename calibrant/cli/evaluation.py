@@ -18,12 +18,14 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
 from calibrant.core.query import Bins, PaneQuery
 from calibrant.core.view import NoResultError, View
+from calibrant.figures.base import class_named
+from calibrant.figures.class_reliability import MAX_PANELS
 from calibrant.inference.detectable import detectable
 from calibrant.inference.metrics_differences import differences
 from calibrant.inference.reliability_table import reliability
 from calibrant.inference.slice_test import calibration_test
 from calibrant.input.label_shares import reject_policy, reject_without_number
-from calibrant.library_arguments import filled
+from calibrant.library_arguments import filled, view_of_rows
 from calibrant.library_of_panes import report_of
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested
 from calibrant.peers.comparison import METRICS, compared
@@ -92,6 +94,7 @@ class FileEvaluation:
     odd_reader : the one who differs from the others, as `odd_rater` returns it
     compared : metrics with their difference from the other predictions, None without
     decision_curve : of all rows, where decision thresholds were given
+    class_reliability : by class, of 3 to 36 classes
     compat : by library, as `calibrant.compat` returns it; None if not requested
     """
 
@@ -106,6 +109,7 @@ class FileEvaluation:
     odd_reader: Result | None = None
     compared: dict[str, Result] | None = None
     decision_curve: DecisionCurve | None = None
+    class_reliability: dict[str, ReliabilityTable] = field(default_factory=dict)
     compat: Result | None = None
 
     @property
@@ -151,6 +155,8 @@ def evaluated(
     found = FileEvaluation(
         data, settings, report, table, fitted, detectable_by_period(view, settings)
     )
+    if 2 < data.batch.n_classes <= MAX_PANELS:
+        found.class_reliability = _by_class(data, settings)
     if settings.thresholds:
         found.decision_curve = decision_curve_of(view, thresholds_of(None))
     if data.slices is not None:
@@ -225,6 +231,18 @@ def _view(batch: Batch, slugs: Iterable[str], settings: EvaluationSettings) -> V
     return View(
         filled(batch, accumulators_for(slugs) | accumulators_for(["ece"])), settings.query(), batch
     )
+
+
+def _by_class(data: ScoredData, settings: EvaluationSettings) -> dict[str, ReliabilityTable]:
+    """Return the reliability table of each class against the rest."""
+    query = settings.query()
+    view = view_of_rows(data.batch, replace(query, scope="class:0"), ())
+    return {
+        class_named(k, data.classes): ReliabilityTable.from_dict(
+            reliability(view.with_query(replace(query, scope=f"class:{k}")))
+        )
+        for k in range(data.batch.n_classes)
+    }
 
 
 def _report(view: View, slugs: list[str], step: Step) -> Report:

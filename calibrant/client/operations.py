@@ -111,10 +111,11 @@ def _one(result: type[R]) -> Callable[[Mapping[str, Any]], R]:
 def results_by_label(
     model: str, read: Read[Any, Any], query: dict[str, Any]
 ) -> Operation[dict[str, Any]]:
-    """Request a result of each label of a multi-label model."""
+    """Request a result of each label of a multi-label model, or with `scope="each_class"` of each class."""
 
     def results(found: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: read.result.from_dict(each) for name, each in found["labels"].items()}
+        parts = found["labels"] if "labels" in found else found["classes"]
+        return {name: read.result.from_dict(each) for name, each in parts.items()}
 
     return _get(
         model_path(model, f"/{read.path}"), results, **{**DETAILED.get(read.name, {}), **query}

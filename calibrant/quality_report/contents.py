@@ -55,6 +55,7 @@ class ReportContents:
     reliability, temperature : as `ReliabilityTable.to_dict` and `Temperature.to_dict` return them
     series : ECE and accuracy of consecutive parts, as `GET metrics?every=` returns them
     decision_curve : as `DecisionCurve.to_dict` returns it, where decisions are made at a threshold
+    class_reliability : reliability tables by class, each against the rest
     tolerance : largest acceptable calibration error, set beforehand; None if there was none
     detectable : smallest errors that would have been found, by period ("now", "in_30_days", "in_90_days")
     ratings_per_prediction : number of ratings, as text, to number of predictions
@@ -85,6 +86,7 @@ class ReportContents:
     temperature: Mapping[str, Any] | None = None
     series: Mapping[str, Any] | None = None
     decision_curve: Mapping[str, Any] | None = None
+    class_reliability: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tolerance: float | None = None
     detectable: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ratings_per_prediction: Mapping[str, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.figures.base import MIN_JOINED
+from calibrant.figures.class_reliability import draw_class_reliability
 from calibrant.figures.decision_curve import draw_decision_curve
 from calibrant.figures.estimates import draw_estimates
 from calibrant.figures.images import image
@@ -61,6 +62,12 @@ def figures(contents: ReportContents) -> list[ReportFigure]:
         found.append(_temperature(fitted))
     if contents.decision_curve is not None and contents.decision_curve["net_benefit"]:
         found.append(_decisions(contents.decision_curve))
+    if contents.class_reliability:
+        caption = (
+            f"Each class against the rest. Blue bars: {percent(contents.ci)} interval of each bin."
+        )
+        drawn = draw_class_reliability(contents.class_reliability)
+        found.append(_figure("Reliability of each class", [caption], drawn))
     return found
 
 

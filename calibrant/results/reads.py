@@ -90,6 +90,7 @@ class Read(Generic[Q, R]):
     accumulators : names of those that the computation reads
     drawn : parameters that a figure needs
     shown : options of the figure, as a dataclass
+    panels : the function that draws the results of several labels, by name, in one figure
     compare : computes the comparison with another window. Default: the read is not compared.
     compared_accumulators : names of those that `compare` reads in addition
     is_slow : whether it may take seconds, so that fast results do not wait for it
@@ -110,6 +111,7 @@ class Read(Generic[Q, R]):
     accumulators: Callable[[Q], Iterable[str]] = lambda query: ()
     figure: Callable[..., Figure] | None = None
     shown: type[Any] | None = None
+    panels: Callable[[Mapping[str, Any]], Figure] | None = None
     drawn: Mapping[str, Any] = field(default_factory=dict)
     compare: Compare[Q, R] | None = None
     compared_accumulators: tuple[str, ...] = ()

@@ -8,11 +8,13 @@ from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import View
+from calibrant.figures.class_reliability import draw_class_reliability
 from calibrant.figures.reliability import draw_reliability
 from calibrant.inference.reliability_differences import reliability_difference
 from calibrant.inference.reliability_table import reliability as table_of
 from calibrant.metrics import accumulators_for, compute_metrics
 from calibrant.raters.label_coverage import PARTS, coverage
+from calibrant.results.base import says
 from calibrant.results.models import Model
 from calibrant.results.queries import EdgesQuery, costly_parts, in_order, parts_of, smallest_bin
 from calibrant.results.reads import (
@@ -28,6 +30,7 @@ from calibrant.results.reliability_table import ReliabilityTable
 from calibrant.results.tables import Table, Values, with_ends
 
 ERROR = "error"
+EACH_CLASS = "each_class"
 _SCOPES = {"top_label": ("top_label",), "positive": ("positive",)}
 TABLE = Table(
     {
@@ -50,6 +53,12 @@ class ReliabilityQuery(EdgesQuery):
     min_count: float = smallest_bin()
     ci: float = level()
     include: str | None = costly_parts((ERROR,))
+    scope: str | None = says(
+        "top_label, positive, class:NAME or all; or each_class: a table of every class against the rest, below `classes`, or their "
+        "diagrams in one figure (at most 36 classes). Default: positive for binary models, else top_label.",
+        None,
+        max_length=200,
+    )
 
     def resolved(self, model: Model, given: Collection[str]) -> Mapping[str, Any]:
         return {"include": in_order(self.include, (ERROR,)), **super().resolved(model, given)}
@@ -89,6 +98,7 @@ def _compared(state: State, other: State, query: ReliabilityQuery) -> Reliabilit
     tag="reliability",
     response="The table, or the diagram",
     figure=draw_reliability,
+    panels=draw_class_reliability,
     drawn={"include": ERROR},
     table=TABLE,
     accumulators=_accumulators,

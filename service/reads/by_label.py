@@ -13,14 +13,16 @@ from typing import Any, cast
 from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
+from calibrant.figures.class_reliability import MAX_PANELS
 from calibrant.metrics.estimate import Estimate
 from calibrant.results import Report
 from calibrant.results.metric_work import MAX_WORK
 from calibrant.results.reads import Read
 from calibrant.results.report import of_labels
+from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.queries import of_slices, reject_costly, unanswerable
 from calibrant_server.service.reads.read_query import ReadQuery
-from calibrant_server.service.reads.representations import TABLES, WindowShown
+from calibrant_server.service.reads.representations import IMAGES, TABLES, WindowShown, drawn
 from calibrant_server.service.reads.service import JSON, ReadService, Render, span
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.query import Declared, Query
@@ -39,6 +41,14 @@ class LabelsResponse(BaseModel):
     labels: dict[str, dict[str, Any]] = Field(description="One result per label.")
 
 
+class ClassesResponse(BaseModel):
+    """Results of every class against the rest."""
+
+    model: str
+    window: WindowShown
+    classes: dict[str, dict[str, Any]] = Field(description="One result per class.")
+
+
 def is_by_label(read: Read[Any, Any], read_query: ReadQuery) -> bool:
     """Return whether a request of a multi-label model is for all of its labels."""
     view = read_query.view
@@ -52,10 +62,12 @@ def has_labels(read: Read[Any, Any]) -> bool:
 
 
 def reject_one_result(read: Read[Any, Any], read_query: ReadQuery, media_type: str) -> None:
-    """Reject what cannot have all labels: a figure, a page of a list, what takes seconds, a comparison with the one window of a baseline."""
+    """Reject what cannot have all labels: most figures, a page of a list, what takes seconds, a comparison with the one window of a baseline."""
     comparison = read_query.comparison
     is_baseline = comparison is not None and comparison.against.by == "baseline"
+    names = read_query.config.label_names or ()
     is_shown = media_type == JSON or (media_type in TABLES and read.in_parts)
+    is_shown |= media_type in IMAGES and read.panels is not None and len(names) <= MAX_PANELS
     is_slow = not read.in_parts and read.is_slow(cast("Declared", read_query.query).plain())
     if read.paged or is_slow or is_baseline or not is_shown:
         require_label(read_query.config, None)
@@ -82,6 +94,29 @@ async def respond_by_label(
         name: replace(read_query, query=query, slice=f"{LABEL_SLICE}:{name}") for name in names
     }
     return await reads.together(request, read_queries, partial(joined, config), media_type, render)
+
+
+async def respond_by_class(
+    read: Read[Any, Any], access: Access, query: Any, media_type: str
+) -> Response:
+    """Respond to a read for every class against the rest, in one document or figure."""
+    config, panels = await access.config(), read.panels
+    names = [str(each) for each in config.classes or range(config.n_classes)]
+    if panels is None or len(names) > MAX_PANELS or media_type in TABLES or config.label_names:
+        detail = f"Received scope={query.scope}; expected it for JSON or a figure of at most {MAX_PANELS} classes. Request one: class:NAME."
+        raise unanswerable("/scope", "one_of", detail)
+    read_queries = {
+        name: await access.read_query(query.model_copy(update={"scope": f"class:{name}"}))
+        for name in names
+    }
+    render = drawn(lambda found: panels(found["classes"]), media_type)
+    return await access.reads.together(
+        access.request,
+        read_queries,
+        lambda found: {"model": config.model, "window": span(found), "classes": found},
+        media_type,
+        render,
+    )
 
 
 def _bounded(query: Query, n_labels: int, is_compared: bool) -> Query:

@@ -12,14 +12,17 @@ from pydantic import BaseModel, Field, create_model
 
 from calibrant.results.queries import DETAILS, parts_of, without_details
 from calibrant.results.reads import Read
+from calibrant.results.reliability import EACH_CLASS
 from calibrant_server.service.http.lists import PAGE_HEADERS, PageQuery, link_to, page_of
 from calibrant_server.service.http.parameters import MEDIA_TYPES, Format, media_type_of
 from calibrant_server.service.openapi.schema import reference, success
 from calibrant_server.service.reads.by_label import (
+    ClassesResponse,
     LabelsResponse,
     has_labels,
     is_by_label,
     reject_one_result,
+    respond_by_class,
     respond_by_label,
 )
 from calibrant_server.service.reads.current_advice import joined, with_current_advice
@@ -60,7 +63,8 @@ def add_route(router: APIRouter, read: AnyRead) -> None:
     found = success(response_of(read), read.response, ETag=ETAG, **of_page)
     if has_labels(read):
         schema = found["content"][JSON]
-        schema["schema"] = {"anyOf": [schema["schema"], reference(LabelsResponse)]}
+        others = (LabelsResponse, *((ClassesResponse,) if read.panels is not None else ()))
+        schema["schema"] = {"anyOf": [schema["schema"], *map(reference, others)]}
     found = found if read.table is None else or_table(found)
     operation(
         router,
@@ -77,6 +81,8 @@ def add_route(router: APIRouter, read: AnyRead) -> None:
 async def response_to(read: AnyRead, access: Access, query: Any) -> Response:
     """Return the result of a read as JSON, table or figure."""
     media_type = _media_type(read, access.request, getattr(query, "format", None))
+    if getattr(query, "scope", None) == EACH_CLASS and read.panels is not None:
+        return await respond_by_class(read, access, query, media_type)
     is_figure = media_type not in (JSON, *TABLES)
     is_short = read.short is not None and media_type == JSON and DETAILS not in parts_of(query.include)  # fmt: skip
     options = {name: getattr(query, name) for name in _shown(read)} if is_figure else {}
@@ -112,6 +118,9 @@ def _render(
     if media_type in TABLES and read.table is not None:
         return tabulated(media_type, read.table)
     assert read.figure is not None
+    if read.panels is not None and read_query.config.label_names and is_by_label(read, read_query):
+        panels = read.panels
+        return drawn(lambda found: panels(found["labels"]), media_type)
     return drawn(figure_of(read.figure, options, read_query.config), media_type)
 
 

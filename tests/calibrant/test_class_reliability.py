@@ -34,3 +34,9 @@ def test_each_class_has_a_panel_with_its_points() -> None:
 def test_too_many_panels_are_refused() -> None:
     with pytest.raises(CalibrationInputError, match="expected 1 to 36"):
         draw_class_reliability([])
+
+
+def test_labels_have_their_names() -> None:
+    given = {"car": tables(2)[1], "a$b$ / ü": tables(2)[0].to_dict()}
+    figure = draw_class_reliability(given)
+    assert [axes.get_title() for axes in figure.axes] == list(given)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -274,6 +276,18 @@ def test_each_reader_is_compared_with_the_others_and_with_the_model(
     page = tmp_path / "report.html"
     assert run("score", *arguments, "-o", page).code == 0
     assert "ECE against this reader" in page.read_text()
+
+
+def test_the_report_has_the_diagram_of_every_class(tmp_path: Path, run: Run) -> None:
+    rng = np.random.default_rng(7)
+    p = rng.dirichlet([1, 1, 1], 90)
+    rows = (p[:, 0].tolist(), p[:, 1].tolist(), p[:, 2].tolist(), rng.choice(["cat", "dog", "sky"], 90).tolist())  # fmt: skip
+    write_csv(tmp_path / "scores.csv", "cat,dog,sky,label", *rows)
+    page = tmp_path / "report.html"
+    assert run("score", tmp_path / "scores.csv", "-o", page).code == 0
+    figures = [b64decode(each).decode() for each in re.findall(r"svg\+xml;base64,([\w+/=]+)", page.read_text())]  # fmt: skip
+    (drawn,) = [each for each in figures if "Reliability of each class" in each]
+    assert all(f">{name}<" in drawn for name in ("cat", "dog", "sky"))
 
 
 def test_flagged_predictions_at_each_threshold(tmp_path: Path, run: Run) -> None:

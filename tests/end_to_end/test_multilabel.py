@@ -204,7 +204,10 @@ def test_reads_have_every_label_or_one(service: Deployment, client: cal.Client) 
     table = service.client.get(f"{path}/metrics?metrics=ece", headers=wanted)
     rows = [line.split(",") for line in table.text.splitlines()[1:]]
     assert [row[1] for row in rows] == ["label:car", '"label:dog', "label:sky", ""]
-    for read in ("reliability?format=svg", "cases", "report"):
+    drawn = service.client.get(f"{path}/reliability?format=svg")
+    assert drawn.status_code == 200, drawn.text
+    assert all(name in drawn.text for name in NAMES)
+    for read in ("roc?format=svg", "cases", "report"):
         response = service.client.get(f"{path}/{read}")
         assert response.status_code == 422, read
         assert response.json()["errors"][0]["rule"] == "label_required"
@@ -217,6 +220,30 @@ def test_reads_have_every_label_or_one(service: Deployment, client: cal.Client) 
         model.temperature()
     one = model.temperature(slice="label:sky")
     assert float(one) == pytest.approx(float(model.by_label("temperature")["sky"]))
+
+
+def test_every_class_is_in_one_document_and_figure(service: Deployment, client: cal.Client) -> None:
+    rng = np.random.default_rng(5)
+    p, names = rng.dirichlet([1, 1, 1], 200), ["cat", "Zürich / Nord", "0"]
+    labels = [names[each] for each in rng.integers(0, 3, 200)]
+    path = "/v1/models/each"
+    assert service.client.put(path, json={"classes": names}).status_code == 201
+    client.model("each").send(probabilities=p, labels=labels, wait=20)
+    found = service.client.get(f"{path}/reliability?scope=each_class").json()
+    for k, name in enumerate(names):
+        rows = [each for each in found["classes"][name]["table"] if each["count"]]
+        own = cal.reliability(p[:, k], [each == name for each in labels])
+        assert [each["accuracy"] for each in rows] == pytest.approx(
+            own.bin_accuracy[own.bin_count > 0], abs=1e-12
+        )
+    assert client.model("each").by_label("reliability", scope="each_class").keys() == set(names)
+    drawn = service.client.get(f"{path}/reliability?scope=each_class&format=svg")
+    assert drawn.status_code == 200 and "Zürich / Nord" in drawn.text
+    for query in ("scope=each_class&format=csv", "scope=class:cow"):
+        headers = {"Accept": "text/csv"} if "csv" in query else {}
+        query = query.removesuffix("&format=csv")
+        refused = service.client.get(f"{path}/reliability?{query}", headers=headers)
+        assert refused.status_code == 422, refused.text
 
 
 def test_every_entrance_has_the_averages_of_plain_sums(
