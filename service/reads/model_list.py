@@ -27,7 +27,7 @@ class ModelListQuery(PageQuery):
     )
     include: Literal["details"] | None = Field(
         None,
-        description="details: of each status, the first settings, the complete estimate of the error and the sentence about the scores.",
+        description="details: of each status, the first settings and the sentence about the scores.",
     )
     tag: str | None = Field(
         None,
@@ -125,7 +125,7 @@ class ModelStatus(NamedModel):
     )
     error: part_of(EstimateValues, "Estimate") | None = Field(  # type: ignore[valid-type]
         None,
-        description="Expected calibration error of the last 7 days with its interval; with `include=details` its null reference.",
+        description="Expected calibration error of the last 7 days, with its interval and null reference.",
     )
     temperature: float | None = Field(
         None, description="Temperature that fits the labels of the last 7 days."
@@ -169,12 +169,9 @@ def row_of(model: dict[str, Any], status: dict[str, Any], details: bool) -> dict
     row = {name: model[name] for name in shown.model_fields if name in model} | status
     if details:
         return row
-    short = {name: _some(row[name], names) for name, names in _SHORT.items()}
-    return row | short
+    return row | {"scores": _short(row["scores"])}
 
 
-_SHORT = {"scores": ("word", "value", "start"), "error": ("value", "interval", "n", "reason")}
-
-
-def _some(found: dict[str, Any] | None, names: tuple[str, ...]) -> dict[str, Any] | None:
-    return None if found is None else {name: found[name] for name in names if name in found}
+def _short(scores: dict[str, Any] | None) -> dict[str, Any] | None:
+    names = ("word", "value", "start")
+    return scores and {name: scores[name] for name in names if scores.get(name) is not None}

@@ -27,6 +27,7 @@ FRAMEWORKS = {
     "transformers": ("transformers", "transformers"),
 }
 WITHOUT = {
+    "consumer_options",
     "evaluations",
     "extras",
     "ids",

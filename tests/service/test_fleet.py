@@ -190,11 +190,13 @@ def test_a_row_with_long_sentences_is_at_most_1200_bytes():
     """Rows of thirty real classifiers had up to 1,369 bytes."""
     sentence = "Not known: the error may be up to 0.04 (allowed 0.02), measured on 12,000 labelled units; about 5,200 more would decide. "
     word = {"word": "no_recent_predictions", "sentence": 2 * sentence, "value": 0.0401706542042}
+    numbers = dict.fromkeys(("value", "null_mean", "null_q95", "corrected"), 0.01234567890123456)
+    estimate = numbers | {"interval": [0.01234567890123456] * 2, "above_null": True, "n": 12000}
     status = {
         "calibration": word | {"n": 12000.0},
         "change": word | {"smallest_change": 0.0799108031205833, "start": None, "n": 12000.0},
         "scores": word | {"start": None},
-        "error": short_estimate({"value": 0.0123, "interval": [0.01234567890123456] * 2, "n": 1}),
+        "error": short_estimate(estimate),
         "temperature": 0.7743916763401629,
         "label_coverage": 0.7142857142857143,
         "last_seen": "2026-11-28T00:00:00Z",

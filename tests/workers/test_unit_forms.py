@@ -76,7 +76,7 @@ def test_a_unit_weighs_one_in_whatever_forms_it_came(order):
     expected.fill_batch(alone)
     expected.fill_batch(replace(mixed, cases=np.array([None, None, "scan"], dtype=object)))
     assert_same_state(pane, expected)
-    case = of_columns({name: column for name, column in PARTS["c"].items() if name != "units"})
+    case = of_columns(PARTS["c"])
     assert pane["cases"].pack() == case["cases"].pack()
 
 
