@@ -27,7 +27,7 @@ from calibrant.core.table_columns import (
     table_columns,
 )
 from calibrant.input.names import combination
-from calibrant.input.table_names import reject_numbers
+from calibrant.input.table_names import reject_numbers, reject_other_names
 from calibrant.input.timestamps import TIME_UNITS, in_unit
 
 _MAX_S = 366 * 86_400
@@ -162,8 +162,9 @@ def fill_by(
     }  # fmt: skip
     columns = table_columns(table)
     wanted = named_columns(named, columns)
-    if class_names is None and "labels" in wanted:
-        for kind in ("probabilities", "logits"):
+    for kind in ("probabilities", "logits"):
+        reject_other_names(kind, wanted.get(kind, ()), class_names)
+        if class_names is None and "labels" in wanted:
             reject_numbers(kind, wanted.get(kind, ()), "name the classes: class_names=[…]")
     given = {name: one_column(name, column, columns) for name, column in wanted.items()}
     if spec.task == "binary" and "probabilities" in given and is_flat(given["probabilities"]):

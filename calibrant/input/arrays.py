@@ -18,7 +18,12 @@ from calibrant.core.spec import PaneSpec
 from calibrant.input.arrow import plain
 from calibrant.input.arrow_column import Column
 from calibrant.input.class_labels import names_of_classes
-from calibrant.input.table_names import reject_other_columns
+from calibrant.input.table_names import (
+    SCORES,
+    names_of_columns,
+    reject_other_columns,
+    reject_other_names,
+)
 from calibrant.input.value_checks import as_sequence
 
 
@@ -75,6 +80,9 @@ If these are percentages, divide them by 100; if they are logits, pass them as l
     }  # fmt: skip
     _reject_two_scores(probabilities, logits)
     reject_other_columns(given, classes is not None)
+    names = names_of_classes(classes)
+    for scores in SCORES:
+        reject_other_names(scores, names_of_columns(given[scores]), names)
     columns: Columns = {
         name: plain(name, column) for name, column in given.items() if column is not None
     }
@@ -85,7 +93,7 @@ If these are percentages, divide them by 100; if they are logits, pass them as l
         columns,
         task=None if spec is None else spec.task,
         n_classes=None if spec is None else spec.n_classes,
-        class_names=names_of_classes(classes),
+        class_names=names,
         ignored=ignored_labels(ignore_label),
         normalize=normalize,
     ).batch
@@ -103,7 +111,8 @@ def ignored_labels(ignore_label: Any) -> list[Any]:
         return []
     if isinstance(ignore_label, str | int | float | np.generic):
         return [ignore_label]
-    found = as_sequence(ignore_label)
+    is_set = isinstance(ignore_label, set | frozenset)
+    found = as_sequence(list(ignore_label) if is_set else ignore_label)
     if found is None or not all(isinstance(each, str | int | float) for each in found):
         detail = f"Received a value of type {type(ignore_label).__name__}; expected a label or a list of labels."
         raise CalibrationInputError.at("/ignore_label", "label", detail)

@@ -65,10 +65,10 @@ def plain(name: str, value: Any) -> Any:
         return _as_list_or_array(value)
     try:
         return read_column(name, value)
-    except RuntimeError:
-        # nanoarrow does not read the buffer that polars exports for a column of nulls alone.
-        if not hasattr(value, "to_numpy"):
-            raise
+    except RuntimeError as error:
+        # nanoarrow does not read the buffer that polars exports for a column of nulls alone, nor types that other readers lack.
+        if not hasattr(value, "to_numpy") or "format" in str(error):
+            raise _not_exported(name, error) from error
         return plain(name, value.to_numpy())
 
 
@@ -133,9 +133,13 @@ def _stream(value: Any, name: str = "") -> tuple[Any, Iterator[Any]]:
             return stream.get_schema(), iter(stream)
         array = nanoarrow.c_array(value)
     except (TypeError, ValueError, NotImplementedError) as error:
-        detail = f"Received a column that its library cannot export as Arrow ({str(error)[:120]}). Convert it, for example by .to_numpy()."
-        raise CalibrationInputError.at(f"/{name}", "arrow_type", detail) from error
+        raise _not_exported(name, error) from error
     return array.schema, iter([array])
+
+
+def _not_exported(name: str, error: Exception) -> CalibrationInputError:
+    detail = f"Received a column that its library cannot export as Arrow ({str(error)[:120]}). Convert it, for example by .to_numpy()."
+    return CalibrationInputError.at(f"/{name}", "arrow_type", detail)
 
 
 def _column(name: str, schema: Any, view: Any, first: int, n: int) -> Column:

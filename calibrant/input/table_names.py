@@ -60,6 +60,16 @@ def reject_other_columns(given: Mapping[str, Any], are_named: bool, naming: str 
             reject_order(other, names_of_columns(given.get(other)), names)
 
 
+def reject_other_names(scores: str, names: Sequence[str], classes: Sequence[Any] | None) -> None:
+    """Reject scores in columns with the names of the classes in another order; numbers in names of columns may be their places."""
+    wanted = [str(each) for each in classes or ()]
+    found = matched(names, wanted)
+    if found in (None, list(names)) or numbers_of(wanted) is not None:
+        return
+    detail = f"Received columns of {scores} named {', '.join(names[:8])}, and classes {', '.join(wanted[:8])}; expected one order."
+    raise CalibrationInputError.at(f"/{scores}", "column_order", detail)
+
+
 def reject_numbers(scores: str, names: Sequence[str], naming: str = NAMING) -> None:
     """Reject scores in columns that have other numbers than 0, 1 and so on, in this order."""
     numbers = numbers_of(names) if len(names) > 1 else None

@@ -6,7 +6,7 @@ are counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,8 @@ def described(column: Any) -> str:
 
 def as_sequence(values: Any) -> list[Any] | None:
     """Return a list, a tuple, an array or a column of any library as a list of plain values; None for what is none."""
-    if isinstance(values, str | bytes | dict) or (
+    # A set has no order, and an iterator is empty once it was read.
+    if isinstance(values, str | bytes | dict | set | frozenset | Iterator) or (
         isinstance(values, np.ndarray) and values.ndim != 1
     ):
         return None

@@ -62,9 +62,10 @@ def scopes_by_index(
     >>> scopes_by_index("class:dog", ["ece", "auc(scope=class:cat)"], ["cat", "dog"])
     ('class:1', ['ece', 'auc(scope=class:0)'])
     """
-    names = names_of_classes(classes)
+    slugs = list(slugs)
+    names = names_of_classes(classes) if "class:" in f"{scope}{slugs}" else None
     if names is None:
-        return scope, list(slugs)
+        return scope, slugs
     named = _Named([str(name) for name in names])
     found = []
     for each in requested(slugs):

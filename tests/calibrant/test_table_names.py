@@ -122,3 +122,36 @@ def test_columns_without_an_arrow_form_are_named(scores: Any, labels: Any) -> No
 
 def test_a_view_of_memory_is_an_array() -> None:
     assert float(cal.accuracy(memoryview(P), [0, 1, 0, 1])) == 1.0
+
+
+@pytest.mark.parametrize("prefix", ["", "p_"])
+def test_classes_in_another_order_than_the_columns_are_rejected(prefix: str) -> None:
+    scores = pd.DataFrame({f"{prefix}cat": [0.9, 0.2], f"{prefix}dog": [0.1, 0.8]})
+    labels = ["cat", "dog"]
+    assert cal.accuracy(scores, labels, classes=["cat", "dog"]).value == 1.0
+    with pytest.raises(cal.CalibrationInputError, match="expected one order") as caught:
+        cal.accuracy(scores, labels, classes=["dog", "cat"])
+    assert caught.value.violations[0].rule == "column_order"
+    columns, spec = list(scores), cal.PaneSpec("multiclass", 2)
+    table = scores.assign(label=labels)
+    with pytest.raises(cal.CalibrationInputError, match="expected one order"):
+        cal.fill_by(table, spec, probabilities=columns, labels="label", class_names=["dog", "cat"])
+    # Numbers in the names of columns may be places.
+    numbered = scores.set_axis(["p0", "p1"], axis=1)
+    assert cal.accuracy(numbered, [1, 0], classes=[1, 0]).value == 1.0
+
+
+@pytest.mark.parametrize(
+    "classes", [{"cat", "dog"}, frozenset({"cat", "dog"}), iter(["cat", "dog"])]
+)
+def test_names_without_an_order_are_rejected(classes: object) -> None:
+    """The order of a set of texts differs from one process to the next."""
+    with pytest.raises(cal.CalibrationInputError, match="as names of classes"):
+        cal.accuracy([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"], classes=classes)
+    assert cal.accuracy([0.9, 0.2], [1, 255], ignore_label={-100, 255}).n == 1
+
+
+def test_types_that_arrow_lacks_are_rejected() -> None:
+    labels = pl.Series([0, 1], dtype=pl.Int128)
+    with pytest.raises(cal.CalibrationInputError, match="cannot export as Arrow"):
+        cal.accuracy([0.9, 0.2], labels)

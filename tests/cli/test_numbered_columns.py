@@ -90,3 +90,10 @@ def test_the_class_of_a_scope_is_named_as_its_column(tmp_path: Path, run: Run) -
     by_metric = numbers(run, tmp_path, path, "--metrics", "ece(scope=class:1)")
     assert by_metric["ece(scope=class:0)"] == pytest.approx(found["ece"])
     assert "expected one of the model: 1, 2, 3" in run("score", path, "--scope", "class:4").error
+
+
+def test_classes_in_another_order_than_their_columns_are_refused(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("cat,dog,label\n.9,.1,cat\n.2,.8,dog\n")
+    assert numbers(run, tmp_path, path, "--classes", "cat,dog")["accuracy"] == 1.0
+    assert "expected one order" in run("score", path, "--classes", "dog,cat").error

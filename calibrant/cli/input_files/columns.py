@@ -24,6 +24,7 @@ from calibrant.cli.input_files.roles import (
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.class_labels import CLASS_NAME_RULE, is_class_name
+from calibrant.input.table_names import reject_other_names
 
 REPEATED = "Of a file with one row per item and reader: --long --raters COLUMN."
 MARKED = (
@@ -261,6 +262,8 @@ class Files:
             if len(given) != max(n_classes, 2):
                 detail = f"Received {len(given)} names of classes; expected {max(n_classes, 2)}, one per column of scores."
                 raise InputFileError(self.table.path, detail, "n_classes")
+            if self.table.is_named:
+                reject_other_names("scores", score_names, given)
             return given
         if not self.table.is_named or len(score_names) != n_classes:
             return None
