@@ -18,14 +18,23 @@ NO_INFORMATION = (
 NOTHING_FITS = "No candidate can be fitted: {}."
 ZERO_PROBABILITY = "Some ratings are of a class with probability 0, which no temperature changes: send logits, or smooth the probabilities."
 UNCORRECTED = "The probabilities as sent are miscalibrated in a way that no candidate corrects."
+_TO_DO = {
+    "temperature": "Divide the logits of all predictions by one number, the temperature.",
+    "slope_intercept": "Fit an intercept and a slope (Platt scaling).",
+    "flexible": "Fit a flexible calibration map (isotonic, or histogram binning).",
+}
 _NAMES = {"nll": "nats of NLL", "brier": "of the Brier score"}
 
 
 def chosen_sentence(action: str) -> str:
-    """Return why an action is the rule's choice."""
+    """Return what an action is, and why it is the rule's choice.
+
+    >>> chosen_sentence("slope_intercept").partition(". ")[0]
+    'Fit an intercept and a slope (Platt scaling)'
+    """
     if action == "none":
         return "No candidate is shown to be better on held-out labels, and a gain of practical size is excluded."
-    return "The simplest candidate that no richer one is shown to beat on held-out labels."
+    return f"{_TO_DO[action]} This is the simplest correction that no richer one is shown to beat on held-out labels."
 
 
 def more_labels_sentence(n_units: int, not_excluded: Mapping[str, tuple[str, float]]) -> str:

@@ -55,18 +55,22 @@ class CalibrationState:
 
     def _own(self) -> str:
         found, allowed = self.judgement, f"(allowed {size_text(self.tolerance)})"
+        count = f"{found.n_units:,.0f}"
         if self.why_not is not None:
             return f"Not known: {self.why_not}"
         if found.limit is None:
-            return f"Not known: there are {found.n_units:,.0f} recent labelled units, and at least {MIN_UNITS:.0f} are needed"
-        n = f"measured on {found.n_units:,.0f} labelled units"
+            return f"Not known: there are {count if found.n_units else 'no'} recent labelled units, and at least {MIN_UNITS:.0f} are needed"
+        n = f"measured on {count} labelled units"
+        size = f"{size_text(found.limit)} {allowed}, {n}"
+        among = f" among the labelled {percent_text(self.selection.coverage)}" if self.selection.is_partial else ""  # fmt: skip
+        if self.word in (GOOD, OFF) and found.word != self.word:
+            held = f"Good before{among}" if self.word == GOOD else "Off before"
+            now = {GOOD: "is at most", OFF: "is at least"}.get(found.word, "may be up to")
+            return f"{held}; now the error {now} {size}"
         if self.word == OFF:
-            start = "Off since the start, by" if self.is_since_start else "Off by"
-            least = "at least " if found.word == OFF else "up to "
-            return f"{start} {least}{size_text(found.limit)} {allowed}, {n}"
+            return f"Off {'since the start, ' if self.is_since_start else ''}by at least {size}"
         if self.word == GOOD:
-            among = f" among the labelled {percent_text(self.selection.coverage)}" if self.selection.is_partial else ""  # fmt: skip
-            return f"Good{among}: the error is {'at most' if found.word == GOOD else 'up to'} {size_text(found.limit)} {allowed}, {n}"
+            return f"Good{among}: the error is at most {size}"
         if found.word != "unknown":
             least = "at least" if found.word == OFF else "at most"
             error = f"an error of {least} {size_text(found.limit)} {allowed}"
@@ -126,11 +130,7 @@ class ChangeState:
         if self.word == NOT_ARMED:
             return self._not_armed()
         after = "" if self.acknowledged_at is None else f" since {self._day(self.acknowledged_at)}, when the last one was acknowledged"  # fmt: skip
-        would = (
-            ""
-            if self.smallest_points is None
-            else f"; {self._points()} would show within 7 cohorts"
-        )
+        would = "" if self.smallest_points is None else f"; {self._points()} would show within 7 cohorts"  # fmt: skip
         return f"No change is seen{after} in {self.n_units:,.0f} labelled units{would}."
 
     def _changed(self) -> str:

@@ -314,9 +314,12 @@ def _active_map(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _words(drift: Mapping[str, Any] | None) -> list[str]:
-    """Return the sentences of the two words of a model of a service, which describe its latest sealed data."""
+    """Return the sentences of the two words of a model of a service, and its recommendation: of its latest sealed data."""
     found = {name: (drift or {}).get(name) or {} for name in ("calibration", "change")}
-    return [f"{name.capitalize()} now: {each['sentence']}" for name, each in found.items() if each]
+    words = [f"{name.capitalize()} now: {each['sentence']}" for name, each in found.items() if each]
+    advice = (drift or {}).get("recommendation") or {}
+    is_correction = advice.get("action") not in (None, "none", "collect_more")
+    return [*words, f"What to do now: {advice['reason']}"] if is_correction else words
 
 
 def _alarm(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:

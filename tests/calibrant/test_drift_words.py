@@ -11,6 +11,7 @@ from benchmarks.drift.detector import calibration_words
 from calibrant.drift.calibration import (
     BinnedError,
     Judgement,
+    Word,
     held_word,
     judge,
     selection_of,
@@ -19,7 +20,7 @@ from calibrant.drift.change import Effects
 from calibrant.drift.evaluation import Monitor
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.drift.unlabelled_scores import psi, shift_of
-from calibrant.drift.words import ChangeState
+from calibrant.drift.words import CalibrationState, ChangeState
 
 LEVEL = 1.0 / 3650.0
 
@@ -191,3 +192,20 @@ def test_a_change_of_the_level_is_stated_from_the_mean_score():
         "Changed about 17 Nov 2025, about the time of scanner: B (17 Nov 2025): the rate of positive labels was 1 point below the mean "
         "score before, and is now 6 points above the mean score (1,000 labelled units since)."
     )
+
+
+@pytest.mark.parametrize(
+    ("shown", "found", "sentence"),
+    [
+        ("good", Judgement("unknown", 0.17, 0.14, 0.08, 400.0), "Good before; now the error may be up to 0.17"),
+        ("good", Judgement("off", 0.06, 0.14, 0.08, 400.0), "Good before; now the error is at least 0.06"),
+        ("off", Judgement("good", 0.04, 0.02, 0.08, 400.0), "Off before; now the error is at most 0.04"),
+        ("good", Judgement("good", 0.04, 0.02, 0.08, 400.0), "Good: the error is at most 0.04"),
+        ("off", Judgement("off", 0.06, 0.14, 0.08, 400.0), "Off by at least 0.06"),
+    ],
+)  # fmt: skip
+def test_a_word_that_the_last_cohorts_do_not_confirm_is_said_to_be_of_before(
+    shown: Word, found: Judgement, sentence: str
+) -> None:
+    expected = f"{sentence} (allowed 0.05), measured on 400 labelled units."
+    assert CalibrationState(shown, found, 0.05).sentence == expected

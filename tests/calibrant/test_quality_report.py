@@ -303,3 +303,12 @@ def test_results_before_a_map_are_not_taken_for_those_after_it(contents: ReportC
 def test_the_verdict_of_the_period_comes_before_the_words_of_now(contents: ReportContents) -> None:
     text = Reader(page(replace(contents, drift={"calibration": {"sentence": "Not known."}}))).text
     assert text.index("Expected calibration error is") < text.index("Calibration now: Not known.")
+
+
+@pytest.mark.parametrize(("action", "is_written"), [("temperature", True), ("collect_more", False)])
+def test_a_correction_that_the_model_needs_now_is_in_the_verdict(
+    contents: ReportContents, action: str, is_written: bool
+) -> None:
+    advice = {"action": action, "reason": "Divide the logits by 2."}
+    text = Reader(page(replace(contents, drift={"recommendation": advice}))).text
+    assert ("What to do now: Divide the logits by 2." in text) == is_written
