@@ -341,4 +341,4 @@ def _alarm(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 def _false_alarm_rate(level: float | None) -> str:
     if level is None:
         return "None are possible, because no alarm can be raised yet."
-    return f"While a model does not change, at most 1 of {plain_number(1.0 / level)} cohorts raises a false alarm."
+    return f"While nothing changes, the model and each watched slice raise a false alarm in at most 1 of {plain_number(1.0 / level)} cohorts each."
