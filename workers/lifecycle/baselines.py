@@ -95,11 +95,12 @@ class BaselineMaker:
         assert config is not None and item.entry is not None
         model = (config.key, config.generation)
         if "packed" in requested:
-            pane, days = self._posted(config, requested)
+            pane, days = self._posted(config, requested, name == REFERENCE)
         else:
-            pane, days = self._merged(config, requested["stored"], Window(*requested["window"]))
+            window = Window(*requested["window"])
+            pane, days = self._merged(config, requested["stored"], window, name == REFERENCE)
         self._write(config, baseline_slice(name), {START_S: pane}, commit, token)
-        if name == REFERENCE and MIN_DAYS <= len(days) <= MAX_DAYS:
+        if MIN_DAYS <= len(days) <= MAX_DAYS:
             self._write(config, reference_days_slice(), days, commit, token)
         self._note_change(config, name, commit, token)
         counts = getattr(pane, "counts", {})
@@ -128,14 +129,16 @@ class BaselineMaker:
         commit.set_fields(self._keys.versions(*model, slice_), versions)
         commit.add_member(self._keys.slices(*model), slice_)
 
-    def _posted(self, config: ModelConfig, requested: _Requested) -> tuple[Any, Panes]:
-        """Return the pane of posted predictions and those of their days, or the posted pane."""
+    def _posted(
+        self, config: ModelConfig, requested: _Requested, with_days: bool
+    ) -> tuple[Any, Panes]:
+        """Return the pane of posted predictions and, if wanted, those of their days; or the posted pane."""
         data = b64decode(requested["packed"], validate=True)
         if requested["kind"] == "pane":
             return self._numerics.pane.unpack(data), {}
         batch = self._numerics.batch.unpack(data)
         times = batch.event_times
-        of_day = {} if times is None else _rows_by_day(times)
+        of_day = {} if times is None or not with_days else _rows_by_day(times)
         days = {day_s: self._filled(config, batch.take(rows)) for day_s, rows in of_day.items()}
         return self._filled(config, batch), days
 
@@ -144,8 +147,10 @@ class BaselineMaker:
         pane.fill_batch(batch)
         return pane
 
-    def _merged(self, config: ModelConfig, slice_: str, window: Window) -> tuple[Any, Panes]:
-        """Return the merge of the panes of a window, and that of each of its days."""
+    def _merged(
+        self, config: ModelConfig, slice_: str, window: Window, with_days: bool
+    ) -> tuple[Any, Panes]:
+        """Return the merge of the panes of a window and, if wanted, that of each of its days."""
         model = (config.key, config.generation)
         marks = Watermarks.of(slice_, self._node.hgetall(self._keys.marks(*model)))
         found = self._node.hgetall(self._keys.versions(*model, slice_))
@@ -157,7 +162,8 @@ class BaselineMaker:
             key = PaneKey(*model, slice_, start)
             pane = read_pane(self._node, self._keys, self._numerics, config, key)[0]
             merged.merge(pane)
-            of_days.setdefault(day_of(start), self._numerics.empty(spec)).merge(pane)
+            if with_days:
+                of_days.setdefault(day_of(start), self._numerics.empty(spec)).merge(pane)
         if self._numerics.keeps_samples and Sample.applies(spec):
             source = SampleSource(self._keys, self._numerics, config, slice_, marks)
             days = (
