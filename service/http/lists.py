@@ -25,7 +25,6 @@ MAX_LIMIT = 1000
 MAX_CURSOR = 1024
 
 PAGE_HEADERS = {"ETag": "The content of the page.", "Link": "The next page, with rel=next."}
-NOT_MODIFIED = {"description": "The ETag is the one that If-None-Match names"}
 
 Entry = TypeVar("Entry")
 SortKey = list[Any]

@@ -5,29 +5,26 @@ Pages with their cursors, links and ETags, conditional requests and the document
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from pydantic import BaseModel, create_model
 
 from calibrant_server.service.http.lists import (
-    NOT_MODIFIED,
     PAGE_HEADERS,
     ListPage,
     PageQuery,
     SortKey,
     page_of,
 )
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.operations import (
     Access,
     Declare,
     Id,
     Page,
-    Responses,
     operation,
 )
 
@@ -59,45 +56,36 @@ class Collection:
     query: type[PageQuery] = PageQuery
     page: type[ListPage] | None = None
 
-    def lists(self, name: str, media_types: Iterable[str] = ()) -> Declare:
+    def lists(self, media_types: Iterable[str] = ()) -> Declare:
         """Return a decorator: its function returns a page (`paged`), or a response in another media type."""
         found = success(self.page or self._page(), self.title, **PAGE_HEADERS)
         found["content"] |= {each: {"schema": {"type": "string"}} for each in media_types}
-        responses = {200: found, 304: NOT_MODIFIED, **problems(422)}
         headers = ("if_none_match",)
-        declare = self._operation("GET", name, self.caller, responses)
-        return declare(query=self.query, headers=headers)
+        return operation(self.router, f"GET {self.path}", self.caller, found, query=self.query, headers=headers)  # fmt: skip
 
-    def returns(self, name: str, id: Id, description: str) -> Declare:
+    def returns(self, id: Id, description: str) -> Declare:
         """Return a decorator: its function returns one entry. `id`: its name in the path, and annotation."""
-        found: Responses = {200: success(self.item, description), **problems(422)}
-        return self._operation("GET", name, self.caller, found, id)(id=id)
+        found = success(self.item, description)
+        return operation(self.router, f"GET {self._entry(id)}", self.caller, found, id=id)
 
     def creates(
         self,
-        name: str,
         body: type[BaseModel],
         title: str,
         caller: Any,
+        returns: Mapping[Any, Any],
         *statuses: int,
-        responses: Responses,
     ) -> Declare:
         """Return a decorator: its function makes an entry of a `body`; `statuses` are those of its problems."""
-        found = {**responses, **problems(*statuses)}
-        return self._operation("POST", name, caller, found)(body=(title, body))
+        path = f"POST {self.path}"
+        return operation(self.router, path, caller, returns, *statuses, body=(title, body))
 
     def deletes(
-        self,
-        name: str,
-        id: Id,
-        description: str,
-        caller: Any,
-        *statuses: int,
-        query: type[BaseModel] | None = None,
-    ) -> Declare:
+        self, id: Id, description: str, caller: Any, *statuses: int, query: type[BaseModel] | None = None
+    ) -> Declare:  # fmt: skip
         """Return a decorator: its function deletes one entry; `statuses` are those of its problems."""
-        found: Responses = {204: {"description": description}, **problems(*statuses)}
-        return self._operation("DELETE", name, caller, found, id)(id=id, query=query)
+        path, found = f"DELETE {self._entry(id)}", {204: {"description": description}}
+        return operation(self.router, path, caller, found, *statuses, id=id, query=query)
 
     def paged(
         self,
@@ -110,11 +98,8 @@ class Collection:
         page, following = page_of(entries, key, access.query)
         return {self.name: [shown(each) for each in page]}, following
 
-    def _operation(
-        self, method: str, name: str, caller: Any, responses: Responses, id: Id | None = None
-    ) -> Callable[..., Declare]:
-        path = self.path if id is None else f"{self.path}/{{{id[0]}}}"
-        return partial(operation, self.router, f"{method} {path}", name, caller, responses)
+    def _entry(self, id: Id) -> str:
+        return f"{self.path}/{{{id[0]}}}"
 
     def _page(self) -> type[BaseModel]:
         name = self.name.title().replace("_", "") + "Response"

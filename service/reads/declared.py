@@ -35,7 +35,6 @@ from calibrant_server.service.reads.representations import (
     drawn,
     or_drawn,
     or_table,
-    or_unchanged,
     response_of,
     tabulated,
     written_type,
@@ -58,7 +57,7 @@ def add_route(router: APIRouter, read: AnyRead) -> None:
     async def respond(access: Access) -> Response:
         return await response_to(read, access, access.query)
 
-    respond.__doc__ = read.summary
+    respond.__doc__, respond.__name__ = read.summary, read.operation
     of_page = {} if read.paged is None else {"Link": PAGE_HEADERS["Link"]}
     found = success(response_of(read), read.response, ETag=ETAG, **of_page)
     if has_labels(read):
@@ -69,9 +68,9 @@ def add_route(router: APIRouter, read: AnyRead) -> None:
     operation(
         router,
         f"GET /v1/models/{{model}}/{read.path}",
-        read.operation,
         MapReader if read.is_map else Reader,
-        or_unchanged(found) if read.figure is None else or_drawn(found),
+        found if read.figure is None else or_drawn(found),
+        406,
         query=parameters_of(read),
         headers=("if_none_match", "prefer"),
         tag=read.tag,

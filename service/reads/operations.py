@@ -30,7 +30,7 @@ from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.service import IngestAccess, IngestService
-from calibrant_server.service.openapi.schema import takes
+from calibrant_server.service.openapi.schema import problems, takes
 from calibrant_server.service.reads.queries import WindowQuery, reject_unread, resolved_query
 from calibrant_server.service.reads.read_query import ReadQuery, comparison_of
 from calibrant_server.service.reads.service import ReadService
@@ -44,6 +44,7 @@ from calibrant_server.workers.store.model_config import ModelConfig
 
 T = TypeVar("T")
 MAX_OBJECTS = 1000
+ANYONE = Caller("", frozenset())
 
 Reader = Annotated[Caller, Depends(needs("read"))]
 MapReader = Annotated[Caller, Depends(needs("maps:read", "read"))]
@@ -184,16 +185,16 @@ Found = Mapping[str, Any] | Page | Created | Response | None
 Function = Callable[[Access], Awaitable[Found]]
 Declare = Callable[[Function], Function]
 Responses = dict[int | str, dict[str, Any]]
+NOT_MODIFIED = {"description": "The ETag is the one that If-None-Match names"}
 Id = tuple[str, Any]
 
 
 def operation(
     router: APIRouter,
     method_and_path: str,
-    name: str,
     caller: Any,
-    responses: Responses,
-    *,
+    returns: Mapping[Any, Any],
+    *statuses: int,
     id: Id | None = None,
     query: type[BaseModel] | None = None,
     headers: Sequence[str] = (),
@@ -201,13 +202,14 @@ def operation(
     takes_: dict[str, Any] | None = None,
     tag: str | None = None,
 ) -> Declare:
-    """Return a decorator that adds an operation, whose summary is that of its function.
+    """Return a decorator that adds an operation; its summary and its operationId are those of its function.
 
     Parameters
     ----------
     method_and_path : `GET /v1/models/{model}`
-    name : operationId
-    caller : who may use it, an annotation such as `Reader`
+    caller : who may use it, an annotation such as `Reader`; None: anyone, without a key
+    returns : described success, with the status 200, or several by status
+    statuses : of problems, besides those that follow from headers and body
     id : name of the entry in the path, and its annotation
     headers : of `HEADERS`, for the document
     body : title and model of a small document, which is read and checked first
@@ -216,12 +218,15 @@ def operation(
     """
     method, path = method_and_path.split(" ")
     taken: dict[str, Any] = {"model": ModelId} if "{model}" in path else {}
-    taken |= {"request": Request, "caller": caller}
+    taken |= {"request": Request} | ({} if caller is None else {"caller": caller})
     taken |= {} if id is None else {id[0]: id[1]}
     taken |= {} if query is None else {"query": Annotated[query, Query()]}
     taken |= {each: HEADERS[each] for each in headers}
     described = takes_ if body is None else takes(body[0], json=body[1])
     entry_and_body = None if id is None else id[0], None if body is None else body[1]
+    found: Responses = {200: returns} if "description" in returns else {**returns}  # type: ignore[dict-item]
+    succeeds = min(int(each) for each in found)
+    found |= _follow(method, headers, described is not None) | problems(*statuses)
 
     def declare(function: Function) -> Function:
         router.add_api_route(
@@ -229,15 +234,31 @@ def operation(
             Endpoint(function, taken, query, *entry_and_body),
             name=function.__name__,
             methods=[method],
-            operation_id=name,
-            responses=responses,
-            status_code=min(each for each in responses if isinstance(each, int)),
+            operation_id=operation_id(function),
+            responses=found,
+            status_code=succeeds,
             openapi_extra=described,
             tags=None if tag is None else [tag],
         )
         return function
 
     return declare
+
+
+def operation_id(function: Callable[..., Any]) -> str:
+    """Return the operationId of a function: `getModel` of `get_model`."""
+    first, *others = function.__name__.split("_")
+    return first + "".join(each.capitalize() for each in others)
+
+
+def _follow(method: str, headers: Sequence[str], has_body: bool) -> Responses:
+    """Return the responses that every operation with these headers, or with a body, may return."""
+    found: Responses = {}
+    if method == "GET" and "if_none_match" in headers:
+        found[304] = NOT_MODIFIED
+    of_body = (408, 413, 415) if has_body else ()
+    of_change = () if "if_match" not in headers else (412, 428) if has_body else (412,)
+    return found | problems(*of_body, *of_change)
 
 
 class Endpoint:
@@ -265,7 +286,7 @@ class Endpoint:
         self.__signature__ = Signature([_parameter(*each) for each in taken.items()])
 
     async def __call__(
-        self, *, request: Request, caller: Caller, query: Any = None, **given: Any
+        self, *, request: Request, caller: Caller = ANYONE, query: Any = None, **given: Any
     ) -> Response:
         access = Access(request, caller, query, given.get(self._entry or ""))
         if self._body is not None:

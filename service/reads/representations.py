@@ -29,7 +29,6 @@ from calibrant.results.tables import Kind, Table, Values
 from calibrant_server.service.http.bodies import ARROW, CSV, reads_arrow
 from calibrant_server.service.http.errors import NotAcceptable
 from calibrant_server.service.http.lists import ListPage
-from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.service import JSON, Render
 from calibrant_server.workers.queries.query import described
 
@@ -45,18 +44,9 @@ IMAGES: dict[str, Any] = {
 }
 
 
-def or_drawn(described: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """Describe the responses of a read that is also available as an image."""
-    return or_unchanged({**described, "content": described["content"] | IMAGES})
-
-
-def or_unchanged(described: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """Describe the responses of a read."""
-    return {
-        200: described,
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    }
+def or_drawn(described: dict[str, Any]) -> dict[str, Any]:
+    """Describe a response that is also available as an image."""
+    return {**described, "content": described["content"] | IMAGES}
 
 
 def drawn(draw: Draw, media_type: str) -> Render | None:

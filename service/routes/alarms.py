@@ -28,7 +28,7 @@ from calibrant_server.service.http.parameters import (
     preferred_wait,
 )
 from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.reads.operations import Access, Admin, Page, Reader, operation
@@ -129,7 +129,7 @@ ALARMS = Collection(
 )
 
 
-@ALARMS.lists("listAlarms")
+@ALARMS.lists()
 async def list_alarms(access: Access) -> Page:
     """List the alarms of your key's models, newest first."""
     query, found = access.query, await access.connection.inbox.alarms.episodes(access.caller.tenant)
@@ -147,14 +147,10 @@ async def list_alarms(access: Access) -> Page:
 @operation(
     router,
     "GET /v1/alarms/events",
-    "streamAlarms",
     Reader,
     {
-        200: {
-            "description": "Server-sent events `alarm`, each with an alarm as it is now.",
-            "content": {EVENTS: {"schema": {"type": "string"}}},
-        },
-        **problems(422),
+        "description": "Server-sent events `alarm`, each with an alarm as it is now.",
+        "content": {EVENTS: {"schema": {"type": "string"}}},
     },
     query=StreamQuery,
     headers=("last_event_id",),
@@ -207,7 +203,7 @@ def _numbers(text: str | None, length: int) -> list[int] | None:
     return [int(part[:18]) for part in parts]
 
 
-@ALARMS.returns("getAlarm", ALARM, "The alarm")
+@ALARMS.returns(ALARM, "The alarm")
 async def get_alarm(access: Access) -> dict[str, Any]:
     """Return one alarm."""
     return shown(await _alarm(access.connection, access.caller, access.id))
@@ -216,13 +212,12 @@ async def get_alarm(access: Access) -> dict[str, Any]:
 @operation(
     router,
     "POST /v1/alarms/{alarm}/acknowledge",
-    "acknowledgeAlarm",
     Admin,
     {
         200: success(AlarmResponse, "The alarm as it is now"),
         202: success(AlarmResponse, "Accepted, not yet in effect"),
-        **problems(408, 409, 413, 415, 422),
     },
+    409,
     id=ALARM,
     headers=("prefer",),
     body=("A note", Acknowledgement),
@@ -304,7 +299,7 @@ DELIVERIES = Collection(
 )
 
 
-@DELIVERIES.lists("listDeliveries")
+@DELIVERIES.lists()
 async def list_deliveries(access: Access) -> Page:
     """List the messages sent to the receivers of a model's alarm, and those that wait."""
     found = await access.connection.inbox.alarms.deliveries(await access.config())
@@ -314,9 +309,9 @@ async def list_deliveries(access: Access) -> Page:
 @operation(
     router,
     "POST /v1/models/{model}/alarm/test",
-    "testWebhooks",
     Admin,
-    {202: success(TestResponse, "The test is being sent"), **problems(409, 422, 429)},
+    {202: success(TestResponse, "The test is being sent")},
+    409,
 )
 async def test_webhooks(access: Access) -> Response:
     """Send every receiver of the model's alarm a signed message of type alarm.test."""

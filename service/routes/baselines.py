@@ -27,7 +27,7 @@ from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.ingest.update_packing import UnpackingBudget, pack_pane
-from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.operations import (
     Access,
@@ -82,7 +82,7 @@ BASELINES = Collection(
 )
 
 
-@BASELINES.lists("listBaselines")
+@BASELINES.lists()
 async def list_baselines(access: Access) -> Page:
     """List the baselines of a model, sorted by name."""
     known = await access.connection.inbox.baselines(await access.config())
@@ -91,7 +91,7 @@ async def list_baselines(access: Access) -> Page:
     )
 
 
-@BASELINES.returns("getBaseline", BASELINE_ID, "The baseline")
+@BASELINES.returns(BASELINE_ID, "The baseline")
 async def get_baseline(access: Access) -> dict[str, Any]:
     """Return a baseline."""
     return await _known(access.connection, await access.config(), access.id)
@@ -100,12 +100,9 @@ async def get_baseline(access: Access) -> dict[str, Any]:
 @operation(
     router,
     "PUT /v1/models/{model}/baselines/{name}",
-    "putBaseline",
     Admin,
-    {
-        201: success(BaselineResponse, "The baseline, frozen", Location="The baseline."),
-        **problems(408, 409, 413, 415, 422, 429),
-    },
+    {201: success(BaselineResponse, "The baseline, frozen", Location="The baseline.")},
+    409,
     id=BASELINE_ID,
     takes_=takes(
         "The window to freeze, as in the query of a read; or its content",
@@ -139,7 +136,7 @@ async def put_baseline(access: Access) -> Created:
     return Created(await _known(access.connection, config, name), location)
 
 
-@BASELINES.deletes("deleteBaseline", BASELINE_ID, "The baseline is deleted", Admin, 422, 429)
+@BASELINES.deletes(BASELINE_ID, "The baseline is deleted", Admin)
 async def delete_baseline(access: Access) -> None:
     """Delete a baseline."""
     config = await access.config()

@@ -11,7 +11,7 @@ from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.parameters import BatchId, SourceName
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import receipt_body
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.operations import Access, Admin, Page, operation
 from calibrant_server.service.security.keys import Caller, needs
@@ -25,9 +25,8 @@ Follower = Annotated[Caller, Depends(needs("ingest", "read"))]
 @operation(
     router,
     "GET /v1/models/{model}/batches/{batch_id}",
-    "getBatch",
     Follower,
-    {200: success(IngestResponse, "The batch"), **problems(422)},
+    success(IngestResponse, "The batch"),
     id=("batch_id", BatchId),
 )
 async def get_batch(access: Access) -> dict[str, Any]:
@@ -54,9 +53,8 @@ class SourceResponse(BaseModel):
 @operation(
     sources,
     "GET /v1/models/{model}/sources/{source}",
-    "getSource",
     Follower,
-    {200: success(SourceResponse, "The source"), **problems(422)},
+    success(SourceResponse, "The source"),
     id=("source", SourceName),
 )
 async def get_source(access: Access) -> dict[str, Any]:
@@ -111,7 +109,7 @@ LETTERS = Collection(
 )
 
 
-@LETTERS.lists("listDeadLetters")
+@LETTERS.lists()
 async def list_dead_letters(access: Access) -> Page:
     """List accepted batches that were not merged, with the reason of each."""
     found = await access.inbox.letters.of_model(await access.config())
@@ -121,9 +119,8 @@ async def list_dead_letters(access: Access) -> Page:
 @operation(
     router,
     "POST /v1/models/{model}/dead-letters/{id}/replay",
-    "replayDeadLetter",
     Admin,
-    {202: success(ReplayResponse, "The entry is in the queue again"), **problems(422)},
+    {202: success(ReplayResponse, "The entry is in the queue again")},
     id=LETTER,
 )
 async def replay_dead_letter(access: Access) -> Response:
@@ -133,7 +130,7 @@ async def replay_dead_letter(access: Access) -> Response:
     return json_response({"id": access.id, "status": "accepted"}, 202)
 
 
-@LETTERS.deletes("discardDeadLetter", LETTER, "The entry is discarded", Admin, 422)
+@LETTERS.deletes(LETTER, "The entry is discarded", Admin)
 async def discard_dead_letter(access: Access) -> None:
     """Discard an entry permanently: its batch is never merged."""
     if not await access.inbox.letters.discard(await access.config(), access.id):

@@ -25,7 +25,7 @@ from calibrant_server.service.ingest import cloudevents as events
 from calibrant_server.service.ingest.batches import load_labels, prediction_batch
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import IngestAccess, IngestContext, receipt_body
-from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.operations import Access, Ingester, operation
 from calibrant_server.service.security.admission import EVERYONE, Hold
 from calibrant_server.workers.ingest.entries import IngestBatch
@@ -60,12 +60,9 @@ class EventResponse(BaseModel):
 @operation(
     router,
     "POST /v1/cloudevents",
-    "ingestCloudEvent",
     Ingester,
-    {
-        200: success(EventResponse, "The event is accepted, or contains nothing to store"),
-        **problems(408, 409, 413, 415, 422, 429),
-    },
+    success(EventResponse, "The event is accepted, or contains nothing to store"),
+    409,
     query=EventQuery,
     takes_=takes("A CloudEvent, structured or binary", cloudevents=events.EventBody, any_type=None),
 )

@@ -27,7 +27,7 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
     MapVersion,
@@ -94,18 +94,14 @@ class CurrentMapResponse(MapVersion):
 @operation(
     router,
     "GET /v1/models/{model}/maps/current",
-    "getCurrentMap",
     MapReader,
-    {
-        200: success(
-            CurrentMapResponse,
-            "The current map",
-            ETag="Changes with each promotion.",
-            Cache_Control="How long it may be used while the service is unavailable.",
-        ),
-        304: {"description": "The promotion is the one that If-None-Match names"},
-        **problems(409, 422),
-    },
+    success(
+        CurrentMapResponse,
+        "The current map",
+        ETag="Changes with each promotion.",
+        Cache_Control="How long it may be used while the service is unavailable.",
+    ),
+    409,
     headers=("if_none_match",),
 )
 async def get_current_map(access: Access) -> Response:
@@ -122,12 +118,9 @@ async def get_current_map(access: Access) -> Response:
 @operation(
     router,
     "PUT /v1/models/{model}/maps/current",
-    "promoteMap",
     Admin,
-    {
-        200: success(CurrentMapResponse, "The current map", ETag="Changes with each promotion."),
-        **problems(408, 409, 412, 413, 415, 422, 428),
-    },
+    success(CurrentMapResponse, "The current map", ETag="Changes with each promotion."),
+    409,
     headers=("if_match", "if_none_match"),
     body=("The version and the reason", Promotion),
 )

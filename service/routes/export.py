@@ -13,7 +13,6 @@ from starlette.responses import StreamingResponse
 from calibrant.results.tables import Kind
 from calibrant_server.service.http.bodies import NDJSON
 from calibrant_server.service.http.parameters import negotiated
-from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.model_documents import ExportLine
 from calibrant_server.service.reads.operations import Access, Admin, operation
 from calibrant_server.service.reads.representations import CONTENT, TABLES, writer, written_type
@@ -102,15 +101,12 @@ class ExportQuery(BaseModel):
 @operation(
     router,
     "GET /v1/models/{model}/export",
-    "exportModel",
     Admin,
     {
-        200: {
-            "description": "Lines of NDJSON; `end` reports whether all describe one state, and the number of archived reports that are left out",
-            "content": {NDJSON: {"schema": ExportLine.model_json_schema()}, **CONTENT},
-        },
-        **problems(406, 422),
+        "description": "Lines of NDJSON; `end` reports whether all describe one state, and the number of archived reports that are left out",
+        "content": {NDJSON: {"schema": ExportLine.model_json_schema()}, **CONTENT},
     },
+    406,
     query=ExportQuery,
 )
 async def export_model(access: Access) -> Response:

@@ -44,7 +44,7 @@ from calibrant_server.service.ingest.update_packing import (
     SingleHistogramBody,
     SinglePaneBody,
 )
-from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.operations import Access, Ingester, Responses, operation
 from calibrant_server.workers.ingest.entries import REMOVAL, IngestBatch
 
@@ -52,24 +52,20 @@ router = APIRouter(tags=["predictions"], default_response_class=Response)
 HEADERS = ("prefer", "idempotency_key")
 
 
-def receipts(batch: str, *statuses: int, are: str = "is") -> Responses:
-    """Describe the responses of an operation that takes a batch; `statuses` are those of its problems."""
+def receipts(batch: str, are: str = "is") -> Responses:
+    """Describe the responses of an operation that takes a batch."""
     return {
         200: success(IngestResponse, f"The {batch} {are} merged", Preference_Applied="wait=S"),
         202: success(IngestResponse, f"The {batch} {are} accepted", Location="The batch."),
-        **problems(409, 422, 429, *statuses),
     }
-
-
-OF_A_BODY = (408, 413, 415)
 
 
 @operation(
     router,
     "POST /v1/models/{model}/predictions",
-    "ingestPredictions",
     Ingester,
-    receipts("batch", *OF_A_BODY),
+    receipts("batch"),
+    409,
     query=PredictionsQuery,
     headers=HEADERS,
     takes_=takes(
@@ -163,9 +159,9 @@ class LabelRecord(BaseModel):
 @operation(
     labels,
     "POST /v1/models/{model}/labels",
-    "ingestLabels",
     Ingester,
-    receipts("batch", *OF_A_BODY),
+    receipts("batch"),
+    409,
     query=LabelsQuery,
     headers=HEADERS,
     takes_=takes("Labels", json=LabelsBody, ndjson=LabelRecord, arrow=None),
@@ -184,9 +180,9 @@ async def ingest_labels(access: Access) -> Response:
 @operation(
     labels,
     "DELETE /v1/models/{model}/predictions/{prediction_id:path}",
-    "deletePrediction",
     Ingester,
     receipts("batch"),
+    409,
     id=("prediction_id", PredictionId),
     headers=HEADERS,
     tag="predictions",
@@ -214,9 +210,9 @@ histograms = APIRouter(tags=["histograms"], default_response_class=Response)
 @operation(
     histograms,
     "POST /v1/models/{model}/histograms",
-    "ingestHistograms",
     Ingester,
-    receipts("updates", *OF_A_BODY, are="are"),
+    receipts("updates", "are"),
+    409,
     query=PackedPaneQuery,
     headers=HEADERS,
     takes_=takes(

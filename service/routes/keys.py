@@ -110,7 +110,7 @@ KeyAdmin = Annotated[Caller, Depends(needs("admin", every_model=True))]
 KEYS = Collection(router, "/v1/keys", "keys", KeyResponse, KeyAdmin, "A page of keys")
 
 
-@KEYS.lists("listKeys")
+@KEYS.lists()
 async def list_keys(access: Access) -> Page:
     """List the keys of your tenant, sorted by id."""
     keyring = await _keyring(access.request)
@@ -122,12 +122,10 @@ async def list_keys(access: Access) -> Page:
 
 
 @KEYS.creates(
-    "createKey",
     NewKey,
     "The key",
     KeyAdmin,
-    *(408, 413, 415, 422, 429),
-    responses={201: success(CreatedKeyResponse, "The key, with its secret", Location="The key.")},
+    {201: success(CreatedKeyResponse, "The key, with its secret", Location="The key.")},
 )
 async def create_key(access: Access) -> Created:
     """Create a key of your tenant, with at most your own scopes and until your own expiry; the secret is returned once."""
@@ -161,9 +159,7 @@ async def create_key(access: Access) -> Created:
     return Created({**shown, "secret": secret}, f"/v1/keys/{key.id}", headers=headers)
 
 
-@KEYS.deletes(
-    "revokeKey", ("key", KeyId), "The keys are revoked", KeyAdmin, 409, 422, query=RevocationQuery
-)
+@KEYS.deletes(("key", KeyId), "The keys are revoked", KeyAdmin, 409, query=RevocationQuery)
 async def revoke_key(access: Access) -> None:
     """Revoke a key, and the keys that it created if requested: every process rejects them within 5 s."""
     request, key, tenant = access.request, access.id, access.caller.tenant

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.errors import MapUnknown
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.frozen_maps import formula_of, reject_observed
 from calibrant_server.service.reads.operations import Access, Reader, operation
 from calibrant_server.service.reads.queries import ClockQuery
@@ -46,9 +46,9 @@ class MapEffectResponse(BaseModel):
 @operation(
     router,
     "GET /v1/models/{model}/maps/current/effect",
-    "getMapEffect",
     Reader,
-    {200: success(MapEffectResponse, "Reliability before and after"), **problems(409, 422)},
+    success(MapEffectResponse, "Reliability before and after"),
+    409,
 )
 async def get_map_effect(access: Access) -> Response:
     """Return the reliability before and after the current map, on labels that came after its promotion."""

@@ -21,7 +21,7 @@ from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
-from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
+from calibrant_server.service.openapi.schema import ProblemError, success, takes
 from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import (
@@ -91,15 +91,14 @@ MAPS = Collection(
 
 
 @MAPS.creates(
-    "createMap",
     NewMap,
     "The fit to freeze",
     Admin,
-    *(408, 409, 413, 415, 422),
-    responses={
+    {
         200: success(MapVersion, "The same fit was frozen before", Location="The version."),
         201: success(MapVersion, "The version", Location="The version."),
     },
+    409,
 )
 async def create_map(access: Access) -> Created:
     """Fit a calibration map and freeze it as a version."""
@@ -124,7 +123,7 @@ async def create_map(access: Access) -> Created:
     return Created(shown, f"/v1/models/{config.model}/maps/{number}", is_new)
 
 
-@MAPS.lists("listMaps")
+@MAPS.lists()
 async def list_maps(access: Access) -> Page:
     """List the frozen maps of a model and their promotions."""
     config = await access.config()
@@ -138,13 +137,8 @@ async def list_maps(access: Access) -> Page:
 @operation(
     router,
     "GET /v1/models/{model}/maps/{version}",
-    "getMap",
     MapReader,
-    {
-        200: success(MapVersion, "The version", ETag="A version never changes."),
-        304: {"description": "The version is the one that If-None-Match names"},
-        **problems(422),
-    },
+    success(MapVersion, "The version", ETag="A version never changes."),
     id=("version", MapNumber),
     headers=("if_none_match",),
 )
@@ -240,9 +234,9 @@ class ApplyResponse(BaseModel):
 @operation(
     router,
     "POST /v1/models/{model}/calibration-map/apply",
-    "applyCalibrationMap",
     MapReader,
-    {200: success(ApplyResponse, "The recalibrated batch"), **problems(408, 409, 413, 415, 422)},
+    success(ApplyResponse, "The recalibrated batch"),
+    409,
     query=ApplyParameters,
     takes_=takes("Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord),
 )

@@ -14,7 +14,7 @@ from calibrant.results.metrics import metrics
 from calibrant.results.reads import find_reads
 from calibrant_server.service.engine import model_of
 from calibrant_server.service.http.parameters import PATTERN, Format, media_type_of
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.declared import add_route
 from calibrant_server.service.reads.operations import Access, Reader, operation
@@ -60,9 +60,8 @@ class CatalogueParameters(BaseModel):
 @operation(
     listed,
     "GET /v1/metrics",
-    "listMetrics",
     AnyCaller,
-    {200: success(part_of(MetricCatalogue), "The metrics"), **problems(422)},
+    success(part_of(MetricCatalogue), "The metrics"),
     query=CatalogueParameters,
 )
 async def list_metrics(access: Access) -> dict[str, Any]:
@@ -71,11 +70,7 @@ async def list_metrics(access: Access) -> dict[str, Any]:
 
 
 @operation(
-    listed,
-    "GET /v1/calibrators",
-    "listCalibrators",
-    AnyCaller,
-    {200: success(part_of(CalibratorCatalogue), "The methods"), **problems(422)},
+    listed, "GET /v1/calibrators", AnyCaller, success(part_of(CalibratorCatalogue), "The methods")
 )
 async def list_calibrators(access: Access) -> dict[str, Any]:
     """List the methods of recalibration with their papers and options."""
@@ -137,9 +132,9 @@ COMPARED: dict[str, Any] = success(
 @operation(
     router,
     "GET /v1/models/{model}/comparison",
-    "compareModels",
     Reader,
     or_drawn(COMPARED),
+    406,
     query=ComparisonParameters,
     headers=("if_none_match", "prefer"),
 )

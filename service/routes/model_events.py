@@ -81,7 +81,7 @@ EVENTS = Collection(
 )
 
 
-@EVENTS.lists("listEvents")
+@EVENTS.lists()
 async def list_events(access: Access) -> Page:
     """List the dated events of a model, oldest first."""
     found = [_shown(each) for each in (await access.config()).events]
@@ -89,12 +89,12 @@ async def list_events(access: Access) -> Page:
 
 
 @EVENTS.creates(
-    "createEvent",
     NewEvent,
     "The event",
     Admin,
-    *(408, 409, 412, 413, 415, 422),
-    responses={201: success(ModelEventResponse, "The event", Location="The events.")},
+    {201: success(ModelEventResponse, "The event", Location="The events.")},
+    409,
+    412,
 )
 async def create_event(access: Access) -> Created:
     """Add a dated event: a version, pipeline or scanner. It is drawn on curves and named with the date of a change."""
@@ -108,7 +108,7 @@ async def create_event(access: Access) -> Created:
     return Created(_shown(event), f"/v1/models/{config.model}/events", headers=NO_CACHE)
 
 
-@EVENTS.deletes("deleteEvent", ("event", EventId), "The event is deleted", Admin, *(409, 412, 422))
+@EVENTS.deletes(("event", EventId), "The event is deleted", Admin, 409, 412)
 async def delete_event(access: Access) -> None:
     """Delete an event."""
     config = await access.config()

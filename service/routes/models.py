@@ -20,7 +20,7 @@ from calibrant_server.service.http.parameters import (
 )
 from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
-from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.archived_reports import DeletionQuery
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.fleet import indexed_statuses
@@ -71,7 +71,7 @@ MODELS = Collection(
 )
 
 
-@MODELS.lists("listModels")
+@MODELS.lists()
 async def list_models(access: Access) -> Page:
     """List the models of your key, sorted by id; `view=status` adds the status of each."""
     caller, query, state = access.caller, access.query, access.request.app.state
@@ -93,13 +93,8 @@ async def list_models(access: Access) -> Page:
 @operation(
     router,
     "GET /v1/models/{model}",
-    "getModel",
     Reader,
-    {
-        200: success(ModelResponse, "The model", ETag="Its version."),
-        304: {"description": "The version is the one that If-None-Match names"},
-        **problems(422),
-    },
+    success(ModelResponse, "The model", ETag="Its version."),
     query=ModelQuery,
     headers=("if_none_match",),
 )
@@ -117,15 +112,14 @@ async def get_model(access: Access) -> Response:
 @operation(
     router,
     "PUT /v1/models/{model}",
-    "putModel",
     Admin,
     {
         200: success(ModelResponse, "The model existed", ETag="Its version."),
         201: success(
             ModelResponse, "The model was created", ETag="Its version.", Location="The model."
         ),
-        **problems(408, 409, 412, 413, 415, 422, 428),
     },
+    409,
     headers=("if_match", "if_none_match"),
     takes_=takes("Settings", json=ModelSettings),
 )
@@ -141,12 +135,9 @@ async def put_model(access: Access) -> Response:
 @operation(
     router,
     "PATCH /v1/models/{model}",
-    "patchModel",
     Admin,
-    {
-        200: success(ModelResponse, "The model as it is now", ETag="Its version."),
-        **problems(408, 409, 412, 413, 415, 422, 428),
-    },
+    success(ModelResponse, "The model as it is now", ETag="Its version."),
+    409,
     headers=("if_match",),
     takes_=takes("Changes; null resets", json=ModelPatch, merge_patch=ModelPatch),
 )
@@ -165,9 +156,9 @@ async def patch_model(access: Access) -> Response:
 @operation(
     router,
     "DELETE /v1/models/{model}",
-    "deleteModel",
     Admin,
-    {204: {"description": "The model is deleted"}, **problems(409, 412, 422)},
+    {204: {"description": "The model is deleted"}},
+    409,
     query=DeletionQuery,
     headers=("if_match",),
 )

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Literal
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 
 from calibrant import kernel
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.observation import Readiness
-from calibrant_server.service.reads.operations import Access, Reader, Responses, operation
+from calibrant_server.service.reads.operations import Access, Reader, operation
 from calibrant_server.service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operations"], default_response_class=Response)
@@ -70,36 +70,24 @@ class VersionResponse(BaseModel):
     kernel: KernelResponse
 
 
-@router.get(
-    "/livez",
-    operation_id="getLive",
-    responses={200: success(StatusResponse, "The process responds"), **problems()},
-)
-async def get_live() -> Response:
+@operation(router, "GET /livez", None, success(StatusResponse, "The process responds"))
+async def get_live(access: Access) -> Response:
     """Return whether the process responds."""
     return Response(orjson.dumps({"status": "ok"}), media_type=JSON)
 
 
-@router.get(
-    "/readyz",
-    operation_id="getReady",
-    responses={200: success(ReadyResponse, "The store accepts writes"), **problems()},
-)
-async def get_ready(request: Request) -> Response:
+@operation(router, "GET /readyz", None, success(ReadyResponse, "The store accepts writes"))
+async def get_ready(access: Access) -> Response:
     """Return whether the store accepts writes, so that requests can be served; found out at most once per second."""
-    readiness: Readiness = await request.app.state.readiness.get()
+    readiness: Readiness = await access.request.app.state.readiness.get()
     # Not a reason to turn requests away: every other request is served.
     body = {name: getattr(readiness.troubles, name) for name in READY_COUNTS}
     body = {"status": "ready", **body, "store_full": readiness.is_store_full}
     return Response(orjson.dumps(body), media_type=JSON)
 
 
-@router.get(
-    "/version",
-    operation_id="getVersion",
-    responses={200: success(VersionResponse, "The version"), **problems()},
-)
-async def get_version() -> Response:
+@operation(router, "GET /version", None, success(VersionResponse, "The version"))
+async def get_version(access: Access) -> Response:
     """Return the versions of the service."""
     body = {
         "version": VERSION,
@@ -110,23 +98,17 @@ async def get_version() -> Response:
     return Response(orjson.dumps(body), media_type=JSON)
 
 
-RESPONSES: Responses = {
-    200: {
-        "description": "Prometheus",
-        "content": {"text/plain": {"schema": {"type": "string"}}},
-    },
-    **problems(),
-}
+SERIES = {"description": "Prometheus", "content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
-@router.get("/metrics", operation_id="getServiceMetrics", responses=RESPONSES)
-async def get_service_metrics(request: Request) -> Response:
+@operation(router, "GET /metrics", None, SERIES)
+async def get_service_metrics(access: Access) -> Response:
     """Return the series of this instance, of all its processes, and of the store's queues, at most a second old."""
-    text: bytes = await request.app.state.service_series.get()
+    text: bytes = await access.request.app.state.service_series.get()
     return _exposition(text)
 
 
-@operation(router, "GET /metrics/models", "getModelSeries", Reader, RESPONSES)
+@operation(router, "GET /metrics/models", Reader, SERIES)
 async def get_model_series(access: Access) -> Response:
     """Return the series of your key's models for Prometheus: calibration error, map, labels, evidence, records."""
     caller = access.caller

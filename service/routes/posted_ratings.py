@@ -22,7 +22,7 @@ from calibrant_server.service.ingest.columns import posted_columns
 from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
-from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.operations import Access, MapReader, operation
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.read_query import ReadQuery
@@ -34,7 +34,6 @@ from calibrant_server.workers.store.model_config import ModelConfig
 router = APIRouter(tags=["raters"], default_response_class=Response)
 MAX_MEMBERS, MAX_NUMBERS, MAX_CONCENTRATION = 1000, 2_000_000, 1e12
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-PROBLEMS = problems(408, 413, 415, 422)
 error = CalibrationInputError.at
 
 
@@ -94,9 +93,8 @@ class PosteriorParameters(ClockQuery, query_class(PosteriorQuery)):  # type: ign
 @operation(
     router,
     "POST /v1/models/{model}/posterior",
-    "computePosterior",
     MapReader,
-    {200: success(PosteriorResponse, "Probabilities given the ratings"), **PROBLEMS},
+    success(PosteriorResponse, "Probabilities given the ratings"),
     query=PosteriorParameters,
     takes_=takes("Predictions with ratings", json=PosteriorBody),
 )
@@ -303,9 +301,8 @@ class DisagreementMethodsResponse(BaseModel):
 @operation(
     router,
     "POST /v1/models/{model}/disagreement",
-    "compareCalibrations",
     MapReader,
-    {200: success(DisagreementMethodsResponse, "The methods compared"), **PROBLEMS},
+    success(DisagreementMethodsResponse, "The methods compared"),
     query=DisagreementMethodsQuery,
     takes_=takes("Predictions with ratings, and features", json=DisagreementMethodsBody),
 )

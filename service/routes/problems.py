@@ -3,20 +3,21 @@
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Response
 from pydantic import BaseModel
 
 from calibrant_server.service.http.errors import PROBLEMS, PathUnknown, Problem
 from calibrant_server.service.http.parameters import negotiated
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.pages.rendering import page
-from calibrant_server.service.reads.operations import only_known_parameters
+from calibrant_server.service.reads.operations import Access, only_known_parameters, operation
 
 router = APIRouter(
     tags=["problems"],
     default_response_class=Response,
     dependencies=[Depends(only_known_parameters)],
 )
+SLUG = ("slug", Annotated[str, Path(description="Last part of `type`.")])
 JSON, HTML = "application/json", "text/html"
 
 
@@ -40,31 +41,29 @@ def or_page(described: dict[str, Any]) -> dict[str, Any]:
     return {**described, "content": described["content"] | {HTML: {"schema": {"type": "string"}}}}
 
 
-@router.get(
-    "/v1/problems",
-    operation_id="listProblems",
-    responses={200: or_page(success(ProblemTypes, "The problems")), **problems(406, 422)},
-)
-async def list_problems(request: Request) -> Response:
+@operation(router, "GET /v1/problems", None, or_page(success(ProblemTypes, "The problems")), 406)
+async def list_problems(access: Access) -> Response:
     """List every problem that the service returns."""
     kinds = sorted(PROBLEMS.values(), key=lambda kind: (kind.status, kind.slug))
-    if negotiated(request, [JSON, HTML]) == HTML:
+    if negotiated(access.request, [JSON, HTML]) == HTML:
         return _page(kinds)
     return _json({"problems": [described(kind) for kind in kinds]})
 
 
-@router.get(
-    "/v1/problems/{slug}",
-    operation_id="getProblem",
-    responses={200: or_page(success(ProblemType, "The problem")), **problems(406, 422)},
+@operation(
+    router,
+    "GET /v1/problems/{slug}",
+    None,
+    or_page(success(ProblemType, "The problem")),
+    406,
+    id=SLUG,
 )
-async def get_problem(
-    request: Request, slug: Annotated[str, Path(description="Last part of `type`.")]
-) -> Response:
+async def get_problem(access: Access) -> Response:
     """Describe one problem."""
+    slug = access.id
     if slug not in PROBLEMS:
         raise PathUnknown(f"There is no problem {slug[:60]!r}; /v1/problems lists them.")
-    if negotiated(request, [JSON, HTML]) == HTML:
+    if negotiated(access.request, [JSON, HTML]) == HTML:
         return _page([PROBLEMS[slug]], is_list=False)
     return _json(described(PROBLEMS[slug]))
 

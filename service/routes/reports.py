@@ -14,7 +14,7 @@ from calibrant_server.service.http.parameters import (
     names,
     negotiated,
 )
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.archived_reports import (
     ArchivedParameters,
     ArchivedReport,
@@ -58,15 +58,14 @@ REPORTS = Collection(
 
 
 @REPORTS.creates(
-    "createReport",
     ArchivedParameters,
     "The report to archive",
     Admin,
-    *(408, 409, 413, 415, 422),
-    responses={
+    {
         200: success(ArchivedReport, "The same report was archived before", Location="The report."),
         201: success(ArchivedReport, "The report, archived", Location="The report."),
     },
+    409,
 )
 async def create_report(access: Access) -> Created:
     """Archive the report of a window immutably, with its results.
@@ -77,7 +76,7 @@ async def create_report(access: Access) -> Created:
     return Created(shown, f"/v1/models/{access.model}/reports/{shown['report']}", is_new)
 
 
-@REPORTS.lists("listReports")
+@REPORTS.lists()
 async def list_reports(access: Access) -> Page:
     """List the archived reports of a model, oldest first."""
     config = await access.config()
@@ -89,13 +88,9 @@ async def list_reports(access: Access) -> Page:
 @operation(
     router,
     "GET /v1/models/{model}/reports/{report}",
-    "getArchivedReport",
     Reader,
-    {
-        200: ONE,
-        304: {"description": "The report is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
+    ONE,
+    406,
     id=("report", ReportNumber),
     headers=("if_none_match",),
 )
@@ -134,13 +129,9 @@ REPORT: dict[str, Any] = {
 @operation(
     router,
     "GET /v1/models/{model}/report",
-    "getReport",
     Reader,
-    {
-        200: REPORT,
-        304: {"description": "The state is the one that If-None-Match names"},
-        **problems(406, 422),
-    },
+    REPORT,
+    406,
     query=ReportParameters,
     headers=("if_none_match", "prefer"),
 )

@@ -43,7 +43,7 @@ from calibrant_server.service.ingest.scored_bodies import (
     read_scored_body,
     with_annotations,
 )
-from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
+from calibrant_server.service.openapi.schema import ProblemError, success, takes
 from calibrant_server.service.reads.operations import Access, Scorer, operation
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.representations import estimates, image_of, or_drawn, part_of
@@ -166,9 +166,9 @@ SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability 
 @operation(
     router,
     "POST /v1/score",
-    "scoreOnce",
     Scorer,
-    {200: or_drawn(SCORED)[200], **problems(406, 408, 413, 415, 422)},
+    or_drawn(SCORED),
+    406,
     query=ScoreParameters,
     takes_=takes(
         "Predictions",

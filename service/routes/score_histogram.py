@@ -15,7 +15,7 @@ from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.ingest.update_packing import read_confidence
-from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.operations import Access, Scorer, operation
 from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.settings import Settings
@@ -110,9 +110,8 @@ class HistogramScores(BaseModel):
 @operation(
     router,
     "POST /v1/score/confidence-histogram",
-    "scoreConfidenceHistogram",
     Scorer,
-    {200: success(HistogramScores, "The scores"), **problems(408, 413, 415, 422)},
+    success(HistogramScores, "The scores"),
     query=ScoreHistogramQuery,
     takes_=takes("A confidence histogram", json=ConfidenceBody),
 )

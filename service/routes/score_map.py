@@ -19,9 +19,9 @@ from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import Format, media_type_of
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
-from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.operations import Access, Scorer, operation
-from calibrant_server.service.reads.representations import IMAGES, image_of
+from calibrant_server.service.reads.representations import image_of, or_drawn
 from calibrant_server.service.settings import Settings
 
 router = APIRouter(tags=["score"], default_response_class=Response)
@@ -85,18 +85,12 @@ class MapScores(BaseModel):
     masks: dict[str, MapCounts]
 
 
-_SCORES: dict[str, Any] = success(MapScores, "The counts, or the figure")
-
-
 @operation(
     router,
     "POST /v1/score/map",
-    "scoreMap",
     Scorer,
-    {
-        200: {**_SCORES, "content": _SCORES["content"] | IMAGES},
-        **problems(406, 408, 413, 415, 422),
-    },
+    or_drawn(success(MapScores, "The counts, or the figure")),
+    406,
     query=MapQuery,
     takes_=takes("A probability map with a reference mask", json=MapBody),
 )

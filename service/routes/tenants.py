@@ -18,7 +18,7 @@ from calibrant_server.service.http.lists import (
     invalid_cursor,
     sort_key_of,
 )
-from calibrant_server.service.openapi.schema import problems, success
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.operations import Access, Page, operation
 from calibrant_server.service.security.keys import Caller, Keyring, needs
@@ -69,7 +69,7 @@ AUDIT = Collection(
 )
 
 
-@AUDIT.lists("listAudit", media_types=(NDJSON,))
+@AUDIT.lists(media_types=(NDJSON,))
 async def list_audit(access: Access) -> Page | Response:
     """List who changed settings, maps, alarms, models and keys of your tenant.
 
@@ -130,13 +130,7 @@ class UsageResponse(BaseModel):
     limits: list[Limit]
 
 
-@operation(
-    router,
-    "GET /v1/usage",
-    "getUsage",
-    AnyReader,
-    {200: success(UsageResponse, "Usage and limits"), **problems(422)},
-)
+@operation(router, "GET /v1/usage", AnyReader, success(UsageResponse, "Usage and limits"))
 async def get_usage(access: Access) -> Response:
     """Return the limits of your tenant and what it uses of them."""
     settings, caller, state = access.settings, access.caller, access.request.app.state

@@ -21,7 +21,7 @@ from calibrant_server.service.http.errors import (
     Problem,
 )
 from calibrant_server.service.ingest.service import IngestService, digest_of
-from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.model_documents import ExportLine, redeclared
 from calibrant_server.service.reads.operations import Access, Admin, Created, operation
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError, IngestBatch
@@ -56,13 +56,12 @@ class ImportResponse(BaseModel):
 @operation(
     router,
     "POST /v1/models/{model}/import",
-    "importModel",
     Admin,
     {
         200: success(ImportResponse, "The same import was done before", Location="The model."),
         201: success(ImportResponse, "The model is imported", Location="The model."),
-        **problems(408, 409, 413, 415, 422, 429),
     },
+    409,
     takes_=takes("The lines of an export", ndjson=ExportLine),
 )
 async def import_model(access: Access) -> Created:

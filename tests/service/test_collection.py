@@ -26,14 +26,14 @@ NOTES = Collection(router, "/v1/models/{model}/notes", "notes", Note, Reader, "A
 STORED = ["c", "a", "b"]
 
 
-@NOTES.lists("listNotes")
+@NOTES.lists()
 async def list_notes(access: Access):
     """List the notes of a model."""
     await access.config()
     return NOTES.paged(access, STORED, lambda each: [each], lambda each: {"id": each})
 
 
-@NOTES.returns("getNote", NOTE, "The note")
+@NOTES.returns(NOTE, "The note")
 async def get_note(access: Access):
     """Return a note."""
     if access.id not in STORED:
@@ -41,7 +41,7 @@ async def get_note(access: Access):
     return {"id": access.id}
 
 
-@NOTES.deletes("deleteNote", NOTE, "The note is deleted", Admin, 422)
+@NOTES.deletes(NOTE, "The note is deleted", Admin)
 async def delete_note(access: Access):
     """Delete a note."""
     STORED.remove(access.id)
