@@ -2,139 +2,75 @@
 
 The decoder of Arrow believes the lengths that a stream states. A few forged bytes would make it allocate any amount of
 memory, and a compressed buffer states its size itself. So the heads are read here first, and a stream is rejected by what it
-states: its messages, columns, levels, rows and values, and the bytes of its buffers once decompressed.
+states: its messages, columns, levels, rows and values, and the bytes of its buffers once decompressed. pyarrow divides the stream into
+messages, and verifies that every offset of a head is inside of it.
 https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody
 
-_UINT16, _INT32, _UINT32, _INT64 = (struct.Struct(f"<{each}") for each in "HiIq")
-
-
-class FlatbufferError(ValueError):
-    """The bytes are no flatbuffer of the expected form."""
-
-
-def _number(form: struct.Struct) -> Callable[[memoryview, int], int]:
-    def read(data: memoryview, at: int) -> int:
-        if not 0 <= at <= len(data) - form.size:
-            raise FlatbufferError("an offset points outside the message")
-        return int(form.unpack_from(data, at)[0])
-
-    return read
-
-
-_uint16, int32, uint32, int64 = map(_number, (_UINT16, _INT32, _UINT32, _INT64))
-
-
-class FlatbufferTable:
-    """One table of a flatbuffer: fields by their number, each with a default if it is absent."""
-
-    def __init__(self, data: memoryview, at: int) -> None:
-        self._data, self._at = data, at
-        self._fields = at - int32(data, at)
-        self._size = _uint16(data, self._fields)
-
-    @classmethod
-    def root(cls, data: memoryview) -> FlatbufferTable:
-        """Return the table at the root of a flatbuffer."""
-        return cls(data, uint32(data, 0))
-
-    def _place(self, number: int) -> int | None:
-        """Return the place of a field, None if it is absent."""
-        slot = 4 + 2 * number
-        if slot + 2 > self._size:
-            return None
-        offset = _uint16(self._data, self._fields + slot)
-        return self._at + offset if offset else None
-
-    def byte(self, number: int) -> int:
-        """Return a field of one byte, 0 if it is absent."""
-        at = self._place(number)
-        if at is None:
-            return 0
-        if not 0 <= at < len(self._data):
-            raise FlatbufferError("a field is outside the message")
-        return int(self._data[at])
-
-    def int64(self, number: int) -> int:
-        """Return a field of eight bytes, 0 if it is absent."""
-        at = self._place(number)
-        return 0 if at is None else int64(self._data, at)
-
-    def table(self, number: int) -> FlatbufferTable | None:
-        """Return the table of a field, None if it is absent."""
-        at = self._place(number)
-        return None if at is None else FlatbufferTable(self._data, at + uint32(self._data, at))
-
-    def text(self, number: int) -> str:
-        """Return the text of a field, empty if it is absent."""
-        start, n = self.vector(number, 1)
-        try:
-            return bytes(self._data[start : start + n]).decode()
-        except UnicodeDecodeError as error:
-            raise FlatbufferError("a text is not UTF-8") from error
-
-    def vector(self, number: int, size: int) -> tuple[int, int]:
-        """Return where the elements of a vector start, and their number; all of them are inside the message."""
-        at = self._place(number)
-        if at is None:
-            return 0, 0
-        start = at + uint32(self._data, at)
-        n = uint32(self._data, start)
-        if start + 4 + n * size > len(self._data):
-            raise FlatbufferError("a vector is longer than the message")
-        return start + 4, n
-
-    def pairs(self, number: int, most: int) -> list[tuple[int, int]]:
-        """Return a vector of at most so many structs of two 64-bit integers."""
-        start, n = self.vector(number, 16)
-        if n > most:
-            raise FlatbufferError(f"a vector has more than {most} elements")
-        found: list[Any] = list(struct.iter_unpack("<qq", self._data[start : start + 16 * n]))
-        return found
-
-    def tables(self, number: int, most: int) -> list[FlatbufferTable]:
-        """Return a vector of at most so many tables."""
-        start, n = self.vector(number, 4)
-        if n > most:
-            raise FlatbufferError(f"a vector has more than {most} elements")
-        places = range(start, start + 4 * n, 4)
-        return [FlatbufferTable(self._data, at + uint32(self._data, at)) for at in places]
-
-
 MAX_MESSAGES = 1_000  # each costs about a millisecond whatever it holds
 MAX_FIELDS = 100  # columns, lists and slices together
 MAX_BUFFERS = 1_000  # of one message; long texts may have several
 MAX_DEPTH = 4  # a column, a list in it, its values, and one level for the decoder to reject
-# What a value takes: a number 8 bytes as float64 or int64, a text an object of Python.
+# What a value takes: a number 8 bytes as float64 or int64, a text an object of Python. What a dictionary has counts as text.
 NUMBER_BYTES, TEXT_BYTES = 8, 64
-
-_CONTINUES = 0xFFFFFFFF
-_SCHEMA = 1
-# Numbers of the types in the union of the format: Null, Int, FloatingPoint, Utf8, Bool, Timestamp, List, Struct,
-# FixedSizeList, LargeUtf8, LargeList, Utf8View.
-_TYPES = {1, 2, 3, 5, 6, 10, 12, 13, 16, 20, 21, 24}
-_TEXTS = {5, 20, 24}
 
 
 @dataclass
 class ArrowSizes:
-    """What a stream states about itself."""
+    """What a stream states about itself; `widths` are bytes per value of each node of its record batches."""
 
     n_rows: int = 0
     n_bytes: int = 0
-    # Bytes per value of each node of a record batch, and of the batches of each dictionary.
-    records: list[int] = field(default_factory=list)
-    dictionaries: dict[int, list[int]] = field(default_factory=dict)
+    widths: list[int] = field(default_factory=list)
+
+
+class _Table:
+    """One table of a head that pyarrow has verified: fields by their number."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+
+    def _read(self, form: str, at: int) -> int:
+        return int(struct.unpack_from(form, self._data, at)[0])
+
+    def _place(self, number: int) -> int | None:
+        """Return the place of a field, None if it is absent."""
+        fields = self._at - self._read("<i", self._at)
+        slot = 4 + 2 * number
+        offset = self._read("<H", fields + slot) if slot < self._read("<H", fields) else 0
+        return self._at + offset if offset else None
+
+    def int64(self, number: int) -> int:
+        """Return a field of eight bytes, 0 if it is absent."""
+        at = self._place(number)
+        return 0 if at is None else self._read("<q", at)
+
+    def table(self, number: int) -> _Table | None:
+        """Return the table of a field, None if it is absent."""
+        at = self._place(number)
+        return None if at is None else _Table(self._data, at + self._read("<I", at))
+
+    def pairs(self, number: int, most: int) -> list[tuple[int, int]]:
+        """Return a vector of at most so many structs of two 64-bit integers."""
+        at = self._place(number)
+        if at is None:
+            return []
+        start = at + self._read("<I", at)
+        n = self._read("<I", start)
+        if n > most:
+            _reject(f"a vector has more than {most} elements")
+        found: list[Any] = list(struct.iter_unpack("<qq", self._data[start + 4 : start + 4 + 16 * n]))  # fmt: skip
+        return found
 
 
 def arrow_sizes(data: bytes, max_rows: int, max_bytes: int) -> ArrowSizes:
@@ -147,97 +83,96 @@ def arrow_sizes(data: bytes, max_rows: int, max_bytes: int) -> ArrowSizes:
     BodyTooLarge
         It has more than `max_rows` rows, takes more than `max_bytes`, or has too many messages or columns.
     """
+    import pyarrow as pa
+
     sizes = ArrowSizes()
     try:
-        for number, (head, body) in enumerate(_messages(memoryview(data))):
+        for number, message in enumerate(_messages(data)):
             if number >= MAX_MESSAGES:
                 raise BodyTooLarge(
                     f"Received more than {MAX_MESSAGES} Arrow messages; expected at most {MAX_MESSAGES}. Send larger "
                     "record batches, or several requests."
                 )
-            _add(sizes, number, head, body, max_bytes)
+            _add(sizes, number, message, max_bytes)
             _bound(sizes, max_rows, max_bytes)
-    except FlatbufferError as error:
-        _reject(str(error))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        _reject(str(error)[:200])
     return sizes
 
 
-def _messages(data: memoryview) -> Iterator[tuple[FlatbufferTable, memoryview]]:
-    """Yield head and body of each message. The stream must have its end, or rows could be missing without a trace."""
-    at = 0
-    while at < len(data):
-        if uint32(data, at) != _CONTINUES:
-            _reject("a message does not begin with the continuation marker")
-        n_head = int32(data, at + 4)
-        at += 8
-        if n_head == 0:
-            if at != len(data):
-                _reject("bytes follow the end of the stream")
-            return
-        if not 0 < n_head <= len(data) - at:
-            _reject("a message is longer than the stream")
-        head = FlatbufferTable.root(data[at : at + n_head])
-        at += n_head
-        n_body = head.int64(3)
-        if not 0 <= n_body <= len(data) - at:
-            _reject("a body is longer than the stream")
-        yield head, data[at : at + n_body]
-        at += n_body
-    _reject("the stream has no end; close its writer before sending it")
+def _messages(data: bytes) -> Iterator[Any]:
+    """Yield the messages. The stream must have its end, or rows could be missing without a trace."""
+    import pyarrow as pa
+
+    source = pa.BufferReader(data)
+    reader, at = pa.ipc.MessageReader.open_stream(source), 0
+    while True:
+        try:
+            message = reader.read_next_message()
+        except StopIteration:
+            break
+        yield message
+        at = source.tell()
+    if source.tell() == at:
+        _reject("the stream has no end; close its writer before sending it")
+    if source.tell() < len(data):
+        _reject("bytes follow the end of the stream")
 
 
-def _add(
-    sizes: ArrowSizes, number: int, head: FlatbufferTable, body: memoryview, max_bytes: int
-) -> None:
-    kind, content = head.byte(1), head.table(2)
-    if content is None or (kind == _SCHEMA) != (number == 0):
+def _add(sizes: ArrowSizes, number: int, message: Any, max_bytes: int) -> None:
+    import pyarrow as pa
+
+    head, kind = message.metadata.to_pybytes(), message.type
+    content = _Table(head, int.from_bytes(head[:4], "little")).table(2)
+    if content is None or (kind == "schema") != (number == 0):
         _reject("the stream does not begin with its one schema")
-    match kind:
-        case 1:
-            _add_fields(sizes, content, 1, sizes.records)
-        case 2:
-            data, widths = content.table(1), sizes.dictionaries.get(content.int64(0))
-            if data is None or widths is None:
-                _reject("a dictionary belongs to no column")
-            sizes.n_bytes += _batch_bytes(data, widths, body, max_bytes)
-        case 3:
-            sizes.n_rows += max(0, content.int64(0))
-            sizes.n_bytes += _batch_bytes(content, sizes.records, body, max_bytes)
-        case _:
-            _reject("a message is neither a schema, a dictionary nor a record batch")
+    if kind == "schema":
+        sizes.widths = [*_widths(pa.ipc.read_schema(message))]
+    elif kind == "record batch":
+        sizes.n_rows += max(0, content.int64(0))
+        sizes.n_bytes += _batch_bytes(content, sizes.widths, message.body, max_bytes)
+    elif kind == "dictionary" and (batch := content.table(1)) is not None:
+        widths = [TEXT_BYTES] * len(batch.pairs(1, MAX_FIELDS))
+        sizes.n_bytes += _batch_bytes(batch, widths, message.body, max_bytes)
+    else:
+        _reject("a message is neither a schema, a dictionary nor a record batch")
 
 
-def _add_fields(sizes: ArrowSizes, parent: FlatbufferTable, number: int, widths: list[int]) -> None:
-    """Note the bytes per value of the fields of a schema or of another field, which have this number in it."""
-    pending = [(each, 1, widths) for each in reversed(parent.tables(number, 10 * MAX_FIELDS))]
+def _widths(schema: Any) -> Iterator[int]:
+    """Yield the bytes per value of the columns of a schema, each followed by those of its lists and fields."""
+    pending = [(each, 1) for each in reversed(schema)]
     n_fields = 0
     while pending:
-        each, depth, widths = pending.pop()
+        each, depth = pending.pop()
         n_fields += 1
         if n_fields > MAX_FIELDS or depth > MAX_DEPTH:
             raise BodyTooLarge(
                 f"Received more than {MAX_FIELDS} Arrow columns, or more than {MAX_DEPTH} levels; expected at most these."
             )
-        kind, dictionary, name = each.byte(2), each.table(4), each.text(0)
-        if kind not in _TYPES:
-            name = name[:60]
-            detail = f"Received another Arrow type for {name}; expected numbers, texts, times, or lists of them."
-            raise MalformedBody(detail, errors=[Violation(f"/{name}", "arrow_type", detail)])
-        if dictionary is not None:
-            widths.append(NUMBER_BYTES)
-            widths = []  # of an earlier column with the same dictionary, they are known
-            sizes.dictionaries.setdefault(dictionary.int64(0), widths)
-        widths.append(TEXT_BYTES if kind in _TEXTS else NUMBER_BYTES)
-        pending += [
-            (child, depth + 1, widths) for child in reversed(each.tables(5, 10 * MAX_FIELDS))
-        ]
+        yield _width(each)
+        pending += [(each.type.field(i), depth + 1) for i in reversed(range(each.type.num_fields))]
 
 
-def _batch_bytes(
-    batch: FlatbufferTable, widths: list[int], body: memoryview, max_bytes: int
-) -> int:
+def _width(column: Any) -> int:
+    """Return the bytes per value of a column; reject a type that no column has."""
+    from pyarrow import types
+
+    kind, name = column.type, column.name[:60]
+    if types.is_dictionary(kind):
+        return NUMBER_BYTES
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return TEXT_BYTES
+    plain = (types.is_null, types.is_integer, types.is_floating, types.is_boolean, types.is_timestamp)  # fmt: skip
+    nested = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_struct)
+    if not any(fits(kind) for fits in (*plain, *nested)):
+        detail = f"Received another Arrow type for {name}; expected numbers, texts, times, or lists of them."
+        raise MalformedBody(detail, errors=[Violation(f"/{name}", "arrow_type", detail)])
+    return NUMBER_BYTES
+
+
+def _batch_bytes(batch: _Table, widths: list[int], body: Any, max_bytes: int) -> int:
     """Return what the values of a batch take, with the buffers that are decompressed for them."""
-    nodes: list[tuple[int, int]] = batch.pairs(1, MAX_FIELDS)
+    nodes = batch.pairs(1, MAX_FIELDS)
     if len(nodes) != len(widths):
         _reject("a batch has another number of columns than its schema")
     if any(n_values < 0 for n_values, _ in nodes):
@@ -246,11 +181,11 @@ def _batch_bytes(
     if batch.table(3) is None:
         return total
     for offset, length in batch.pairs(2, MAX_BUFFERS):
-        if not (offset >= 0 and length >= 0 and offset + length <= len(body)):
+        if not (offset >= 0 and (length == 0 or length >= 8) and offset + length <= len(body)):
             _reject("a buffer is outside its message")
         if not length:
             continue
-        stated = int64(body[offset : offset + length], 0)
+        (stated,) = struct.unpack_from("<q", body, offset)
         if stated < -1:
             _reject("a compressed buffer states a negative size")
         total += length - 8 if stated == -1 else stated

@@ -7,7 +7,6 @@ pyarrow decodes and validates them, once `service/http/arrow_sizes.py` has bound
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,10 @@ def read_arrow(data: bytes, max_text_bytes: int) -> tuple[Columns, str | None]:
     BodyTooLarge
         The texts that dictionaries repeat take more than `max_text_bytes`.
     """
-    return _columns(_decoded(data), max_text_bytes)
+    try:
+        return _columns(_decoded(data), max_text_bytes)
+    except UnicodeDecodeError as error:
+        raise _damaged(str(error)) from error
 
 
 def _columns(table: Any, max_text_bytes: int) -> tuple[Columns, str | None]:
@@ -65,30 +67,26 @@ def read_arrow_lists(data: bytes) -> tuple[dict[str, list[Any]], str | None]:
 
 
 def _decoded(data: bytes) -> Any:
-    import pyarrow as pa
-
-    return _checked(
-        lambda: pa.ipc.open_stream(pa.py_buffer(data)).read_all(), "Arrow IPC stream", "arrow"
-    )
-
-
-def _checked(read: Callable[[], Any], what: str, rule: str) -> Any:
     """Return a valid table of distinct column names."""
     import pyarrow as pa
 
     try:
-        table = read()
+        table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
         table.validate(full=True)
     except pa.ArrowMemoryError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        detail = f"Received a damaged {what} ({str(error)[:200]}). Write it again."
-        raise MalformedBody(detail, errors=[Violation("", rule, detail)]) from error
+        raise _damaged(str(error)) from error
     repeated = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
     if repeated:
         detail = f"Received column {repeated[0][:60]!r} twice; expected it once."
         raise CalibrationInputError.at(f"/{repeated[0][:60]}", "repeated_key", detail)
     return table
+
+
+def _damaged(reason: str) -> MalformedBody:
+    detail = f"Received a damaged Arrow IPC stream ({reason[:200]}). Write it again."
+    return MalformedBody(detail, errors=[Violation("", "arrow", detail)])
 
 
 def _without(table: Any, places: list[int]) -> Any:
