@@ -28,7 +28,6 @@ from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages import rendering
 from calibrant_server.service.reads.direct import DirectRoutes
 from calibrant_server.service.reads.fleet import Fleet
-from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.observation import observe
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.routes import routers
@@ -168,7 +167,6 @@ def set_up_state(app: FastAPI, settings: Settings, connection: Connection) -> No
     app.state.ingest = IngestService(settings, connection, app.state.admission, keyring)
     app.state.reads = ReadService(connection)
     app.state.fleet = Fleet(app.state.reads)
-    app.state.model_series = ModelSeries(app.state.reads)
     path = None if settings.keys else settings.keys_file
     limits = settings.tenant_rate, settings.key_rate
     app.state.rates = Rates(connection.inbox.rates, *limits, n_processes=settings.processes)

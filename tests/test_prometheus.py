@@ -12,9 +12,10 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
-from calibrant_server.service.reads.model_series import Series, drift_series
+from calibrant_server.service.http.prometheus import Series
+from calibrant_server.service.reads.model_series import drift_series
 from tests.ports import reserved_port
 from tests.waiting import eventually
 
@@ -57,9 +58,7 @@ def exposed(at_s: int) -> Iterator[tuple[str, str]]:
         for model, (first, scraped) in MODELS.items()
         if day >= -scraped
     }  # fmt: skip
-    registry = CollectorRegistry()
-    registry.register(Series(lambda: drift_series(found)))
-    for line in generate_latest(registry).decode().splitlines():
+    for line in generate_latest(Series(drift_series(found))).decode().splitlines():
         if not line.startswith("#"):
             name, value = line.rsplit(" ", 1)
             yield name, value

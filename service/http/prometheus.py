@@ -152,30 +152,21 @@ OPERATION = {
 }
 
 
-class OperationMetrics(Collector):
-    """The backlog, and conditions that need an operator."""
+class Series(Collector):
+    """Families that were made for one response."""
 
-    def __init__(self, troubles: Troubles) -> None:
-        self.troubles = troubles
+    def __init__(self, families: Iterator[Metric]) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
-        for name, (text, field) in OPERATION.items():
-            yield GaugeMetricFamily(name, text, value=getattr(self.troubles, field))
+        return self._families
 
 
-def registry_of_processes(metrics: Collector) -> CollectorRegistry:
-    """Return the metrics about the processes of this instance."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(metrics)
-    return registry
-
-
-def registry_of_operation(troubles: Troubles) -> CollectorRegistry:
-    """Return the metrics of conditions that need an operator."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(OperationMetrics(troubles))
-    return registry
+def operation_series(troubles: Troubles) -> Iterator[Metric]:
+    """Yield the backlog, and conditions that need an operator."""
+    for name, (text, field) in OPERATION.items():
+        yield GaugeMetricFamily(name, text, value=getattr(troubles, field))
 
 
 log = logging.getLogger("service.access")

@@ -4,12 +4,11 @@ They are the same on every instance of the service, so a scrape asks one instanc
 instance for its own series (`/metrics`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from calibrant_server.service.reads.fleet import DatedStatus, recent_statuses
 from calibrant_server.service.reads.service import ReadService
@@ -86,17 +85,6 @@ RECORDS = {
     "expired": "Records dropped at retention.",
     "expired_unlabelled": "Expired records that never received a label.",
 }
-
-
-class Series(Collector):
-    """Families that a function yields."""
-
-    def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every family."""
-        return self._families()
 
 
 def _family(
@@ -182,40 +170,26 @@ def _sealed_until(config: ModelConfig, summaries: Mapping[str, AlarmSummary]) ->
     return None if last is None else last + AlarmSettings.of(config).bucket_s
 
 
-class ModelSeries:
-    """The series of a tenant's models; statuses are checked at most once a minute each."""
+async def model_series(
+    reads: ReadService, configs: Sequence[ModelConfig], most: int
+) -> Iterator[Metric]:
+    """Return the series of the first `most` models by name; statuses are checked at most once a minute each.
 
-    def __init__(self, reading: ReadService) -> None:
-        self._reading = reading
-
-    async def registry(
-        self, tenant: str, configs: Sequence[ModelConfig], most: int
-    ) -> CollectorRegistry:
-        """Return the series of the first `most` models by name.
-
-        Parameters
-        ----------
-        tenant : whose models
-        configs : all models of the tenant
-        most : bound; `calibrant_models_left_out` is the number of models beyond it
-        """
-        chosen = sorted(configs, key=lambda each: each.model)[:most]
-        inbox = self._reading.inbox
-        summaries = await inbox.alarms.summaries()
-        summaries = {each.key: summaries[each.key] for each in chosen if each.key in summaries}
-        statuses = await recent_statuses(self._reading, chosen)
-        tallies = dict(sorted((await inbox.tallies_of(chosen)).items()))
-
-        def families() -> Iterator[Metric]:
-            yield from status_series(chosen, statuses, summaries)
-            yield GaugeMetricFamily(
-                "calibrant_models_left_out",
-                "Models beyond the bound.",
-                value=len(configs) - len(chosen),
-            )
-            yield from drift_series(summaries)
-            yield from record_series(tallies)
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(Series(families))
-        return registry
+    Parameters
+    ----------
+    configs : all models of the tenant
+    most : bound; `calibrant_models_left_out` is the number of models beyond it
+    """
+    chosen = sorted(configs, key=lambda each: each.model)[:most]
+    summaries = await reads.inbox.alarms.summaries()
+    summaries = {each.key: summaries[each.key] for each in chosen if each.key in summaries}
+    statuses = await recent_statuses(reads, chosen)
+    tallies = dict(sorted((await reads.inbox.tallies_of(chosen)).items()))
+    n_left_out = len(configs) - len(chosen)
+    left_out = GaugeMetricFamily("calibrant_models_left_out", "Models beyond the bound.", n_left_out)  # fmt: skip
+    return chain(
+        status_series(chosen, statuses, summaries),
+        (left_out,),
+        drift_series(summaries),
+        record_series(tallies),
+    )

@@ -13,12 +13,11 @@ from typing import Generic, TypeVar
 from fastapi import FastAPI
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from calibrant_server.service.engine import Board, Connection
 from calibrant_server.service.http.engine_errors import engine_errors
 from calibrant_server.service.http.errors import StoreUnavailable
-from calibrant_server.service.http.prometheus import registry_of_operation, registry_of_processes
+from calibrant_server.service.http.prometheus import Series, operation_series
 from calibrant_server.workers.store.partition_state import Troubles
 
 T = TypeVar("T")
@@ -86,11 +85,10 @@ async def _readiness(connection: Connection, troubles: Recent[Troubles]) -> Read
 
 async def _series(app: FastAPI, troubles: Recent[Troubles]) -> bytes:
     """Return the text; without the store there are no series of its queues, because a zero would be believed."""
-    processes = registry_of_processes(ProcessMetrics(app.state.board))
-    registries = [app.state.metrics.collected(), processes]
+    found = [app.state.metrics.collected(), Series(process_series(app.state.board))]
     with suppress(StoreUnavailable):
-        registries.append(registry_of_operation(await troubles.get()))
-    return b"".join(map(generate_latest, registries))
+        found.append(Series(operation_series(await troubles.get())))
+    return b"".join(map(generate_latest, found))
 
 
 @asynccontextmanager
@@ -104,22 +102,15 @@ async def _in_time() -> AsyncIterator[None]:
         raise StoreUnavailable() from error
 
 
-class ProcessMetrics(Collector):
-    """Series about the processes of a service; of one process alone, without a board."""
-
-    def __init__(self, board: Board | None) -> None:
-        self._board = board
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield both families."""
-        board = self._board
-        yield GaugeMetricFamily(
-            "calibrant_service_processes",
-            "Processes of this instance that serve requests.",
-            value=1 if board is None else board.n_alive,
-        )
-        yield CounterMetricFamily(
-            "calibrant_service_process_restarts",
-            "Processes of this instance that ended and were started again.",
-            value=0 if board is None else board.n_restarts,
-        )
+def process_series(board: Board | None) -> Iterator[Metric]:
+    """Yield series about the processes of a service; of one process alone, without a board."""
+    yield GaugeMetricFamily(
+        "calibrant_service_processes",
+        "Processes of this instance that serve requests.",
+        value=1 if board is None else board.n_alive,
+    )
+    yield CounterMetricFamily(
+        "calibrant_service_process_restarts",
+        "Processes of this instance that ended and were started again.",
+        value=0 if board is None else board.n_restarts,
+    )

@@ -12,7 +12,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 
 from calibrant import kernel
+from calibrant_server.service.http.prometheus import Series
 from calibrant_server.service.openapi.schema import success
+from calibrant_server.service.reads.model_series import model_series
 from calibrant_server.service.reads.observation import Readiness
 from calibrant_server.service.reads.operations import Access, Reader, operation
 from calibrant_server.service.version import API_VERSION, VERSION
@@ -114,9 +116,8 @@ async def get_model_series(access: Access) -> Response:
     caller = access.caller
     every = await access.connection.registry.list(caller.tenant)
     configs = [each for each in every if caller.may_use(each.model)]
-    series, most = access.request.app.state.model_series, access.settings.metrics_models
-    registry = await series.registry(caller.tenant, configs, most)
-    return _exposition(generate_latest(registry))
+    found = await model_series(access.reads, configs, access.settings.metrics_models)
+    return _exposition(generate_latest(Series(found)))
 
 
 def _exposition(text: bytes) -> Response:

@@ -15,7 +15,7 @@ from calibrant_server.service import processes
 from calibrant_server.service.engine import Board
 from calibrant_server.service.http.connections import MAX_CONNECTIONS
 from calibrant_server.service.processes import EXIT_NOT_STARTED, EXIT_NOT_STOPPED, Processes
-from calibrant_server.service.reads.observation import ProcessMetrics
+from calibrant_server.service.reads.observation import process_series
 from calibrant_server.service.settings import MIB, Settings
 from calibrant_server.service.startup import CannotListen, bound_to, connection_limit
 from tests.forking import ForkedProcess
@@ -116,8 +116,8 @@ def test_the_board_is_truthful():
         board.note(number)
     board.count_restart()
     assert board.is_engine_alive
-    values = {m.name: m.samples[0].value for m in ProcessMetrics(board).collect()}
+    values = {m.name: m.samples[0].value for m in process_series(board)}
     assert values == {"calibrant_service_processes": 2, "calibrant_service_process_restarts": 1}
     board.note(2, runs=False)
     assert not board.is_engine_alive and Board(1).is_engine_alive
-    assert next(iter(ProcessMetrics(None).collect())).samples[0].value == 1
+    assert next(process_series(None)).samples[0].value == 1
