@@ -190,13 +190,15 @@ class Accumulator:
         arrays, about = unpack(data, largest=largest)
         number = about.get("format")
         if about.get("accumulator") != cls.name or number not in cls._read_formats():
-            raise PackingError(
+            detail = (
                 f"Received other bytes; expected {cls.name} in a format from 1 to {cls.format}."
             )
+            raise PackingError(detail)
         if about.get("spec") != spec.digest:
-            raise PackingError(
+            detail = (
                 f"Received {cls.name} of another specification; fill the pane with the model's."
             )
+            raise PackingError(detail)
         return arrays, about
 
 

@@ -209,18 +209,16 @@ class Block:
         places = np.cumsum(steps)
         for column in counts:
             if column.dtype != np.int64 or column.shape != places.shape:
-                raise PackingError(
-                    f"Received counts of {name} of another type or length; expected int64, one per cell."
-                )
+                detail = f"Received counts of {name} of another type or length; expected int64, one per cell."
+                raise PackingError(detail)
         for column in sums:
             if (
                 column.dtype != np.float64
                 or column.shape != places.shape
                 or not np.isfinite(column).all()
             ):
-                raise PackingError(
-                    f"Received sums of {name} of another type or length, or not finite; expected float64, one per cell."
-                )
+                detail = f"Received sums of {name} of another type or length, or not finite; expected float64, one per cell."
+                raise PackingError(detail)
         if len(places) and (
             places[0] < 0 or places[-1] >= self.size or (np.diff(places) <= 0).any()
         ):

@@ -134,9 +134,8 @@ class Histograms(Accumulator):
             raise PackingError("Received histograms without their list of keys.")
         for i, key in enumerate(keys):
             if not is_key(key, spec) or key in unpacked.blocks:
-                raise PackingError(
-                    f"Received histogram key {str(key)[:60]!r}; this model has none, or it is repeated."
-                )
+                detail = f"Received histogram key {str(key)[:60]!r}; this model has none, or it is repeated."
+                raise PackingError(detail)
             block = unpacked._block(key)
             block.read(str(i), arrays)
             unpacked.blocks[key] = block

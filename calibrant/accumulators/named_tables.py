@@ -78,9 +78,8 @@ class NamedTables(Accumulator, Generic[Table]):
         try:
             unpacked.read(arrays, about)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise PackingError(
-                f"Received other bytes; expected the tables of {cls.name} ({error})."
-            ) from error
+            detail = f"Received other bytes; expected the tables of {cls.name} ({error})."
+            raise PackingError(detail) from error
         return unpacked
 
     def empty_table(self, level: int = 0) -> Table:

@@ -272,9 +272,8 @@ class Sample(Accumulator):
             max_bytes = PANE_BYTES if is_first else about["most_bytes"]
             unpacked.max_bytes = min(max_bytes, MAX_PANE_BYTES)
         except KeyError as missing:
-            raise PackingError(
-                f"Expected a sample with {missing}; the bytes have none."
-            ) from missing
+            detail = f"Expected a sample with {missing}; the bytes have none."
+            raise PackingError(detail) from missing
         except (ValueError, IndexError, TypeError) as error:
             raise PackingError("Received a sample whose columns do not fit.") from error
         if not unpacked._is_sound():

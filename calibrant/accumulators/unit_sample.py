@@ -116,13 +116,13 @@ class UnitSample(Accumulator):
                 about["halvings"],
             )
         except KeyError as missing:
-            raise PackingError(
+            detail = (
                 f"Received a unit sample without {missing}; expected hashes, batches and halvings."
-            ) from missing
-        if not unpacked._is_sound():
-            raise PackingError(
-                "Received a unit sample that is not valid; expected sorted hashes below its threshold, with batches."
             )
+            raise PackingError(detail) from missing
+        if not unpacked._is_sound():
+            detail = "Received a unit sample that is not valid; expected sorted hashes below its threshold, with batches."
+            raise PackingError(detail)
         return unpacked
 
     def _is_sound(self) -> bool:

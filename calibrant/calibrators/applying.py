@@ -34,9 +34,8 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
     """
     method, parameters = method_of(str(fitted.get("method"))), fitted.get("parameters")
     if not isinstance(parameters, Mapping):
-        raise CalibrationInputError.at(
-            "/parameters", "not_fitted", "the map has no parameters to apply"
-        )
+        detail = "the map has no parameters to apply"
+        raise CalibrationInputError.at("/parameters", "not_fitted", detail)
     scope = fitted.get("scope")
     if scope not in method.scopes:
         detail = f"Received scope {str(scope)[:60]} for {method.slug}; expected one of {', '.join(method.scopes)}."

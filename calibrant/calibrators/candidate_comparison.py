@@ -45,7 +45,7 @@ from calibrant.core.view import NoResultError, View
 
 LEAVE = "none"
 RULE = "the first of none, temperature, slope_intercept, flexible that no later one beats on held-out labels"
-MORE_LABELS = ("no_labels", "few_units", "missing_class", "few_rows", "separable", "one_class")
+MORE_LABELS = ("no_labels", "few_units", "few_rows", "separable", "one_class")
 # Smallest gains that a user would act on: of NLL in nats; of Brier summed over classes, and of one class.
 PRACTICAL = {"nll": 0.01, "brier": 0.004}
 # Maximum of rows times classes in the comparison, which bounds its time; but never fewer rows per parameter of "slope_intercept"

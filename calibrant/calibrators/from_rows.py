@@ -46,9 +46,8 @@ def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, Result |
         return labelled_rows(view.batch_sums.complete_batch, view.policy), None
     about = about_sample(view.pane)
     if about is None:
-        raise NoResultError(
-            "not_kept", "panes with this number of classes store no sample of complete rows"
-        )
+        detail = "panes with this number of classes store no sample of complete rows"
+        raise NoResultError("not_kept", detail)
     batch = view.pane.sample.batch()
     if most is not None and batch.n > most:
         batch = batch.take(np.arange(most))
@@ -60,24 +59,16 @@ def clipped(logits: Floats, clip: float = CLIP) -> Floats:
     return np.maximum(logits, np.log(clip))
 
 
-def why_none(
-    rows: LabelledRows, form: LinearForm, inputs: Floats, missing_class_matters: bool = True
-) -> str | None:
-    """Return the reason why a form cannot be fitted to rows with weight; None if a fit can be tried.
-
-    `missing_class_matters`: whether a class without ratings leaves a parameter without a finite optimum.
-    """
+def why_none(rows: LabelledRows, form: LinearForm, inputs: Floats) -> str | None:
+    """Return the reason why a form cannot be fitted to rows with weight; None if a fit can be tried."""
     if not len(rows):
         return "no_labels"
-    mass = rows.share.sum(axis=0)
-    if (mass > 0).sum() < 2:
+    if (rows.share.sum(axis=0) > 0).sum() < 2:
         return "one_class"
     if np.ptp(inputs, axis=0).max() < 1e-12:
         return "constant_scores"
     if rows.n_units < ROWS_A_PARAMETER * form.n_parameters:
         return "few_rows"
-    if missing_class_matters and not (mass > 0).all():
-        return "missing_class"
     return None
 
 

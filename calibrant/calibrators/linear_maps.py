@@ -20,7 +20,7 @@ from calibrant.calibrators.map_method import FitResult, MapMethod, Options
 from calibrant.calibrators.shrinkage import solve_shrunk
 from calibrant.calibrators.softmax import LinearForm
 from calibrant.calibrators.solver import Mask
-from calibrant.core.arrays import Floats, Ints
+from calibrant.core.arrays import Floats
 from calibrant.core.documents import Parameters
 
 
@@ -30,7 +30,7 @@ class LinearMap:
 
     Attributes
     ----------
-    places : whether each class has parameters of its own, to the index of the free parameter at each coefficient
+    has_intercepts : whether each class has one
     is_own : whether a class's form reads only its own log-probability
     bounds : of every free parameter
     names : of the coefficients of inputs, and of the intercepts if there are any
@@ -38,7 +38,7 @@ class LinearMap:
     linear : parameters and inputs (n, n_classes) to the forms' values (n, n_classes)
     """
 
-    places: Callable[[Mask], Ints]
+    has_intercepts: bool
     is_own: bool
     names: tuple[str, ...]
     finished: Callable[[Parameters], Parameters]
@@ -52,11 +52,10 @@ class LinearMap:
         fixed = np.column_stack([beta * diagonal, np.zeros(n_classes)])
         unit = np.full(fixed.shape, 1.0 / beta**2)
         unit[:, -1] = 1.0
-        place = self.places(own)
-        free = place >= 0
-        centre, penalty = np.empty((2, np.count_nonzero(free)))
-        centre[place[free]] = fixed[free]
-        penalty[place[free]] = unit[free] / max(len(penalty), 1)
+        free = np.repeat(own[:, None], fixed.shape[1], axis=1)
+        free[:, -1] &= self.has_intercepts
+        place = np.where(free, np.cumsum(free).reshape(free.shape) - 1, -1)
+        centre, penalty = fixed[free], unit[free] / max(np.count_nonzero(free), 1)
         return LinearForm(self.is_own, place, fixed, penalty, centre, self.bounds, centre)
 
     def named(self, coefficients: Floats) -> Parameters:
@@ -73,25 +72,6 @@ class LinearMap:
 
     def at_rows(self, parameters: Mapping[str, Any], logits: Floats) -> Floats:
         return probabilities_of(self.linear(parameters, clipped(logits, parameters["clip"])))
-
-
-def _of_slopes(own: Mask) -> Ints:
-    n, place = int(own.sum()), np.full((len(own), 2), -1)
-    place[own, 0] = np.arange(n)
-    return place
-
-
-def _of_slopes_and_intercepts(own: Mask) -> Ints:
-    n, place = int(own.sum()), _of_slopes(own)
-    place[own, 1] = n + np.arange(n)
-    return place
-
-
-def _of_matrix(own: Mask) -> Ints:
-    k, n = len(own), int(own.sum())
-    place = np.full((k, k + 1), -1)
-    place[own] = np.arange(n * (k + 1)).reshape(n, k + 1)
-    return place
 
 
 def _centred(parameters: Parameters) -> Parameters:
@@ -119,18 +99,16 @@ def _matrix_at(parameters: Mapping[str, Any], inputs: Floats) -> Floats:
     )
 
 
-VECTOR = LinearMap(_of_slopes_and_intercepts, True, ("slopes", "intercepts"), _centred, _vector_at)
+VECTOR = LinearMap(True, True, ("slopes", "intercepts"), _centred, _vector_at)
 CLASS_TEMPERATURE = LinearMap(
-    _of_slopes,
+    False,
     True,
     ("inverse_temperatures",),
     _temperatures,
     _temperatures_at,
     (float(BETAS[0]), float(BETAS[-1])),
 )
-DIRICHLET = LinearMap(
-    _of_matrix, False, ("matrix", "intercepts"), lambda parameters: parameters, _matrix_at
-)
+DIRICHLET = LinearMap(True, False, ("matrix", "intercepts"), lambda each: each, _matrix_at)
 
 
 def _method(slug: str, title: str, source: str, each: LinearMap) -> MapMethod:

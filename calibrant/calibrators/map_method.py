@@ -35,7 +35,6 @@ REASONS = {
     "few_rows": "too few independent units per free parameter",
     "too_many_classes": "the map would have more than 600 parameters",
     "at_bound": "a temperature is at the end of its range",
-    "missing_class": "a class has no rating, so its parameters have no finite best value",
     "beyond_grid": "the best temperature is outside [1/32, 32], for which the state stores the losses: divide the logits",
     "unsettled": "the data do not determine a temperature",
     "unrelated": "the labels look unrelated to the probabilities",

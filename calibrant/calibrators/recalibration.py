@@ -86,6 +86,5 @@ def _reject_undetermined(cells: Cells, odds: Floats, n_terms: int) -> None:
     if np.ptp(odds) < 1e-9:
         raise NoResultError("constant_scores", "all scores are equal: they determine no slope")
     if separated(cells) or separated(replace(cells, correct=cells.weight - cells.correct)):
-        raise NoResultError(
-            "separable", "a threshold of the score separates the outcomes, so no slope is largest"
-        )
+        detail = "a threshold of the score separates the outcomes, so no slope is largest"
+        raise NoResultError("separable", detail)

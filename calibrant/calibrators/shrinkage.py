@@ -30,7 +30,6 @@ from calibrant.calibrators.softmax import (
     SoftmaxObjective,
     SoftmaxPoints,
     fit_softmax,
-    objective_of,
 )
 from calibrant.calibrators.solver import Mask, Minimum
 from calibrant.core.arrays import Floats
@@ -86,7 +85,7 @@ def solve_shrunk(
     """
     rows = rows.take(np.flatnonzero(rows.weight > 0))
     common = temperature_form(rows.n_classes)
-    reason = why_none(rows, common, clipped(rows.logits), missing_class_matters=False)
+    reason = why_none(rows, common, clipped(rows.logits))
     if reason is not None:
         return FitResult(None, reason)
     if rows.is_all_right:
@@ -143,7 +142,7 @@ def _counted(rows: LabelledRows, form: LinearForm, own: Mask) -> Result:
 
 
 def _common_beta(points: SoftmaxPoints, form: LinearForm) -> float:
-    return float(fit_softmax(objective_of(points, form)).parameters[0])
+    return float(fit_softmax(SoftmaxObjective(points, form)).parameters[0])
 
 
 def _best(
@@ -153,7 +152,9 @@ def _best(
     candidates = [] if strength else [_alone(points, form, beta)]
     start = form.start
     for each in (strength,) if strength else STRENGTHS:
-        objective = objective_of(points, replace(form, penalty=each * form.penalty, start=start))
+        objective = SoftmaxObjective(
+            points, replace(form, penalty=each * form.penalty, start=start)
+        )
         fit = fit_softmax(objective)
         if not fit.converged:
             continue
@@ -166,10 +167,10 @@ def _best(
 
 def _alone(points: SoftmaxPoints, form: LinearForm, beta: float) -> _Candidate:
     """Return T alone, in the coefficients of the form."""
-    objective = objective_of(points, form)
+    objective = SoftmaxObjective(points, form)
     value, _ = objective.value_and_gradient(form.start)
     fit = Minimum(form.start, value, 0.0, 0, np.ones(form.n_parameters, np.bool_))
-    common = objective_of(points, temperature_form(points.k))
+    common = SoftmaxObjective(points, temperature_form(points.k))
     return _Candidate(None, objective, fit, left_out_losses(common, np.array([beta])))
 
 
@@ -182,13 +183,13 @@ def left_out_losses(objective: SoftmaxObjective, at: Floats) -> Floats:
     by_unit = np.bincount(points.unit, losses)
     slopes = objective.unit_slopes(at)
     hessian = objective.hessian(at) * points.total
-    moved = np.linalg.lstsq(hessian, slopes, rcond=1e-13)[0]
+    moved = np.linalg.pinv(hessian, hermitian=True, rcond=1e-13) @ slopes
     return np.asarray(by_unit + np.einsum("pu,pu->u", slopes, moved))
 
 
 def _left_out(points: SoftmaxPoints, best: _Candidate, beta: float) -> dict[str, float]:
     """Return the mean NLL left out, of the map and of T, and its gain over T with the standard error by unit."""
-    common = left_out_losses(objective_of(points, temperature_form(points.k)), np.array([beta]))
+    common = left_out_losses(SoftmaxObjective(points, temperature_form(points.k)), np.array([beta]))
     difference = common - best.left_out
     weight = np.bincount(points.unit, points.weight)
     gain = float(difference.sum() / points.total)

@@ -10,6 +10,7 @@ sums of ten numbers each.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -57,14 +58,23 @@ class LinearForm:
         free = self.place >= 0
         return np.asarray(np.where(free, parameters[np.where(free, self.place, 0)], self.fixed))
 
+    @cached_property
+    def _places(self) -> tuple[Ints, Ints]:
+        """Places of the free coefficients, by their parameter, and where in these each parameter's begin."""
+        free = np.flatnonzero(self.place.ravel() >= 0)
+        order = np.argsort(self.place.ravel()[free], kind="stable")
+        return free[order], np.flatnonzero(np.diff(np.sort(self.place.ravel()[free]), prepend=-1))
+
     def collected(self, values: Floats) -> Floats:
-        """Sum values (n_classes, n_features) over the places of each free parameter, (n_parameters,)."""
-        free = self.place >= 0
-        return np.bincount(self.place[free], values[free], self.n_parameters).astype(np.float64)
+        """Sum values (n_classes * n_features, ...) over the places of each free parameter, (n_parameters, ...)."""
+        places, starts = self._places
+        chosen = values[places]
+        is_shared = len(starts) < len(places)
+        return np.asarray(np.add.reduceat(chosen, starts, axis=0) if is_shared else chosen)
 
 
 class SoftmaxPoints:
-    """Rows as input of all forms: log-probabilities (n_classes, n), weights, and sums that no parameter changes.
+    """Rows as input of all forms: log-probabilities (n_classes, n), weights, and their root.
 
     Parameters
     ----------
@@ -76,10 +86,20 @@ class SoftmaxPoints:
         self.x = np.ascontiguousarray(inputs.T)
         self.share = np.ascontiguousarray(rows.share.T)
         self.weight, self.unit = rows.weight, rows.unit
+        self.root_weight = np.sqrt(rows.weight)
         self.total = float(rows.weight.sum())
         self.k, self.n = self.x.shape
-        # Buffer for what `DiagonalObjective` computes at every step: allocating it again costs more than the computation.
-        self.moved, self.weighted = np.empty((2, self.k, self.n)), np.empty((2, self.k, self.n))
+
+    @cached_property
+    def own_features(self) -> Floats:
+        """Each class's own log-probability and 1, (n_classes, 2, n)."""
+        return np.stack([self.x, np.ones((self.k, self.n))], axis=1)
+
+    @cached_property
+    def all_features(self) -> Floats:
+        """For each class all log-probabilities and 1, (n_classes, n_classes + 1, n)."""
+        features = np.vstack([self.x, np.ones(self.n)])
+        return np.broadcast_to(features, (self.k, *features.shape))
 
 
 @dataclass(frozen=True)
@@ -93,15 +113,12 @@ class _Evaluated:
 
 
 class SoftmaxObjective:
-    """Penalised mean NLL of one form on some points, with derivatives.
-
-    `DiagonalObjective` overrides methods for forms with `own`.
-    """
+    """Penalised mean NLL of one form on some points, with derivatives."""
 
     def __init__(self, points: SoftmaxPoints, form: LinearForm) -> None:
         self.points, self.form = points, form
-        self._everything = np.vstack([points.x, np.ones(points.n)])
-        self._observed = points.share @ self._everything.T
+        self.features = points.own_features if form.own else points.all_features
+        self._observed = self._summed(points.share)
         self._last: _Evaluated | None = None
 
     def value_and_gradient(self, parameters: Floats) -> tuple[float, Floats]:
@@ -109,81 +126,31 @@ class SoftmaxObjective:
         found = self._at(parameters)
         return found.value, found.gradient
 
-    def _at(self, parameters: Floats) -> _Evaluated:
-        if self._last is None or not np.array_equal(self._last.parameters, parameters):
-            self._last = self._evaluated(np.array(parameters))
-        return self._last
-
-    def _evaluated(self, parameters: Floats) -> _Evaluated:
-        form, points = self.form, self.points
-        coefficients = form.coefficients(parameters)
-        z = self.linear(coefficients)
-        top = z.max(axis=0)
-        z -= top
-        power = np.exp(z, out=z)
-        norm = power.sum(axis=0)
-        power /= norm
-        nll = float(points.weight @ (np.log(norm) + top)) - float(
-            (coefficients * self._observed).sum()
-        )
-        slope = self.expected(power) - self._observed
-        moved = form.deviations(parameters)
-        value = nll / points.total + float(form.penalty @ moved**2)
-        gradient = form.collected(slope / points.total) + 2.0 * form.penalty * moved
-        return _Evaluated(parameters, power, value, gradient)
-
     def probabilities(self, parameters: Floats) -> Floats:
         """Return probabilities, (n_classes, n)."""
         return self._at(parameters).probabilities
 
-    def linear(self, coefficients: Floats) -> Floats:
-        """Return the linear forms of every row, (n_classes, n)."""
-        return np.asarray(coefficients @ self._everything)
-
-    def expected(self, p: Floats) -> Floats:
-        """Return weighted sums of features by class under probabilities (n_classes, n); (n_classes, n_features)."""
-        return np.asarray((p * self.points.weight) @ self._everything.T)
-
-    def features(self, class_index: int) -> Floats:
-        """Return the features of the form of a class, (n_features, n)."""
-        return self._everything
-
-    def squares(self) -> Floats:
-        """Return sums of squared features, (n_classes, n_features)."""
-        everything = self._everything**2 @ self.points.weight
-        return np.broadcast_to(everything, (self.points.k, len(everything)))
-
     def hessian(self, parameters: Floats) -> Floats:
         """Return the Hessian of the penalised mean NLL, (n_parameters, n_parameters)."""
-        hessian = self.likelihood_hessian(self.probabilities(parameters)) / self.points.total
-        return hessian + np.diag(2.0 * self.form.penalty)
-
-    def likelihood_hessian(self, p: Floats) -> Floats:
-        """Return the Hessian of the summed NLL under probabilities (n_classes, n)."""
-        place, x = self.form.place, self._everything
-        hessian = np.zeros((self.form.n_parameters, self.form.n_parameters))
-        # A class has all of its coefficients, or none.
-        free = np.flatnonzero(place[:, 0] >= 0).tolist()
-        for one in free:
-            weighted = p[one] * self.points.weight
-            for other in (each for each in free if each >= one):
-                block = (x * (weighted * ((one == other) - p[other]))) @ x.T
-                hessian[np.ix_(place[one], place[other])] = block
-                hessian[np.ix_(place[other], place[one])] = block.T
-        return hessian
+        form, points, p = self.form, self.points, self.probabilities(parameters)
+        every = self.features * (p * points.root_weight)[:, None]
+        rows = form.collected(every.reshape(-1, points.n))
+        within = np.zeros(2 * form.place.shape)
+        for k, own in enumerate(every):
+            # Where a probability is 0, so are all terms of its class.
+            within[k, :, k] = (own * points.root_weight) @ self.features[k].T
+        size = form.place.size
+        squares = form.collected(form.collected(within.reshape(size, size)).T)
+        return (squares - rows @ rows.T) / points.total + np.diag(2.0 * form.penalty)
 
     def unit_slopes(self, at: Floats) -> Floats:
         """Return the slopes of the summed NLL of each unit, the penalty left out; (n_parameters, n_units)."""
-        points = self.points
+        points, place = self.points, self.form.place
         residual = self.probabilities(at) * points.weight - points.share
-        n_units = int(points.unit.max()) + 1
-        by_unit = np.zeros((self.form.n_parameters, n_units))
-        for class_index in range(points.k):
-            features, places = self.features(class_index), self.form.place[class_index]
-            for feature, place in zip(features, places, strict=True):
-                if place >= 0:
-                    slopes = feature * residual[class_index]
-                    by_unit[place] += np.bincount(points.unit, slopes, n_units)
+        by_unit = np.zeros((self.form.n_parameters, int(points.unit.max()) + 1))
+        for k, feature in zip(*np.nonzero(place >= 0), strict=True):
+            slopes = self.features[k, feature] * residual[k]
+            by_unit[place[k, feature]] += np.bincount(points.unit, slopes)
         return by_unit
 
     def curvature_and_errors(self, at: Floats, free: Mask) -> tuple[float, Floats]:
@@ -200,60 +167,35 @@ class SoftmaxObjective:
 
     def _scale(self) -> Floats:
         """Return the root mean square of each parameter's features."""
-        scale = np.sqrt(self.form.collected(self.squares() / self.points.total))
+        squares = np.stack([each**2 @ self.points.weight for each in self.features])
+        scale = np.sqrt(self.form.collected(squares.ravel() / self.points.total))
         return np.where(scale > 0, scale, 1.0)
 
+    def _at(self, parameters: Floats) -> _Evaluated:
+        if self._last is None or not np.array_equal(self._last.parameters, parameters):
+            self._last = self._evaluated(np.array(parameters))
+        return self._last
 
-class DiagonalObjective(SoftmaxObjective):
-    """SoftmaxObjective of forms that read only their own class's log-probability: no sum over pairs of classes is needed."""
+    def _evaluated(self, parameters: Floats) -> _Evaluated:
+        form, points = self.form, self.points
+        coefficients = form.coefficients(parameters)
+        z = (coefficients[:, None] @ self.features)[:, 0]
+        top = z.max(axis=0)
+        z -= top
+        power = np.exp(z, out=z)
+        norm = power.sum(axis=0)
+        power /= norm
+        nll = float(points.weight @ (np.log(norm) + top))
+        nll -= float((coefficients * self._observed).sum())
+        slope = self._summed(power * points.weight) - self._observed
+        moved = form.deviations(parameters)
+        value = nll / points.total + float(form.penalty @ moved**2)
+        gradient = form.collected(slope.ravel() / points.total) + 2.0 * form.penalty * moved
+        return _Evaluated(parameters, power, value, gradient)
 
-    def __init__(self, points: SoftmaxPoints, form: LinearForm) -> None:
-        self.points, self.form = points, form
-        own = np.einsum("kn,kn->k", points.share, points.x)
-        self._observed = np.stack([own, points.share.sum(axis=1)], axis=1)
-        self._last = None
-        places = form.place.T.ravel()
-        self._pick = (places == np.arange(form.n_parameters)[:, None]).astype(np.float64)
-        first = int(self._pick[0].argmax())
-        self._run = slice(first, first + form.n_parameters)
-        self._is_run = np.array_equal(self._pick, np.eye(len(places))[self._run])
-
-    def linear(self, coefficients: Floats) -> Floats:
-        return self.points.x * coefficients[:, :1] + coefficients[:, 1:]
-
-    def expected(self, p: Floats) -> Floats:
-        points = self.points
-        np.multiply(p, points.x, out=points.moved[0])
-        return np.stack([points.moved[0] @ points.weight, p @ points.weight], axis=1)
-
-    def features(self, class_index: int) -> Floats:
-        return np.stack([self.points.x[class_index], np.ones(self.points.n)])
-
-    def squares(self) -> Floats:
-        own = self.points.x**2 @ self.points.weight
-        return np.stack([own, np.full(self.points.k, self.points.total)], axis=1)
-
-    def likelihood_hessian(self, p: Floats) -> Floats:
-        points, k = self.points, self.points.k
-        moved, weighted = points.moved, points.weighted
-        np.multiply(p, points.x, out=moved[0])
-        moved[1] = p
-        cross, alone = moved @ points.weight
-        np.multiply(moved, points.weight, out=weighted)
-        own = np.einsum("kn,kn->k", weighted[0], points.x)
-        each = np.eye(k)
-        squares = np.block([[each * own, each * cross], [each * cross, each * alone]])
-        first, second = weighted.reshape(2 * k, -1), moved.reshape(2 * k, -1)
-        if self._is_run:
-            run = self._run
-            return np.asarray(squares[run, run] - first[run] @ second[run].T)
-        pick = self._pick
-        return np.asarray(pick @ squares @ pick.T - (pick @ first) @ (pick @ second).T)
-
-
-def objective_of(points: SoftmaxPoints, form: LinearForm) -> SoftmaxObjective:
-    """Return the objective of the form on the points."""
-    return DiagonalObjective(points, form) if form.own else SoftmaxObjective(points, form)
+    def _summed(self, weights: Floats) -> Floats:
+        """Return sums of features by class with weights (n_classes, n); (n_classes, n_features)."""
+        return np.asarray((self.features @ weights[:, :, None])[:, :, 0])
 
 
 def fit_softmax(objective: SoftmaxObjective) -> Minimum:

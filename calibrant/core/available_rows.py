@@ -109,9 +109,8 @@ def available_batch(view: View, most: int) -> tuple[Batch, str]:
     weighted = np.ones(batch.n, bool) if batch.weights is None else batch.weights > 0
     keep = np.flatnonzero((batch.row_total > 0) & weighted)
     if not len(keep):
-        raise NoResultError(
-            "too_few_samples", "no labelled prediction of positive weight is available"
-        )
+        detail = "no labelled prediction of positive weight is available"
+        raise NoResultError("too_few_samples", detail)
     return batch.take(_each(batch, counts, keep, most)), source
 
 

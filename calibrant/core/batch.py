@@ -107,13 +107,7 @@ class Batch(RatedRows):
         """Hash of each prediction's id, else of its scores and ratings; uint64 (n,)."""
         if self.ids is not None:
             return hash_names(list(self.ids))
-        ratings = mix(
-            self.ratings.class_index.astype(np.uint64) * np.uint64(0x1F123BB5)
-            + self.ratings.count.astype(np.uint64)
-        )
-        total = np.zeros(self.n, np.uint64)
-        np.add.at(total, self.ratings.row, ratings)
-        return mix(hash_rows(self.scores) ^ total)
+        return mix(hash_rows(self.scores) ^ self.ratings.hashed(self.n))
 
     @cached_property
     def unit_hash(self) -> U64:
@@ -214,23 +208,11 @@ class Batch(RatedRows):
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
         """Select predictions by index, keeping order and repeats. Boolean masks are accepted."""
         index = np.arange(self.n)[index]
-        starts = np.append(0, np.cumsum(np.bincount(self.ratings.row, minlength=self.n)))
-        first, last = starts[index], starts[index + 1]
-        length = last - first
-        row = np.repeat(np.arange(len(index)), length)
-        selected = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
-        ratings = Ratings(row, self.ratings.class_index[selected], self.ratings.count[selected])
-        return self._selected(index, ratings)
+        return self._selected(index, self.ratings.of_rows(index, self.n))
 
     def part(self, start: int, stop: int) -> Self:
         """Return consecutive predictions, without copying their columns."""
-        first, last = np.searchsorted(self.ratings.row, [start, stop])
-        ratings = Ratings(
-            self.ratings.row[first:last] - start,
-            self.ratings.class_index[first:last],
-            self.ratings.count[first:last],
-        )
-        return self._selected(slice(start, stop), ratings)
+        return self._selected(slice(start, stop), self.ratings.between(start, stop))
 
     def _selected(self, index: slice | NDArray[np.int64], ratings: Ratings) -> Self:
         """Return the predictions at `index`, which have these ratings."""
@@ -262,14 +244,7 @@ class Batch(RatedRows):
         first = batches[0]
         if any(batch.shape_key != first.shape_key for batch in batches):
             raise ValueError("Received batches of different shapes; expected equal ones.")
-        starts = np.cumsum([0] + [batch.n for batch in batches])
-        ratings = Ratings(
-            np.concatenate(
-                [b.ratings.row + start for b, start in zip(batches, starts, strict=False)]
-            ),
-            np.concatenate([b.ratings.class_index for b in batches]),
-            np.concatenate([b.ratings.count for b in batches]),
-        )
+        ratings = Ratings.joined([b.ratings for b in batches], [b.n for b in batches])
         optional: dict[str, Any] = {
             name: np.concatenate([getattr(b, name) for b in batches])
             if getattr(first, name) is not None

@@ -29,9 +29,8 @@ def parse_duration(text: str) -> Fraction | int:
         return int(short["number"]) * _SHORT_UNIT_S[short["unit"]]
     found = _DURATION.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if not found or text.endswith(("P", "T")):
-        raise ValueError(
-            "a duration of weeks, days, hours, minutes and seconds: P7D, PT1H, 7d, 24h, 30m"
-        )
+        detail = "a duration of weeks, days, hours, minutes and seconds: P7D, PT1H, 7d, 24h, 30m"
+        raise ValueError(detail)
     total = Fraction(0)
     for unit, number in found.groupdict().items():
         if number:

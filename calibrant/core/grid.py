@@ -173,9 +173,8 @@ class Grid:
             The other's cells are not unions of this one's, or are refined.
         """
         if self.cells % coarse.cells or coarse.refinement != 1:
-            raise ValueError(
-                f"Received a grid of {coarse.cells} cells; expected unions of the {self.cells} cells."
-            )
+            detail = f"Received a grid of {coarse.cells} cells; expected unions of the {self.cells} cells."
+            raise ValueError(detail)
         return _on(self, coarse.cells)
 
 
@@ -195,9 +194,8 @@ def _near_integer(scaled: NDArray[np.float64]) -> NDArray[np.bool_]:
 @lru_cache(maxsize=256)
 def _bins(grid: Grid, n_bins: int, edges: Edges) -> NDArray[np.int64]:
     if n_bins < 1 or grid.cells % n_bins:
-        raise ValueError(
-            f"Received {n_bins} bins; expected a union of the grid's {grid.cells} cells."
-        )
+        detail = f"Received {n_bins} bins; expected a union of the grid's {grid.cells} cells."
+        raise ValueError(detail)
     step = grid.cells // n_bins
     edge = grid.main_places // 2
     is_edge = grid.main_places % 2 == 0

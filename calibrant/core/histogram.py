@@ -153,9 +153,8 @@ class Histogram:
         except (KeyError, TypeError, ValueError) as error:
             raise PackingError(f"not a packed histogram: {error}") from error
         if lengths != {histogram.bins}:
-            raise PackingError(
-                "Received a packed histogram whose columns are not as long as its bins."
-            )
+            detail = "Received a packed histogram whose columns are not as long as its bins."
+            raise PackingError(detail)
         return histogram
 
     def digest(self) -> bytes:

@@ -37,27 +37,23 @@ def grid_cells(kind: str, spec: PaneSpec) -> int:
 class HistogramFields:
     """The fields of one histogram as sent, checked when they are read."""
 
-    def __init__(self, fields: Mapping[str, Any], spec: PaneSpec, pointer: str) -> None:
-        self.fields, self.spec, self.pointer = fields, spec, pointer
+    def __init__(self, fields: Any, spec: PaneSpec, pointer: str) -> None:
+        self.fields: Mapping[str, Any] = fields
+        self.spec, self.pointer = spec, pointer
         if not isinstance(fields, Mapping):
-            raise CalibrationInputError.at(
-                pointer, "object", "Received another type; expected an object."
-            )
+            detail = "Received another type; expected an object."
+            raise CalibrationInputError.at(pointer, "object", detail)
         for name in fields:
             if name not in FIELDS:
-                self._reject(
-                    str(name),
-                    "unknown_field",
-                    f"Received field {str(name)[:60]!r}, which a histogram does not have. Remove it.",
-                )
+                detail = f"Received field {str(name)[:60]!r}, which a histogram does not have. Remove it."
+                self._reject(str(name), "unknown_field", detail)
 
     def read(self) -> dict[str, Any]:
         """Return the histogram's attributes by name."""
         kind = self._one_of("kind", KINDS, None)
         if kind == "positive" and self.spec.n_classes != 2:
-            self._reject(
-                "kind", "task", "Received kind positive; it requires a model of two classes."
-            )
+            detail = "Received kind positive; it requires a model of two classes."
+            self._reject("kind", "task", detail)
         class_index = self._class(kind)
         policy = self._one_of("raters", POLICIES, "pooled")
         edges = self._one_of("edges", ("right", "left"), "right")
@@ -92,11 +88,8 @@ class HistogramFields:
         if value is None:
             value = default
         if value not in known or not isinstance(value, str):
-            self._reject(
-                name,
-                "one_of",
-                f"Received {name} {str(value)[:60]!r}; expected one of {', '.join(known)}.",
-            )
+            detail = f"Received {name} {str(value)[:60]!r}; expected one of {', '.join(known)}."
+            self._reject(name, "one_of", detail)
         return str(value)
 
     def _class(self, kind: str) -> int | None:
@@ -115,9 +108,8 @@ class HistogramFields:
         cells = grid_cells(kind, self.spec)
         if type(bins) is not int or bins < 1 or bins % cells or bins > 64 * cells:
             if kind == "uncertainty":
-                self._reject(
-                    "bins", "bins", f"Received other bins; expected {cells}, or a multiple of it."
-                )
+                detail = f"Received other bins; expected {cells}, or a multiple of it."
+                self._reject("bins", "bins", detail)
             detail = f"Received other bins; expected the model's grid, {cells}, or a multiple of it. Declare a coarser grid for coarse histograms."
             self._reject("bins", "bins", detail)
         return int(bins or 0)
@@ -125,24 +117,17 @@ class HistogramFields:
     def _column(self, name: str, bins: int) -> Floats:
         column = self.fields.get(name)
         if not isinstance(column, list | np.ndarray) or len(column) != bins:
-            self._reject(
-                name, "length", f"Received another value; expected a list of {bins} numbers."
-            )
+            detail = f"Received another value; expected a list of {bins} numbers."
+            self._reject(name, "length", detail)
             raise AssertionError
         values = np.zeros(bins)
         for i, value in enumerate(column.tolist() if isinstance(column, np.ndarray) else column):
             if type(value) not in (int, float) or not abs(value) <= 2.0**53:
-                self._reject(
-                    f"{name}/{i}",
-                    "number",
-                    "Received another value; expected a finite number of at most 2^53.",
-                )
+                detail = "Received another value; expected a finite number of at most 2^53."
+                self._reject(f"{name}/{i}", "number", detail)
             if value < 0:
-                self._reject(
-                    f"{name}/{i}",
-                    "negative_count",
-                    "Received a negative value; expected counts and sums of at least 0.",
-                )
+                detail = "Received a negative value; expected counts and sums of at least 0."
+                self._reject(f"{name}/{i}", "negative_count", detail)
             values[i] = value
         return values
 
@@ -152,15 +137,11 @@ class HistogramFields:
         column = self._column(name, bins)
         bad = np.flatnonzero(column != np.floor(column))
         if len(bad):
-            self._reject(
-                f"{name}/{bad[0]}", "integer", f"Received a fraction; expected integers in {name}."
-            )
+            detail = f"Received a fraction; expected integers in {name}."
+            self._reject(f"{name}/{bad[0]}", "integer", detail)
         if column.sum() > MAX_PREDICTIONS:
-            self._reject(
-                name,
-                "count_limit",
-                f"Received more than {MAX_PREDICTIONS} predictions in one update. Send several updates.",
-            )
+            detail = f"Received more than {MAX_PREDICTIONS} predictions in one update. Send several updates."
+            self._reject(name, "count_limit", detail)
         return column.astype(np.int64)
 
     def _n_predictions(self, count: Floats) -> NDArray[np.int64] | None:
@@ -182,20 +163,14 @@ class HistogramFields:
             self._reject(f"sum_confidence/{i}", "bin_mean", detail)
         if (correct > count + slack).any():
             i = int(np.flatnonzero(correct > count + slack)[0])
-            self._reject(
-                f"sum_correct/{i}",
-                "correct_above_count",
-                "Received more correct than counted; expected at most the count of the bin.",
-            )
+            detail = "Received more correct than counted; expected at most the count of the bin."
+            self._reject(f"sum_correct/{i}", "correct_above_count", detail)
 
     def _n_units(self, n_predictions: NDArray[np.int64] | None) -> int | None:
         value = self.fields.get("n_units")
         if value is not None and (type(value) is not int or value < 1 or value > 2**53):
-            self._reject(
-                "n_units",
-                "integer",
-                "Received another value for n_units; expected an integer of at least 1.",
-            )
+            detail = "Received another value for n_units; expected an integer of at least 1."
+            self._reject("n_units", "integer", detail)
         if (
             value is not None
             and n_predictions is not None
@@ -228,9 +203,8 @@ class HistogramFields:
         if value is None:
             return ()
         if not isinstance(value, Mapping):
-            self._reject(
-                "slice", "slice", "Received another value; expected an object of keys and values."
-            )
+            detail = "Received another value; expected an object of keys and values."
+            self._reject("slice", "slice", detail)
             raise AssertionError
         found = {name_of(str(key)): name_of(text) for key, text in value.items()}
         for key, text in value.items():

@@ -69,8 +69,7 @@ class PaneEnvelope:
 
 def _outline(about: Header) -> tuple[PaneSpec, dict[str, int]]:
     if about["pane"] not in READ_FORMATS:
-        raise PackingError(
-            f"pane format {str(about['pane'])[:20]} is not one that this version reads {READ_FORMATS}"
-        )
+        detail = f"pane format {str(about['pane'])[:20]} is not one that this version reads {READ_FORMATS}"
+        raise PackingError(detail)
     sizes = {str(name): int(size) for name, size in about["parts"].items()}
     return PaneSpec.from_dict(about["spec"]), sizes

@@ -175,9 +175,8 @@ class PaneState:
             The batch is of another number of classes or another task.
         """
         if batch.n_classes != self.spec.n_classes or batch.task != self.spec.task:
-            raise ValueError(
-                f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}"
-            )
+            detail = f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}"
+            raise ValueError(detail)
         if not batch.n:
             return
         # A pane of some accumulators has no digest: hashes of cases would be computed for nothing.

@@ -48,17 +48,11 @@ def _check_counts(pane: Pane) -> None:
             counts = block.filled()[1]
             where = name if key == "cells" else f"{name} ({key})"
             if (counts < 0).any():
-                raise CalibrationInputError.at(
-                    "/packed",
-                    "negative_count",
-                    f"Received a negative count in {where}; expected at least 0.",
-                )
+                detail = f"Received a negative count in {where}; expected at least 0."
+                raise CalibrationInputError.at("/packed", "negative_count", detail)
             if (counts > MAX_COUNT).any() or counts.astype(np.float64).sum() > MAX_COUNT:
-                raise CalibrationInputError.at(
-                    "/packed",
-                    "count_limit",
-                    f"Received counts above 2^53 in {where}; expected at most 2^53 in total.",
-                )
+                detail = f"Received counts above 2^53 in {where}; expected at most 2^53 in total."
+                raise CalibrationInputError.at("/packed", "count_limit", detail)
 
 
 def _violations(pane: Pane) -> Iterator[str]:

@@ -100,13 +100,11 @@ class PaneQuery:
         check_one_of("edges", self.edges, ("right", "left"))
         check_one_of("raters", self.raters, POLICIES)
         if not 0.5 <= self.ci < 1.0:
-            raise CalibrationInputError.at(
-                "/ci", "range", f"Received ci={self.ci}; expected a number in [0.5, 1)."
-            )
+            detail = f"Received ci={self.ci}; expected a number in [0.5, 1)."
+            raise CalibrationInputError.at("/ci", "range", detail)
         if not 0 <= self.min_count <= 2**53:
-            raise CalibrationInputError.at(
-                "/min_count", "range", f"Received min_count={self.min_count}; expected 0 to 2^53."
-            )
+            detail = f"Received min_count={self.min_count}; expected 0 to 2^53."
+            raise CalibrationInputError.at("/min_count", "range", detail)
         scope = self.scope_for(spec)
         grid, exact = spec.grid_for(scope), exact and not self.own_bins
         most = grid.cells if exact else MAX_BINS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,45 @@ class Ratings:
     row: NDArray[np.int64]
     class_index: NDArray[np.int64]
     count: NDArray[np.int64]
+
+    @classmethod
+    def none(cls) -> Ratings:
+        """Return no ratings."""
+        return cls(*np.zeros((3, 0), np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ratings], sizes: Sequence[int]) -> Ratings:
+        """Return the ratings of several batches of so many predictions, one batch after the other."""
+        starts = np.cumsum([0, *sizes])
+        return cls(
+            np.concatenate([each.row + start for each, start in zip(parts, starts, strict=False)]),
+            np.concatenate([each.class_index for each in parts]),
+            np.concatenate([each.count for each in parts]),
+        )
+
+    def of_rows(self, index: NDArray[np.int64], n: int) -> Ratings:
+        """Return the ratings of some of n predictions, in the order of `index` and with its repeats."""
+        starts = np.append(0, np.cumsum(np.bincount(self.row, minlength=n)))
+        first, last = starts[index], starts[index + 1]
+        length = last - first
+        row = np.repeat(np.arange(len(index)), length)
+        selected = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
+        return Ratings(row, self.class_index[selected], self.count[selected])
+
+    def between(self, start: int, stop: int) -> Ratings:
+        """Return the ratings of consecutive predictions, without copying classes and counts."""
+        first, last = np.searchsorted(self.row, [start, stop])
+        row = self.row[first:last]
+        return Ratings(
+            row - start if start else row, self.class_index[first:last], self.count[first:last]
+        )
+
+    def hashed(self, n: int) -> U64:
+        """Return a hash of each prediction's ratings, uint64 (n,)."""
+        total = np.zeros(n, np.uint64)
+        classes, counts = self.class_index.astype(np.uint64), self.count.astype(np.uint64)
+        np.add.at(total, self.row, mix(classes * np.uint64(0x1F123BB5) + counts))
+        return total
 
 
 class RatedRows:

@@ -66,47 +66,23 @@ class SampledRows:
 
     def content(self) -> U64:
         """Hash everything that distinguishes two rows of one id."""
-        ratings = self.ratings
-        each = mix(
-            ratings.class_index.astype(np.uint64) * np.uint64(0x1F123BB5)
-            + ratings.count.astype(np.uint64)
-        )
-        total = np.zeros(len(self), np.uint64)
-        np.add.at(total, ratings.row, each)
         plain = np.column_stack([self.scores, self.weights, self.logits.astype(np.float64)])
-        return mix(mix(hash_rows(plain) ^ total) ^ self.units)
+        return mix(mix(hash_rows(plain) ^ self.ratings.hashed(len(self))) ^ self.units)
 
     def take(self, index: Ints) -> SampledRows:
-        ratings = Batch("multiclass", self.scores, False, self.ratings).take(index).ratings
-        taken: Columns = {name: getattr(self, name)[index] for name in COLUMNS}
-        rows = SampledRows(**taken, ratings=ratings)
-        if "narrow" in self.__dict__:
-            fits, scores, totals = self.narrow
-            rows.knowing((fits[index], scores[index], totals[index]))
-        return rows
-
-    def counted(self, counts: Ints) -> SampledRows:
-        """Return the same rows with these numbers of occurrences."""
-        same = SampledRows(
-            self.ids, self.units, self.logits, self.weights, self.scores, counts, self.ratings
-        )
-        return same.knowing(self.narrow) if "narrow" in self.__dict__ else same
+        return self._selected(index, self.ratings.of_rows(index, len(self)))
 
     def first(self, n: int) -> SampledRows:
         """Return the first n rows."""
-        if n == len(self):
-            return self
-        entries = int(np.searchsorted(self.ratings.row, n))
-        columns: Columns = {name: getattr(self, name)[:n] for name in COLUMNS}
-        ratings = self.ratings
-        ratings = Ratings(
-            ratings.row[:entries], ratings.class_index[:entries], ratings.count[:entries]
-        )
-        rows = SampledRows(**columns, ratings=ratings)
-        if "narrow" in self.__dict__:
-            fits, scores, totals = self.narrow
-            rows.knowing((fits[:n], scores[:n], totals[:n]))
-        return rows
+        return self if n == len(self) else self._selected(slice(n), self.ratings.between(0, n))
+
+    def _selected(self, index: Ints | slice, ratings: Ratings) -> SampledRows:
+        columns: Columns = {name: getattr(self, name)[index] for name in COLUMNS}
+        return SampledRows(**columns, ratings=ratings)._knowing_of([self], index)
+
+    def counted(self, counts: Ints) -> SampledRows:
+        """Return the same rows with these numbers of occurrences."""
+        return replace(self, counts=counts)._knowing_of([self], slice(None))
 
     @classmethod
     def together(cls, parts: Sequence[SampledRows]) -> SampledRows:
@@ -114,21 +90,17 @@ class SampledRows:
         columns: Columns = {
             name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS
         }
-        starts = np.cumsum([0, *(len(part) for part in parts)])
-        ratings = Ratings(
-            np.concatenate(
-                [part.ratings.row + start for part, start in zip(parts, starts, strict=False)]
-            ),
-            np.concatenate([part.ratings.class_index for part in parts]),
-            np.concatenate([part.ratings.count for part in parts]),
+        ratings = Ratings.joined([part.ratings for part in parts], list(map(len, parts)))
+        return cls(**columns, ratings=ratings)._knowing_of(parts, slice(None))
+
+    def _knowing_of(self, parts: Sequence[SampledRows], index: Ints | slice) -> SampledRows:
+        """Return the same rows, which are those of some parts at an index: how they narrow is known where it is of these."""
+        if not all("narrow" in part.__dict__ for part in parts):
+            return self
+        fits, scores, totals = (
+            np.concatenate([part.narrow[place] for part in parts])[index] for place in range(3)
         )
-        rows = cls(**columns, ratings=ratings)
-        if all("narrow" in part.__dict__ for part in parts):
-            fits, scores, totals = (
-                np.concatenate([part.narrow[place] for part in parts]) for place in range(3)
-            )
-            rows.knowing((fits, scores, totals))
-        return rows
+        return self.knowing((fits, scores, totals))
 
     @cached_property
     def n_bytes(self) -> Ints:
@@ -195,11 +167,9 @@ def n_below(ids: U64, halvings: int) -> int:
 
 
 def no_rows(n_classes: int) -> SampledRows:
-    hashes, ints = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    ratings = Ratings(ints, ints, ints)
-    return SampledRows(
-        hashes, hashes, np.zeros(0, np.uint8), np.zeros(0), np.zeros((0, n_classes)), ints, ratings
-    )
+    hashes, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+    logits, weights, scores = np.zeros(0, np.uint8), np.zeros(0), np.zeros((0, n_classes))
+    return SampledRows(hashes, hashes, logits, weights, scores, counts, Ratings.none())
 
 
 def rows_of(batch: Batch, hashes: U64, units: U64) -> SampledRows:

@@ -52,9 +52,8 @@ class PaneSpec:
             )
             raise CalibrationInputError.at("/classes", "n_classes", detail)
         if not 2 <= self.grid <= 16384:
-            raise CalibrationInputError.at(
-                "/grid", "range", f"Received a grid of {self.grid} cells; expected 2 to 16384."
-            )
+            detail = f"Received a grid of {self.grid} cells; expected 2 to 16384."
+            raise CalibrationInputError.at("/grid", "range", detail)
         if self.listed_classes is not None:
             object.__setattr__(self, "listed_classes", tuple(sorted(set(self.listed_classes))))
         listed = self.listed_classes or ()

@@ -40,9 +40,8 @@ def named_columns(
     for name in {column for some in found.values() for column in some}:
         if name not in columns:
             known = ", ".join(map(str, list(columns)[:20]))
-            raise CalibrationInputError.at(
-                f"/{name}", "missing", f"The table has no column {name!r}; it has {known}."
-            )
+            detail = f"The table has no column {name!r}; it has {known}."
+            raise CalibrationInputError.at(f"/{name}", "missing", detail)
     return found
 
 
@@ -50,9 +49,8 @@ def one_column(name: str, names: Any, columns: Mapping[str, Any]) -> Any:
     """Return a column, or several as one: numbers as a matrix, raters' labels as lists."""
     if isinstance(names, str):
         if names not in columns:
-            raise CalibrationInputError.at(
-                f"/{names}", "missing", f"The table has no column {names!r}."
-            )
+            detail = f"The table has no column {names!r}."
+            raise CalibrationInputError.at(f"/{names}", "missing", detail)
         return columns[names]
     if len(names) == 1 and name not in ("probabilities", "logits", "label_counts"):
         return columns[names[0]]
@@ -60,9 +58,8 @@ def one_column(name: str, names: Any, columns: Mapping[str, Any]) -> Any:
     if len(names) == 1:
         return parts[0]
     if len({len(part) for part in parts}) > 1:
-        raise CalibrationInputError.at(
-            f"/{names[0]}", "length", "columns of one table have equally many rows"
-        )
+        detail = "columns of one table have equally many rows"
+        raise CalibrationInputError.at(f"/{names[0]}", "length", detail)
     return _raters(parts) if name == "labels" else _matrix(names, parts)
 
 
@@ -108,9 +105,8 @@ def _matrix(names: Sequence[str], parts: Sequence[Any]) -> Column:
     columns = [_as_column(part) for part in parts]
     for name, each in zip(names, columns, strict=True):
         if not _has_numbers(each):
-            raise CalibrationInputError.at(
-                f"/{name}", "vector", f"{name} is one of several columns; expected numbers."
-            )
+            detail = f"{name} is one of several columns; expected numbers."
+            raise CalibrationInputError.at(f"/{name}", "vector", detail)
     return _side_by_side(columns)
 
 

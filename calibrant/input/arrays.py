@@ -140,10 +140,7 @@ def _empty(columns: Columns, spec: PaneSpec | None) -> Batch | None:
             raise CalibrationInputError.at(f"/{name}", "length", detail)
     width = scores.shape[1] if isinstance(scores, np.ndarray) and scores.ndim == 2 else 1
     spec = spec or PaneSpec("binary" if width == 1 else "multiclass", max(width, 2))
-    nothing = np.zeros(0, np.int64)
     texts: Columns = {
         name: np.zeros(0, object) for name in ("ids", "units", "cases") if name in columns
     }
-    return Batch(
-        spec.task, np.zeros((0, spec.n_classes)), False, Ratings(nothing, nothing, nothing), **texts
-    )
+    return Batch(spec.task, np.zeros((0, spec.n_classes)), False, Ratings.none(), **texts)

@@ -100,18 +100,16 @@ def read_table(value: Any) -> dict[str, Column]:
     """
     schema, arrays = _stream(value)
     if schema.format != "+s":
-        raise CalibrationInputError.at(
-            "", "table", "Received a single Arrow column; expected a table."
-        )
+        detail = "Received a single Arrow column; expected a table."
+        raise CalibrationInputError.at("", "table", detail)
     chunks = list(arrays)
     views = [chunk.view() for chunk in chunks]
     found: dict[str, Column] = {}
     for i in range(schema.n_children):
         child = schema.child(i)
         if child.name in found:
-            raise CalibrationInputError.at(
-                f"/{child.name}", "table", f"The table has two columns {child.name!r}."
-            )
+            detail = f"The table has two columns {child.name!r}."
+            raise CalibrationInputError.at(f"/{child.name}", "table", detail)
         parts = [
             _column(child.name, child, view.child(i), view.offset, view.length) for view in views
         ]

@@ -78,26 +78,17 @@ def read_labels(
     """
     for name in columns:
         if name not in KNOWN:
-            raise CalibrationInputError.at(
-                f"/{name}",
-                "unknown_field",
-                f"Received field {name!r}; expected one of {', '.join(KNOWN)}.",
-            )
+            detail = f"Received field {name!r}; expected one of {', '.join(KNOWN)}."
+            raise CalibrationInputError.at(f"/{name}", "unknown_field", detail)
     for name in ("ids", "labels"):
         if columns.get(name) is None:
-            raise CalibrationInputError.at(
-                f"/{name}",
-                "missing",
-                f"Received no {name}; expected a list with one entry per row.",
-            )
+            detail = f"Received no {name}; expected a list with one entry per row."
+            raise CalibrationInputError.at(f"/{name}", "missing", detail)
     n = len(_list("ids", columns["ids"]))
     for name, column in columns.items():
         if column is not None and len(_list(name, column)) != n:
-            raise CalibrationInputError.at(
-                f"/{name}",
-                "length",
-                f"Received {len(column)} rows of {name}; expected {n}, as many as ids.",
-            )
+            detail = f"Received {len(column)} rows of {name}; expected {n}, as many as ids."
+            raise CalibrationInputError.at(f"/{name}", "length", detail)
     if n == 0:
         raise CalibrationInputError.at("/ids", "empty", "Received no rows; expected at least one.")
     is_plain = not ignored and not has_numbers(
@@ -224,11 +215,10 @@ def named_raters(
         detail = "Received raters without labels; expected labels, one rating per rater. label_counts have no order."
         raise CalibrationInputError.at("/raters", "labels_required", detail)
     if len(_list("raters", raters)) != len(labels):
-        raise CalibrationInputError.at(
-            "/raters",
-            "length",
-            f"Received {len(raters)} rows of raters; expected {len(labels)}, as many as labels.",
+        detail = (
+            f"Received {len(raters)} rows of raters; expected {len(labels)}, as many as labels."
         )
+        raise CalibrationInputError.at("/raters", "length", detail)
     found: dict[str, NDArray[np.int64]] = {}
     classes = ClassLabels(n_classes, class_names, ignored)
     good = range(len(labels)) if rows is None else rows.tolist()
@@ -245,11 +235,8 @@ def named_raters(
             name = _name(name, f"/raters/{i}")
             own = found.setdefault(name, np.full(len(good), -1, np.int64))
             if own[place] >= 0:
-                raise CalibrationInputError.at(
-                    f"/raters/{i}",
-                    "repeated_rater",
-                    f"Received two ratings of rater {name!r} for this row; expected one.",
-                )
+                detail = f"Received two ratings of rater {name!r} for this row; expected one."
+                raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", detail)
             own[place] = max(classes.class_of(rating), WITHDRAWN)
         if len(found) > MAX_RATERS:
             detail = f"Received more than {MAX_RATERS} named raters; expected at most {MAX_RATERS}."
@@ -259,11 +246,8 @@ def named_raters(
 
 def _list(name: str, column: Any) -> list[Any]:
     if not isinstance(column, list):
-        raise CalibrationInputError.at(
-            f"/{name}",
-            "list",
-            f"Received another type for {name}; expected a list with one entry per row.",
-        )
+        detail = f"Received another type for {name}; expected a list with one entry per row."
+        raise CalibrationInputError.at(f"/{name}", "list", detail)
     return column
 
 
@@ -273,9 +257,8 @@ def _row(row: Mapping[str, Any], i: int, classes: ClassLabels) -> LabelRow | Non
     label = row["labels"]
     ratings = label if isinstance(label, list) else [label]
     if not ratings:
-        raise CalibrationInputError.at(
-            f"/labels/{i}", "empty_ratings", "Received no rating; expected at least one per row."
-        )
+        detail = "Received no rating; expected at least one per row."
+        raise CalibrationInputError.at(f"/labels/{i}", "empty_ratings", detail)
     raters = _spread(row.get("raters"), len(ratings), f"/raters/{i}", "rater")
     revisions = _spread(row.get("revision"), len(ratings), f"/revision/{i}", "revision")
     unnamed: dict[int, int] = {}
@@ -290,11 +273,8 @@ def _row(row: Mapping[str, Any], i: int, classes: ClassLabels) -> LabelRow | Non
             raise CalibrationInputError.at(f"/labels/{i}", *classes.violation(rating))
         if rater is None:
             if revision not in (None, 0):
-                raise CalibrationInputError.at(
-                    f"/revision/{i}",
-                    "rater_required",
-                    "Received a revision without a rater; expected a rater's name with it.",
-                )
+                detail = "Received a revision without a rater; expected a rater's name with it."
+                raise CalibrationInputError.at(f"/revision/{i}", "rater_required", detail)
             unnamed[class_index] = unnamed.get(class_index, 0) + 1
             continue
         rater = _name(rater, f"/raters/{i}")
@@ -304,11 +284,8 @@ def _row(row: Mapping[str, Any], i: int, classes: ClassLabels) -> LabelRow | Non
         if revision is not None and (
             type(revision) is not int or not 0 <= revision <= MAX_REVISION
         ):
-            raise CalibrationInputError.at(
-                f"/revision/{i}",
-                "integer",
-                "Received an invalid revision; expected an integer of at least 0.",
-            )
+            detail = "Received an invalid revision; expected an integer of at least 0."
+            raise CalibrationInputError.at(f"/revision/{i}", "integer", detail)
         named[rater] = (rater, class_index, revision)
     if len(named) > MAX_NAMED:
         detail = f"Received {len(named)} named raters; expected at most {MAX_NAMED} per prediction."
@@ -334,14 +311,10 @@ def _spread(value: Any, n: int, pointer: str, what: str) -> list[Any]:
     """Return one value per rating: the list itself, or the same value for all."""
     if not isinstance(value, list):
         if value is not None and n > 1 and what == "rater":
-            raise CalibrationInputError.at(
-                pointer, "length", f"Received one rater for {n} ratings; expected a list of {n}."
-            )
+            detail = f"Received one rater for {n} ratings; expected a list of {n}."
+            raise CalibrationInputError.at(pointer, "length", detail)
         return [value] * n
     if len(value) != n:
-        raise CalibrationInputError.at(
-            pointer,
-            "length",
-            f"Received {len(value)} entries of {what}; expected {n}, one per rating.",
-        )
+        detail = f"Received {len(value)} entries of {what}; expected {n}, one per rating."
+        raise CalibrationInputError.at(pointer, "length", detail)
     return value

@@ -42,23 +42,16 @@ class NameColumns:
         seen: set[str] = set()
         for i, text in enumerate(ids):
             if text in seen:
-                self.violations.row(
-                    "ids",
-                    i,
-                    "repeated_id",
-                    f"Received id {text!r} more than once; expected each id once per batch.",
-                )
+                detail = f"Received id {text!r} more than once; expected each id once per batch."
+                self.violations.row("ids", i, "repeated_id", detail)
             seen.add(text)
 
     def slices(self, n: int) -> dict[str, NDArray[Any]]:
         """Return the slices of each row by key."""
         given = self.columns["slices"]
         if not isinstance(given, Mapping):
-            raise CalibrationInputError.at(
-                "/slices",
-                "slices",
-                "Received another type for slices; expected an object with one list of values per key.",
-            )
+            detail = "Received another type for slices; expected an object with one list of values per key."
+            raise CalibrationInputError.at("/slices", "slices", detail)
         result: dict[str, NDArray[Any]] = {}
         for key, column in given.items():
             name = self._key(key)
@@ -97,7 +90,6 @@ def names_or_times(name: str, column: Column) -> Any:
     kinds = "M" if name == "event_times" else "iu"
     if isinstance(values, Lists) or flat(values).ndim != 1 or values.dtype.kind not in f"O{kinds}":
         wanted = "timestamps or RFC 3339 texts" if name == "event_times" else "texts or integers"
-        raise CalibrationInputError.at(
-            f"/{name}", "arrow_type", f"Received another type; expected {wanted}."
-        )
+        detail = f"Received another type; expected {wanted}."
+        raise CalibrationInputError.at(f"/{name}", "arrow_type", detail)
     return values

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from calibrant.core.float32 import narrow_scores
-from tests.oracle.narrow import narrowed as by_numpy
+from benchmarks.ablation.narrow import narrowed as by_numpy
 
 
 def rows(k, n=400):

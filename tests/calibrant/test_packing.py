@@ -20,11 +20,11 @@ from hypothesis.extra import numpy as hnp
 
 from calibrant import Batch, Histogram, Pane
 from calibrant.accumulators import accumulators
+from calibrant.core.frames import MAX_CONTENT
 from calibrant.core.packing import (
     _PREFIX,
     FORMAT,
     MAGIC,
-    MAX_CONTENT,
     PackingError,
     _checksum,
     pack,

@@ -20,7 +20,7 @@ from calibrant.calibrators.shrinkage import (
     left_out_losses,
     units_of_classes,
 )
-from calibrant.calibrators.softmax import MAX_CURVED, SoftmaxPoints, fit_softmax, objective_of
+from calibrant.calibrators.softmax import MAX_CURVED, SoftmaxObjective, SoftmaxPoints, fit_softmax
 from calibrant.core.batch import Batch
 from calibrant.core.query import PaneQuery
 from calibrant.core.sampled_rows import RATING_BYTES, ROW_BYTES
@@ -113,7 +113,7 @@ def test_a_unit_left_out_to_second_order_is_a_unit_left_out(n_units):
     batch = simulated(240, [0.6, 0.9, 1.2], [0.2, 0.0, -0.2], n_units=n_units)
     rows = labelled_rows(batch, 0)
     form = VECTOR.form(np.ones(3, bool), 0.8)
-    objective = objective_of(SoftmaxPoints(rows, clipped(rows.logits)), form)
+    objective = SoftmaxObjective(SoftmaxPoints(rows, clipped(rows.logits)), form)
     at = fit_softmax(objective).parameters
     found = left_out_losses(objective, at)
     expected = np.zeros(rows.n_units)
@@ -126,8 +126,8 @@ def test_a_unit_left_out_to_second_order_is_a_unit_left_out(n_units):
         scale = rows.weight.sum() / others.weight.sum()
         alone = VECTOR.form(np.ones(3, bool), 0.8)
         object.__setattr__(alone, "penalty", alone.penalty * scale)
-        fit = fit_softmax(objective_of(SoftmaxPoints(others, clipped(others.logits)), alone))
-        given = objective_of(SoftmaxPoints(mine, clipped(mine.logits)), alone).probabilities(
+        fit = fit_softmax(SoftmaxObjective(SoftmaxPoints(others, clipped(others.logits)), alone))
+        given = SoftmaxObjective(SoftmaxPoints(mine, clipped(mine.logits)), alone).probabilities(
             fit.parameters
         )
         expected[unit] = row_losses(mine, given.T)["nll"].sum()

@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from calibrant.core import packing
+from calibrant.core import frames, packing
 from calibrant.core.pane import Pane
 from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.spec import PaneSpec
@@ -33,13 +33,13 @@ SPEC = PaneSpec("binary", 2)
 def unpacked(monkeypatch) -> list[int]:
     """Sizes of everything that is decompressed."""
     sizes: list[int] = []
-    real = packing._decompressed
+    real = frames.decompressed
 
     def noted(frame, largest):
         sizes.append(largest)
         return real(frame, largest)
 
-    monkeypatch.setattr(packing, "_decompressed", noted)
+    monkeypatch.setattr(frames, "decompressed", noted)
     return sizes
 
 

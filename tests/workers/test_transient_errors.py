@@ -15,7 +15,7 @@ import zstandard
 from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
 
 from calibrant import Batch, Pane
-from calibrant.core import packing
+from calibrant.core import frames, packing
 from calibrant.core.packing import PackingError
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest import attempts
@@ -168,7 +168,7 @@ def test_zstandard_without_memory_is_not_damage(monkeypatch):
     def without_memory(frame, largest):
         raise zstandard.ZstdError("decompression error: Allocation error : not enough memory")
 
-    monkeypatch.setattr(packing, "_decompressed", without_memory)
+    monkeypatch.setattr(frames, "decompressed", without_memory)
     with pytest.raises(MemoryError):
         packing.unpack(data)
 

@@ -18,7 +18,7 @@ from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.join.row_names import RowNames
 from calibrant_server.workers.segments.ragged import Ints
 
-_NO_RATINGS = Ratings(*np.zeros((3, 0), np.int64))
+_NO_RATINGS = Ratings.none()
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import TASKS
 from calibrant.core.edge_rules import N_RULES
-from calibrant.core.packing import MAX_CONTENT, PackingError, compressed, decompressed
+from calibrant.core.frames import MAX_CONTENT, PackingError, compressed, decompressed
 from calibrant_server.workers.segments.ragged import Ints, owners, starts_of
 from calibrant_server.workers.segments.row_columns import FIXED, RATING, SOURCES, Codes, RowColumns
 from calibrant_server.workers.segments.scores import Scores, StoredScores

@@ -102,7 +102,7 @@ def content_of(rows: RowColumns) -> U64:
     return mix(mix(mix(hashed ^ fixed["hash"]) ^ fixed["unit_hash"]) ^ total)
 
 
-_NO_RATINGS = Ratings(*np.zeros((3, 0), np.int64))
+_NO_RATINGS = Ratings.none()
 
 
 def fill_rows(rows: RowColumns, pane: Pane, slice_: str, make: Callable[[], Pane]) -> None:

@@ -88,9 +88,8 @@ def fold_temperature(weights: Floats, bias: Floats, temperature: float) -> tuple
     (array([[1.]]), array([0.5]))
     """
     if not (np.isfinite(temperature) and temperature > 0):
-        raise CalibrationInputError.at(
-            "/temperature", "range", f"Received {temperature}; expected a positive number."
-        )
+        detail = f"Received {temperature}; expected a positive number."
+        raise CalibrationInputError.at("/temperature", "range", detail)
     return weights / temperature, bias / temperature
 
 

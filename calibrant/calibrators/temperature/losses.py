@@ -41,9 +41,8 @@ class EceOptions:
 
     def __post_init__(self) -> None:
         if self.bins < 1:
-            raise CalibrationInputError.at(
-                "/bins", "range", f"Received bins={self.bins}; expected at least 1."
-            )
+            detail = f"Received bins={self.bins}; expected at least 1."
+            raise CalibrationInputError.at("/bins", "range", detail)
         check_one_of("denominator", self.denominator, DENOMINATORS)
 
     def error(self, confidence: Floats, mass: Floats, correct_ratings: Floats) -> float:

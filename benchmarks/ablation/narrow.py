@@ -1,4 +1,4 @@
-"""Which rows four bytes a score restore; the specification of `calibrant.core.float32.narrow_scores`."""
+"""Which rows four bytes a score restore, by numpy: what `calibrant.core.float32.narrow_scores` must equal."""
 
 from __future__ import annotations
 
