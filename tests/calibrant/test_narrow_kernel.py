@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from calibrant.core.float32 import narrow_scores
 from benchmarks.ablation.narrow import narrowed as by_numpy
+from calibrant.core.float32 import narrow_scores
 
 
 def rows(k, n=400):
