@@ -188,7 +188,7 @@ def test_content_that_no_pane_has_is_rejected_before_it_is_decompressed(
         }
         data[name] = packed_zeros(1 << {"cases": 26, "sample": 24}.get(name, 23), about)
     monkeypatch.setattr(
-        "calibrant.core.packing._decompressed", lambda frame, largest: pytest.fail("decompressed")
+        "calibrant.core.frames.decompressed", lambda frame, largest: pytest.fail("decompressed")
     )
     for name, packed in data.items():
         with pytest.raises(PackingError, match="larger than it can be"):
