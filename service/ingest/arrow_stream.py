@@ -49,23 +49,6 @@ def _columns(table: Any, max_text_bytes: int) -> tuple[Columns, str | None]:
     return columns, None if batch_id is None else batch_id.decode(errors="replace")
 
 
-def read_arrow_lists(data: bytes) -> tuple[dict[str, list[Any]], str | None]:
-    """Return the columns of a stream as lists of Python, whose nulls are None, and its batch id.
-
-    Raises
-    ------
-    MalformedBody, CalibrationInputError
-        As `read_arrow`.
-    """
-    table = _decoded(data)
-    columns = dict(zip(table.column_names, table.columns, strict=True))
-    batch_id = (table.schema.metadata or {}).get(BATCH_ID)
-    return (
-        {name: column.to_pylist() for name, column in columns.items()},
-        None if batch_id is None else batch_id.decode(errors="replace"),
-    )
-
-
 def _decoded(data: bytes) -> Any:
     """Return a valid table of distinct column names."""
     import pyarrow as pa

@@ -16,10 +16,10 @@ from calibrant.input.labels import read_labels
 from calibrant.input.notes import InputNotes
 from calibrant.input.rating_columns import LABELS as LABEL_COLUMNS
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
-from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
+from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body, decoded_limit
 from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
-from calibrant_server.service.ingest.arrow_stream import read_arrow_lists
+from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.body_reading import PLAIN, reading_of
 from calibrant_server.service.ingest.columns import MIN_KERNEL_BYTES
 from calibrant_server.service.ingest.model_rules import (
@@ -41,6 +41,7 @@ from calibrant_server.service.ingest.multilabel import (
 from calibrant_server.service.ingest.parsed_batch import (
     ParsedBatch,
     batch_id_of,
+    indexed,
     object_of,
     reject_unknown,
 )
@@ -49,6 +50,7 @@ from calibrant_server.service.ingest.service import (
     digest_of,
     digest_of_all,
 )
+from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, IngestBatch, SourceOffsets
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -202,7 +204,7 @@ def load_labels(body: Body, context: IngestContext, ignored: tuple[Any, ...] = (
     """Return the labels that a body holds, or raise every rule that they break. The query may state `ignored` instead."""
     config = _known(context)
     max_rows = min(context.settings.max_rows, MAX_ROWS_BY_ID)
-    posted = read_label_columns(body, max_rows)
+    posted = read_label_columns(body, context.settings)
     if config.label_names is not None:
         posted = label_cells(posted, config.label_names, max_rows)
     try:
@@ -237,11 +239,13 @@ def load_labels(body: Body, context: IngestContext, ignored: tuple[Any, ...] = (
     )
 
 
-def read_label_columns(body: Body, max_rows: int) -> ParsedBatch:
+def read_label_columns(body: Body, settings: Settings) -> ParsedBatch:
     """Return the columns of a labels body."""
+    max_rows = min(settings.max_rows, MAX_ROWS_BY_ID)
     if body.media_type == ARROW:
-        posted = ParsedBatch(*read_arrow_lists(body.data))
-        reject_unknown(posted.columns, SINGULAR)
+        columns, batch_id = read_arrow(body.data, decoded_limit(len(body.data), settings))
+        reject_unknown(columns, SINGULAR)
+        posted = ParsedBatch({name: indexed(each) for name, each in columns.items()}, batch_id)
     elif body.media_type == NDJSON:
         posted = _from_records(*read_ndjson(body.data, 3 * max_rows + 100))
     else:

@@ -16,17 +16,19 @@ from calibrant.results.reliability import EACH_CLASS
 from calibrant_server.service.http.lists import PAGE_HEADERS, PageQuery, link_to, page_of
 from calibrant_server.service.http.parameters import MEDIA_TYPES, Format, media_type_of
 from calibrant_server.service.openapi.schema import reference, success
-from calibrant_server.service.reads.by_label import (
+from calibrant_server.service.reads.operations import Access, MapReader, Reader, operation
+from calibrant_server.service.reads.parts import (
     ClassesResponse,
     LabelsResponse,
+    Parts,
+    classes_of,
     has_labels,
     is_by_label,
+    labels_of,
     reject_one_result,
-    respond_by_class,
-    respond_by_label,
+    values_of,
+    with_current_advice,
 )
-from calibrant_server.service.reads.current_advice import joined, with_current_advice
-from calibrant_server.service.reads.operations import Access, MapReader, Reader, operation
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, PartsQuery, WindowQuery
 from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.representations import (
@@ -81,7 +83,9 @@ async def response_to(read: AnyRead, access: Access, query: Any) -> Response:
     """Return the result of a read as JSON, table or figure."""
     media_type = _media_type(read, access.request, getattr(query, "format", None))
     if getattr(query, "scope", None) == EACH_CLASS and read.panels is not None:
-        return await respond_by_class(read, access, query, media_type)
+        parts = await classes_of(read, access, query, media_type)
+        render = _panels(read, "classes", media_type)
+        return await _together(access, parts, media_type, render)
     is_figure = media_type not in (JSON, *TABLES)
     is_short = read.short is not None and media_type == JSON and DETAILS not in parts_of(query.include)  # fmt: skip
     options = {name: getattr(query, name) for name in _shown(read)} if is_figure else {}
@@ -98,14 +102,29 @@ async def response_to(read: AnyRead, access: Access, query: Any) -> Response:
         return await _page(read.paged, access, read_query, query)
     render = _rendered_short(read) if is_short else _render(read, media_type, options, read_query)
     if has_all_labels:
-        return await respond_by_label(access.reads, access.request, read_query, media_type, render)
+        return await _together(access, labels_of(read_query), media_type, render)
     current = with_current_advice(read_query) if media_type == JSON else None
     if current is not None:
-        return await access.reads.together(access.request, current, joined, media_type, render)
+        return await _together(access, current, media_type, render)
     if getattr(query, "by", None) is not None:
-        each = access.reads.respond_each
-        return await each(access.request, read_query, query.by, media_type, render)
+        parts = await values_of(read_query, query.by, access.reads)
+        return await _together(access, parts, media_type, render)
     return await access.reads.respond(access.request, read_query, media_type, render)
+
+
+async def _together(
+    access: Access, parts: Parts, media_type: str, render: Render | None
+) -> Response:
+    return await access.reads.together(
+        access.request, parts.queries, parts.join, media_type, render
+    )
+
+
+def _panels(read: AnyRead, name: str, media_type: str) -> Render | None:
+    """Return what draws the parts of a document in one figure; None for JSON."""
+    panels = read.panels
+    assert panels is not None
+    return drawn(lambda found: panels(found[name]), media_type)
 
 
 def _render(
@@ -118,8 +137,7 @@ def _render(
         return tabulated(media_type, read.table)
     assert read.figure is not None
     if read.panels is not None and read_query.config.label_names and is_by_label(read, read_query):
-        panels = read.panels
-        return drawn(lambda found: panels(found["labels"]), media_type)
+        return _panels(read, "labels", media_type)
     return drawn(figure_of(read.figure, options, read_query.config), media_type)
 
 

@@ -15,7 +15,7 @@ from calibrant_server.service.http.errors import (
     ObserveOnly,
 )
 from calibrant_server.service.openapi.schema import ProblemError
-from calibrant_server.service.reads.by_label import require_label
+from calibrant_server.service.reads.parts import require_label
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.representations import part_of

@@ -8,7 +8,7 @@ If-None-Match, the response is sent when the state changes, or 304 when the time
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,12 +16,10 @@ from cachetools import LRUCache
 from fastapi import Request, Response
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.inference.slice_test import slice_test
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.parameters import entity_tags, names, negotiated, preferred_wait
 from calibrant_server.service.reads.queries import (
     invalid_query,
-    of_slices,
     unanswerable,
 )
 from calibrant_server.service.reads.read_query import ReadQuery, etag_of, other_of, resolved
@@ -120,36 +118,6 @@ class ReadService:
         headers["ETag"] = etag_of(read_query, media_type, state.window, result.state_version)
         body = await render(result.body) if render else result.body
         return Response(body, 200, headers, media_type)
-
-    async def respond_each(
-        self,
-        request: Request,
-        read_query: ReadQuery,
-        name: str,
-        media_type: str = JSON,
-        render: Render | None = None,
-    ) -> Response:
-        """Respond to `read_query` for every value of the slice `name`, in one document."""
-        names_of_slices = await self.inbox.slices(read_query.config)
-        slices = [each for each in names_of_slices if each.startswith(f"{name}:")]
-        read_query = replace(
-            read_query,
-            query=of_slices(read_query.query, len(slices), read_query.comparison is not None),
-        )
-        read_queries = {each.partition(":")[2]: replace(read_query, slice=each) for each in slices}
-        window = (await self.window(read_query)).to_dict()
-
-        def side_by_side(found: dict[str, Any]) -> dict[str, Any]:
-            tests = {value: each["test"] for value, each in found.items() if "test" in each}
-            tested = {"slice_test": slice_test(tests)} if tests else {}
-            head = {
-                "model": read_query.config.model,
-                "window": span(found) if found else window,
-                "by": name,
-            }
-            return {**head, **tested, "slices": found}
-
-        return await self.together(request, read_queries, side_by_side, media_type, render)
 
     async def together(
         self,
@@ -289,12 +257,3 @@ class ReadService:
                 version, await self.inbox.state_version(other.model, other.slice, other.window)
             )
         return _Current(window, version, etag_of(read_query, media_type, window, version), other)
-
-
-def span(found: dict[str, Any]) -> dict[str, str]:
-    """Return the window that contains those of some results."""
-    covered = [each["window"] for each in found.values()]
-    return {
-        "from": min(each["from"] for each in covered),
-        "to": max(each["to"] for each in covered),
-    }

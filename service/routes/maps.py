@@ -22,7 +22,6 @@ from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
 from calibrant_server.service.openapi.schema import ProblemError, success, takes
-from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
@@ -43,6 +42,7 @@ from calibrant_server.service.reads.operations import (
     Page,
     operation,
 )
+from calibrant_server.service.reads.parts import require_label
 from calibrant_server.service.reads.queries import resolved_query, unanswerable
 from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.settings import Settings

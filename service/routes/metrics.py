@@ -15,9 +15,9 @@ from calibrant.results.reads import find_reads
 from calibrant_server.service.engine import model_of
 from calibrant_server.service.http.parameters import PATTERN, Format, media_type_of
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.by_label import require_label
 from calibrant_server.service.reads.declared import add_route
 from calibrant_server.service.reads.operations import Access, Reader, operation
+from calibrant_server.service.reads.parts import require_label
 from calibrant_server.service.reads.queries import (
     ClockQuery,
     reject_costly,

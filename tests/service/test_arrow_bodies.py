@@ -210,6 +210,26 @@ async def test_a_column_of_another_kind_is_named(client, column, values, rule):
     assert error["rule"] == rule and error["pointer"].startswith(f"/{column}")
 
 
+@pytest.mark.parametrize("url", [URL, LABELS])
+@pytest.mark.parametrize(
+    ("ids", "zone"),
+    [
+        (pa.array(TIMES[:2], pa.timestamp("us", "UTC")), b"XYZ\0"),
+        (pa.array(TIMES[:2], pa.timestamp("us", "UTC")), b"\xffTC\0"),
+        (pa.array(TIMES[:2], pa.timestamp("us", "UTC")).dictionary_encode(), b"XYZ\0"),
+        (pa.array([1, 2**60], pa.timestamp("s")), b"UTC\0"),
+    ],
+)
+async def test_times_that_python_cannot_have_are_rejected_as_names(client, url, ids, zone):
+    await client.put("/v1/models/digits", json={"task": "binary"})
+    table = pa.table({"ids": ids, "labels": [0, 1]})
+    if url == URL:
+        table = table.append_column("confidences", pa.array([0.5, 0.5]))
+    data = stream(table).replace(b"UTC\0", zone)
+    response = await client.post(url, content=data, headers=HEADERS)
+    assert response.status_code in (400, 422), response.text
+
+
 async def test_without_the_packages_the_extra_is_named(client, monkeypatch):
     bodies.reads_arrow.cache_clear()
     monkeypatch.setattr(bodies, "ARROW_PACKAGES", ("a_package_that_is_not_installed",))

@@ -1,31 +1,42 @@
-"""Reads of multi-label models: one result per label, with the means over labels of metrics.
+"""Reads of several parts in one document: values of a slice, labels of a multi-label model, classes against the rest, and the
+recommendation of `GET drift`.
 
-Each label is a slice of its own. Without one in the request, a read returns all of them; the alarm alone evaluates the labels of a row
-together.
+Each label is a slice of its own. Without one in the request, a read returns all of them, with the means over labels of metrics; the alarm
+alone evaluates the labels of a row together. A read of the current state that recommends something returns the recommendation of the alarm; one of
+a certain window, clock or label policy, and a comparison, recommend by the labels that they name.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
 from calibrant.figures.class_reliability import MAX_PANELS
+from calibrant.inference.slice_test import slice_test
 from calibrant.metrics.estimate import Estimate
 from calibrant.results import Report
+from calibrant.results.drift import drift
 from calibrant.results.metric_work import MAX_WORK
+from calibrant.results.queries import parts_of
 from calibrant.results.reads import Read
 from calibrant.results.report import of_labels
 from calibrant_server.service.reads.operations import Access
-from calibrant_server.service.reads.queries import of_slices, reject_costly, unanswerable
+from calibrant_server.service.reads.queries import (
+    WindowQuery,
+    of_slices,
+    reject_costly,
+    resolved_query,
+    unanswerable,
+)
 from calibrant_server.service.reads.read_query import ReadQuery
-from calibrant_server.service.reads.representations import IMAGES, TABLES, WindowShown, drawn
-from calibrant_server.service.reads.service import JSON, ReadService, Render, span
+from calibrant_server.service.reads.representations import IMAGES, TABLES, WindowShown
+from calibrant_server.service.reads.service import JSON, ReadService
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
-from calibrant_server.workers.queries.query import Declared, Query
+from calibrant_server.workers.queries.query import Declared, Query, query_for
 from calibrant_server.workers.store.model_config import LABEL_SLICE, ModelConfig
 
 # Units of work that the metrics of one label may take: 15 metrics that are not slow.
@@ -80,43 +91,83 @@ def require_label(config: ModelConfig, slice_: str | None) -> None:
         raise unanswerable("/slice", "label_required", detail)
 
 
-async def respond_by_label(
-    reads: ReadService,
-    request: Request,
-    read_query: ReadQuery,
-    media_type: str,
-    render: Render | None,
-) -> Response:
-    """Respond to a read for every label, in one document."""
+@dataclass(frozen=True)
+class Parts:
+    """Queries by the name of their part, and what builds the document of their results."""
+
+    queries: dict[str, ReadQuery]
+    join: Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def labels_of(read_query: ReadQuery) -> Parts:
+    """Return the parts of a read for every label."""
     config, names = read_query.config, read_query.config.label_names or []
     query = _bounded(read_query.query, len(names), read_query.comparison is not None)
-    read_queries = {
+    queries = {
         name: replace(read_query, query=query, slice=f"{LABEL_SLICE}:{name}") for name in names
     }
-    return await reads.together(request, read_queries, partial(joined, config), media_type, render)
+    return Parts(queries, partial(joined, config))
 
 
-async def respond_by_class(
-    read: Read[Any, Any], access: Access, query: Any, media_type: str
-) -> Response:
-    """Respond to a read for every class against the rest, in one document or figure."""
-    config, panels = await access.config(), read.panels
+async def classes_of(read: Read[Any, Any], access: Access, query: Any, media_type: str) -> Parts:
+    """Return the parts of a read for every class against the rest."""
+    config = await access.config()
     names = [str(each) for each in config.classes or range(config.n_classes)]
-    if panels is None or len(names) > MAX_PANELS or media_type in TABLES or config.label_names:
+    if len(names) > MAX_PANELS or media_type in TABLES or config.label_names:
         detail = f"Received scope={query.scope}; expected it for JSON or a figure of at most {MAX_PANELS} classes. Request one: class:NAME."
         raise unanswerable("/scope", "one_of", detail)
-    read_queries = {
+    queries = {
         name: await access.read_query(query.model_copy(update={"scope": f"class:{name}"}))
         for name in names
     }
-    render = drawn(lambda found: panels(found["classes"]), media_type)
-    return await access.reads.together(
-        access.request,
-        read_queries,
-        lambda found: {"model": config.model, "window": span(found), "classes": found},
-        media_type,
-        render,
+    return Parts(
+        queries, lambda found: {"model": config.model, "window": span(found), "classes": found}
     )
+
+
+async def values_of(read_query: ReadQuery, name: str, reads: ReadService) -> Parts:
+    """Return the parts of a read for every value of the slice `name`."""
+    stored = await reads.inbox.slices(read_query.config)
+    slices = [each for each in stored if each.startswith(f"{name}:")]
+    query = of_slices(read_query.query, len(slices), read_query.comparison is not None)
+    queries = {
+        each.partition(":")[2]: replace(read_query, query=query, slice=each) for each in slices
+    }
+    window = (await reads.window(read_query)).to_dict()
+
+    def side_by_side(found: dict[str, Any]) -> dict[str, Any]:
+        tests = {value: each["test"] for value, each in found.items() if "test" in each}
+        tested = {"slice_test": slice_test(tests)} if tests else {}
+        shown = span(found) if found else window
+        head = {"model": read_query.config.model, "window": shown, "by": name}
+        return {**head, **tested, "slices": found}
+
+    return Parts(queries, side_by_side)
+
+
+ADVICE = "recommendation"
+_OTHER_LABELS = {"from_", "to", "window", "clock", "raters", "weights"}
+
+
+def with_current_advice(read_query: ReadQuery) -> Parts | None:
+    """Return the parts of a read that recommends something about the current state of a model with an alarm; else None."""
+    query, config, view = read_query.query, read_query.config, read_query.view
+    included = parts_of(getattr(query, "include", None))
+    is_other = read_query.comparison is not None or view.model_fields_set & _OTHER_LABELS
+    if ADVICE not in included or is_other or config.label_horizon_s is None:
+        return None
+    rest = ",".join(each for each in included if each != ADVICE) or None
+    own = replace(read_query, query=query.model_copy(update={"include": rest}))
+    current = resolved_query(query_for(drift), config)
+    queries = {"own": own, "drift": ReadQuery(current, config, WindowQuery(slice=view.slice))}
+    return Parts(queries, lambda found: {**found["own"], ADVICE: found["drift"][ADVICE]})
+
+
+def span(found: dict[str, Any]) -> dict[str, str]:
+    """Return the window that contains those of some results."""
+    covered = [each["window"] for each in found.values()]
+    starts, ends = ([each[name] for each in covered] for name in ("from", "to"))
+    return {"from": min(starts), "to": max(ends)}
 
 
 def _bounded(query: Query, n_labels: int, is_compared: bool) -> Query:
