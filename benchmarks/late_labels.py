@@ -27,7 +27,8 @@ def _named(mix: str, n: int) -> dict[str, Any]:
     """Return the names of predictions: units of three rows, and slices of four values."""
     found: dict[str, Any] = {}
     if "units" in mix:
-        found["units"] = [f"u{next(_numbers)}" for _ in range(-(-n // 3)) for _ in range(3)][:n]
+        units = [f"u{next(_numbers)}" for _ in range(-(-n // 3))]
+        found["units"] = [units[i // 3] for i in range(n)]
     if "slices" in mix:
         found["slices"] = {"site": [f"site-{i % 4}" for i in range(n)]}
     return found

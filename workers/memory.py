@@ -22,8 +22,8 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _MAX_REUSED_BLOCK_BYTES = 8 << 20
 _RETAINED_FREE_BYTES = 16 << 20
 _GROWTH_BYTES = 1 << 20
-# New objects between two collections; Python's default of 700 is reached by a hundred rows.
-_GARBAGE_THRESHOLDS = (20_000, 10, 10)
+# New objects between two collections; a batch of thousands of labels has fewer, and Python's default of 700 is reached by a hundred rows.
+_GARBAGE_THRESHOLDS = (100_000, 10, 10)
 # How long a computing thread delays another thread; Python's default is 5 ms.
 _SWITCH_S = 0.001
 # Of cgroup v2: a process above `memory.high` is throttled, not killed.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any
+from itertools import chain, repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,7 @@ MAX_RATERS = 200
 MAX_NAMED = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class LabelRow:
+class LabelRow(NamedTuple):
     """Labels for one prediction id.
 
     Attributes
@@ -148,10 +147,8 @@ def _rows_together(columns: Mapping[str, Any], n_classes: int) -> list[LabelRow]
     by = _rated_rows(raters)
     if by is None or not _fit(by, rated):
         return None
-    return [
-        LabelRow(name, {}, [(rater, k, None) for rater, k in zip(who, row, strict=True)])
-        for name, who, row in zip(ids, by, rated, strict=True)
-    ]
+    ratings = map(zip, by, rated, repeat(repeat(None)))
+    return [LabelRow(name, {}, list(each)) for name, each in zip(ids, ratings, strict=True)]
 
 
 def _rated_rows(column: Sequence[Any]) -> Sequence[Sequence[Any]] | None:

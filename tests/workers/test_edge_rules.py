@@ -10,6 +10,7 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.core.edge_rules import BFLOAT16, EXACT, FLOAT16, FLOAT32
 from calibrant.core.spec import PaneSpec
+from calibrant_server.workers.join.facts import EntryFacts
 from calibrant_server.workers.join.record_format import EDGE_RULE_BIT
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.segments.rows import Rows, batches_of
@@ -31,7 +32,7 @@ def sent(rule):
 def stored_by_the_first_rule():
     """Records and rows of a store as it was written before rows had a rule."""
     records, join = MemoryRecords(), MemoryRecords().join()
-    join.predictions("0", CONFIG, sent(EXACT), 1_000)
+    join.add(CONFIG, EntryFacts.of_predictions("0", sent(EXACT), 1_000))
     records.commit(join)
     assert all(data[0] < 1 << EDGE_RULE_BIT for data in records.stored.values())
     [change] = join.changes().values()
@@ -50,7 +51,8 @@ def bins_of(pane):
 
 def label(records):
     join = records.join()
-    join.labels("1", CONFIG, [["b", [[1, 1]], []], ["c", [[0, 1]], []]], 2_000, 1)
+    labels = [["b", [[1, 1]], []], ["c", [[0, 1]], []]]
+    join.add(CONFIG, EntryFacts.of_labels("1", labels, 2_000, 1))
     records.commit(join)
     [change] = join.changes().values()
     return rows_of(change)
@@ -73,7 +75,7 @@ def test_a_later_label_is_subtracted_where_the_row_was_added():
 
 def test_a_row_of_today_is_on_the_edge_and_stays_there():
     records, join = MemoryRecords(), MemoryRecords().join()
-    join.predictions("0", CONFIG, sent(FLOAT32), 1_000)
+    join.add(CONFIG, EntryFacts.of_predictions("0", sent(FLOAT32), 1_000))
     records.commit(join)
     [change] = join.changes().values()
     rows = Rows.together([rows_of(change), label(records).of_part(9)])
@@ -83,7 +85,7 @@ def test_a_row_of_today_is_on_the_edge_and_stays_there():
 @pytest.mark.parametrize("rule", [EXACT, FLOAT32, FLOAT16, BFLOAT16])
 def test_a_record_states_its_rule_and_keeps_it(rule):
     records, join = MemoryRecords(), MemoryRecords().join()
-    join.predictions("0", CONFIG, sent(rule), 1_000)
+    join.add(CONFIG, EntryFacts.of_predictions("0", sent(rule), 1_000))
     records.commit(join)
     label(records)
     packed = list(records.stored.values())

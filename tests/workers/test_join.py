@@ -11,7 +11,7 @@ from calibrant import Batch
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.ingest import label_join
 from calibrant_server.workers.join import named_ratings
-from calibrant_server.workers.join.facts import NAMES
+from calibrant_server.workers.join.facts import NAMES, EntryFacts
 from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.store.watermarks import Watermarks
@@ -136,11 +136,11 @@ def outcomes_of(oracle, kind, what, now_ms, order):
 
 def apply(join, number, kind, what, now_ms, order):
     if kind == "predictions":
-        join.predictions(str(number), CONFIG, what, now_ms)
+        join.add(CONFIG, EntryFacts.of_predictions(str(number), what, now_ms))
     elif kind == "labels":
-        join.labels(str(number), CONFIG, what, now_ms, order)
+        join.add(CONFIG, EntryFacts.of_labels(str(number), what, now_ms, order))
     else:
-        join.deletion(str(number), CONFIG, [what], now_ms)
+        join.add(CONFIG, EntryFacts.of_deletion(str(number), [what], now_ms))
 
 
 def assert_same_rows(found, expected):

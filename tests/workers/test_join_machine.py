@@ -20,6 +20,7 @@ from calibrant.accumulators import sample
 from calibrant.core.sampled_rows import RATING_BYTES, ROW_BYTES
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.ingest.cached_pane import CachedTail
+from calibrant_server.workers.join.facts import EntryFacts
 from calibrant_server.workers.segments.rows import Rows
 from tests.workers.driving import MODEL
 from tests.workers.joins import MemoryRecords, rows_of
@@ -93,7 +94,9 @@ class JoinMachine(RuleBasedStateMachine):
         batch = replace(batch, event_times=np.array([START_US + hour * 3_600_000_000]))
         now = self.now_ms
         for _ in range(2 if repeats else 1):
-            self.apply(lambda join, entry: join.predictions(entry, CONFIG, batch, now))
+            self.apply(
+                lambda join, entry: join.add(CONFIG, EntryFacts.of_predictions(entry, batch, now))
+            )
         if name not in self.sent and name not in self.deleted:
             self.sent[name] = {
                 "p": p / 8,
@@ -144,7 +147,7 @@ class JoinMachine(RuleBasedStateMachine):
     def delete(self, name):
         """For good, also before it came."""
         now = self.now_ms
-        self.apply(lambda join, entry: join.deletion(entry, CONFIG, [name], now))
+        self.apply(lambda join, entry: join.add(CONFIG, EntryFacts.of_deletion(entry, [name], now)))
         self.deleted.add(name)
         self.sent.pop(name, None)
         self.unnamed.pop(name, None)
@@ -199,7 +202,9 @@ class JoinMachine(RuleBasedStateMachine):
         self.now_ms += 1000
         self.order += 1
         now, order = self.now_ms, self.order
-        self.apply(lambda join, entry: join.labels(entry, CONFIG, rows, now, order))
+        self.apply(
+            lambda join, entry: join.add(CONFIG, EntryFacts.of_labels(entry, rows, now, order))
+        )
 
     def _expected(self, slice_, hour):
         pane = Pane(CONFIG.spec())

@@ -39,4 +39,4 @@ def test_freed_memory_is_taken_again_without_page_faults() -> None:
 
 
 def test_what_a_process_starts_with_is_not_searched_for_garbage() -> None:
-    assert result(SETTLED) == ["True", "20000"]
+    assert result(SETTLED) == ["True", "100000"]

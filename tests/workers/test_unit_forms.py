@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
+from calibrant_server.workers.join.facts import EntryFacts
 from tests.workers.driving import MODEL
 from tests.workers.joins import MemoryRecords, rows_of
 from tests.workers.test_late_labels import assert_same_state
@@ -43,12 +44,15 @@ def joined(order, removed=()):
     """The pane of all rows after batches in some order, each a run of its own, and removals."""
     store, pane = MemoryRecords(), Pane(MODEL.spec())
     steps = [
-        lambda join, name=name: join.predictions(
-            "p", MODEL, Batch.from_columns(PARTS[name]).batch, AT_MS
+        lambda join, name=name: join.add(
+            MODEL, EntryFacts.of_predictions("p", Batch.from_columns(PARTS[name]).batch, AT_MS)
         )
         for name in order
     ]
-    steps += [lambda join, name=name: join.deletion("d", MODEL, [name], AT_MS) for name in removed]
+    steps += [
+        lambda join, name=name: join.add(MODEL, EntryFacts.of_deletion("d", [name], AT_MS))
+        for name in removed
+    ]
     for step in steps:
         join = store.join()
         step(join)

@@ -24,7 +24,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from calibrant.core.errors import Violation
 from calibrant.input.notes import NO_NOTES, InputNotes
@@ -239,17 +239,9 @@ class IngestBatch(IngestEntry):
         *,
         received_at: datetime | None = None,
         retains: bool = False,
-        partial: bool = False,
-        places: Places | None = None,
-        create: bool = False,
-        violations: Sequence[Violation] = (),
-        ids: tuple[str, ...] = (),
-        origin: SourceOffsets | None = None,
-        share: float = 1.0,
-        checked_revision: int | None = None,
-        notes: InputNotes = NO_NOTES,
+        **others: Any,
     ) -> IngestBatch:
-        """Return a batch for a model. With `retains`, every accepted row needs a retained record."""
+        """Return a batch for a model, with further attributes by name. With `retains`, every accepted row needs a retained record."""
         received_at = received_at or datetime.now(UTC)
         return cls(
             model=config.key,
@@ -259,18 +251,10 @@ class IngestBatch(IngestEntry):
             digest=digest,
             received_ms=int(received_at.timestamp() * 1000),
             payload=payload,
-            partial=partial,
-            places=places,
             n_records=n_accepted if retains else 0,
             config=config,
             n_accepted=n_accepted,
-            create=create,
-            violations=violations,
-            ids=ids,
-            share=share,
-            checked_revision=checked_revision,
-            origin=origin,
-            notes=notes,
+            **others,
         )
 
 

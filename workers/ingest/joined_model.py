@@ -18,7 +18,7 @@ from calibrant_server.workers.join.join import EMPTY, join
 from calibrant_server.workers.join.predictions import Predictions
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.join.row_names import RowNames
-from calibrant_server.workers.segments.ragged import Ints
+from calibrant_server.workers.segments.ragged import Ints, starts_of
 from calibrant_server.workers.segments.row_columns import (
     RATING,
     SOURCES,
@@ -192,9 +192,8 @@ class JoinedModel:
     @cached_property
     def members(self) -> dict[Group, list[str]]:
         """Members of these units from now on."""
-        before = self.members_before
         return {
-            key: list(dict.fromkeys([*before.get(key, []), *names]))
+            key: _together(self.members_before.get(key, []), names)
             for key, names in self.units.items()
         }
 
@@ -210,11 +209,23 @@ class JoinedModel:
         starts = self._starts(predictions.event_us)
         names = predictions.take(np.flatnonzero(kept)).names
         some, starts, own = some[kept], starts[kept], names.group < 0
-        units: dict[Group, list[str]] = {}
-        for i, start, group in zip(some.tolist(), starts.tolist(), names.groups(), strict=True):
-            if group is not None:
-                units.setdefault((start, group), []).append(self.ids[i])
-        return some[own], units
+        return some[own], self._ids_by_unit(
+            some[~own], starts[~own], names.take(np.flatnonzero(~own))
+        )
+
+    def _ids_by_unit(self, some: Ints, starts: Ints, names: RowNames) -> dict[Group, list[str]]:
+        """Return ids by time slice and unit, in the order in which the units come."""
+        slice_of = np.unique(starts, return_inverse=True)[1]
+        key = (slice_of * len(names.texts) + names.group) * 2 + (names.unit >= 0)
+        _, first, unit = np.unique(key, return_index=True, return_inverse=True)
+        in_turn = np.argsort(first)
+        n_ids, first = np.bincount(unit, minlength=len(first))[in_turn], first[in_turn]
+        order = np.argsort(np.argsort(in_turn)[unit], kind="stable")
+        ids = [self.ids[i] for i in some[order].tolist()]
+        units = zip(starts[first].tolist(), names.take(first).groups(), strict=True)
+        begins = starts_of(n_ids)
+        places = zip(units, begins.tolist(), (begins + n_ids).tolist(), strict=True)
+        return {(start, str(group)): ids[at:end] for (start, group), at, end in places}
 
     def _starts(self, event_us: Ints) -> Ints:
         pane_s = self.config.pane_s
@@ -295,6 +306,13 @@ class JoinedModel:
             if least is None or start >= least:
                 found.setdefault(start, []).append(self.ids[i])
         return found
+
+
+def _together(before: list[str], names: list[str]) -> list[str]:
+    """Return different ids with those of `names` that are not among them."""
+    known = set(before)
+    more = [name for name in names if name not in known]
+    return before + more if more else before
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -209,26 +209,9 @@ class LabelJoin:
         self._reader = reader
         self.models: dict[Name, ModelFacts] = {}
 
-    def predictions(
-        self,
-        entry: str,
-        config: ModelConfig,
-        batch: Batch,
-        received_ms: int,
-        sent: Batch | None = None,
-    ) -> None:
-        """Add a batch that carries ids; `sent` is the batch as the client sent it, where slices were renamed."""
-        self._of(config).add(EntryFacts.of_predictions(entry, batch, received_ms, sent))
-
-    def labels(
-        self, entry: str, config: ModelConfig, rows: Sequence[Any], received_ms: int, order: int
-    ) -> None:
-        """Add labels as an entry has them: id, unnamed and named ratings; `order` grows along the stream."""
-        self._of(config).add(EntryFacts.of_labels(entry, rows, received_ms, order))
-
-    def deletion(self, entry: str, config: ModelConfig, ids: list[str], received_ms: int) -> None:
-        """Add the deletion of predictions."""
-        self._of(config).add(EntryFacts.of_deletion(entry, ids, received_ms))
+    def add(self, config: ModelConfig, facts: EntryFacts) -> None:
+        """Add the facts of an entry."""
+        self._of(config).add(facts)
 
     def new_rows(self, config: ModelConfig, batch: Batch, received_ms: int) -> list[bool]:
         """Return which rows of a batch that carries ids would count."""

@@ -49,6 +49,7 @@ from calibrant_server.workers.ingest.posted_sums import (
     reduce_pane,
 )
 from calibrant_server.workers.ingest.slices import ReadSlices, SliceNames
+from calibrant_server.workers.join.facts import EntryFacts
 from calibrant_server.workers.segments.row_codec import columns_fit
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.commit import id_order
@@ -282,7 +283,8 @@ def _predictions(
     if sent.slices:
         batch, into.other[entry.id] = into.reads.names.batch(config, sent, counts)
     if has_ids:
-        into.reads.join.predictions(entry.id, config, batch, entry.received_ms, sent)
+        facts = EntryFacts.of_predictions(entry.id, batch, entry.received_ms, sent)
+        into.reads.join.add(config, facts)
         return int(batch.n)
     _add_rows(batch, entry.received_ms, config, into)
     return int(batch.n)
@@ -310,7 +312,7 @@ def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: R
     check_labels(sent, config.n_classes)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
-    into.reads.join.labels(entry.id, config, sent, entry.received_ms, order)
+    into.reads.join.add(config, EntryFacts.of_labels(entry.id, sent, entry.received_ms, order))
     return len(sent)
 
 
@@ -320,7 +322,7 @@ def _removal(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: 
     except (ValueError, KeyError, TypeError) as error:
         raise EntryError(f"the removal cannot be read: {error}") from error
     check_removal(names)
-    into.reads.join.deletion(entry.id, config, names, entry.received_ms)
+    into.reads.join.add(config, EntryFacts.of_deletion(entry.id, names, entry.received_ms))
     return len(names)
 
 
