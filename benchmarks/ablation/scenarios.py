@@ -15,6 +15,7 @@ from benchmarks.requests import Service, per_request_s, posts
 
 HOURS, ROWS_AN_HOUR = 336, 40
 READ = "/v1/models/one/metrics?window=P14D"
+SERIES = "/v1/models/one/metrics?window=P14D&every=P1D"
 SCORE = "/v1/score?metrics=corp_miscalibration"
 _numbers = count()
 
@@ -69,6 +70,45 @@ def _read_after_a_batch(service: Service) -> float:
     return _read(service)
 
 
+def _reads_after_a_batch(service: Service) -> float:
+    """Read one window in several ways, as a page of a model does."""
+    send(service, "/v1/models/one/predictions", columns_of(20, next(_numbers)))
+    before = service.processor_s()
+    for read in ("metrics", "reliability", "temperature", "label-distribution", "uncertainty"):
+        service.client.get(f"/v1/models/one/{read}?window=P14D").raise_for_status()
+    return service.processor_s() - before
+
+
+def _series_after_a_batch(service: Service) -> float:
+    send(service, "/v1/models/one/predictions", columns_of(20, next(_numbers)))
+    before = service.processor_s()
+    service.client.get(SERIES).raise_for_status()
+    return service.processor_s() - before
+
+
+def _sites() -> dict[str, Any]:
+    return {"slices": {"site": [f"site-{i % 4}" for i in range(400)]}}
+
+
+def _some_sites(service: Service) -> None:
+    for _ in range(6):
+        send(service, "/v1/models/sites/predictions", columns_of(400, next(_numbers), **_sites()))
+
+
+def _read_of_each_site(service: Service) -> float:
+    send(service, "/v1/models/sites/predictions", columns_of(400, next(_numbers), **_sites()))
+    before = service.processor_s()
+    for i in range(4):
+        service.client.get(f"/v1/models/sites/metrics?slice=site:site-{i}").raise_for_status()
+    return service.processor_s() - before
+
+
+def _posts_in_turn(service: Service) -> float:
+    """Post to one time slice, one batch after the other, with a commit each."""
+    path = "/v1/models/sites/predictions"
+    return sum(send(service, path, columns_of(400, next(_numbers), **_sites())) for _ in range(10))
+
+
 def _large_posts(service: Service) -> float:
     path = "/v1/models/large/predictions"
     return sum(send(service, path, columns_of(10_000, next(_numbers))) for _ in range(3))
@@ -104,6 +144,22 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "score": (
         "POST /v1/score of 1,000 rows of 10 classes, corp_miscalibration",
         (_nothing, _score),
+    ),
+    "posts_in_turn": (
+        "10 POSTs of 400 rows of 4 sites, one after the other",
+        (_some_sites, _posts_in_turn),
+    ),
+    "reads_after_a_batch": (
+        "5 reads of two weeks after a batch",
+        (_two_weeks, _reads_after_a_batch),
+    ),
+    "series_after_a_batch": (
+        "GET the series of two weeks by day after a batch",
+        (_two_weeks, _series_after_a_batch),
+    ),
+    "read_of_each_site": (
+        "GET metrics of each of 4 sites after a batch",
+        (_some_sites, _read_of_each_site),
     ),
     "read_after_a_batch": (
         "GET metrics of two weeks after a batch",

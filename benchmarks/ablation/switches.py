@@ -9,6 +9,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from secrets import token_bytes
 from typing import Any
 
 _SERVER, _LIBRARY = "calibrant_server.", "calibrant."
@@ -51,6 +52,41 @@ class Switch:
 
 
 SWITCHES = {
+    "grouped-appends": Switch(
+        "batches that arrive together appended by one script",
+        "small_posts",
+        {"workers.ingest.append_groups:MAX_BATCHES": lambda _: 1},
+    ),
+    "shared-commits": Switch(
+        "10 to 30 ms of waiting for small batches to share a commit",
+        "small_posts",
+        {"workers.ingest.partition_loop:shared_s": _constant(0.0)},
+    ),
+    "state-cache": Switch(
+        "tails, panes and samples of the last commits cached in memory",
+        "posts_in_turn",
+        {"workers.ingest.state_cache:StateCache.put": _constant(None)},
+    ),
+    "merged-windows": Switch(
+        "merges of the last windows cached in memory",
+        "reads_after_a_batch",
+        {"workers.queries.window_panes:WindowPanes._merge_of": _constant(None)},
+    ),
+    "series-parts": Switch(
+        "metrics of the parts of a series cached in memory",
+        "series_after_a_batch",
+        {"workers.queries.kinds.metrics_series:_known.get": _constant(None)},
+    ),
+    "tail-rows": Switch(
+        "rows of tails cached in memory",
+        "read_of_each_site",
+        {"workers.queries.pane_reader:_name": lambda _: lambda tail: ("rows", token_bytes(16))},
+    ),
+    "pane-versions": Switch(
+        "versions of the panes of a slice cached in the service",
+        "read_after_a_batch",
+        {"workers.queries.versions:Versions._known": _constant(None)},
+    ),
     "merged-parts": Switch(
         "merges of the parts of a window cached in memory",
         "read_after_a_batch",
