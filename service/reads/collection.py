@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fastapi import APIRouter
 from pydantic import BaseModel, create_model
 
 from calibrant_server.service.http.lists import (
@@ -24,8 +23,8 @@ from calibrant_server.service.reads.operations import (
     Access,
     Declare,
     Id,
+    Operations,
     Page,
-    operation,
 )
 
 Entry = TypeVar("Entry")
@@ -47,7 +46,7 @@ class Collection:
     page : form of a page. Default: the entries and `next`
     """
 
-    router: APIRouter
+    router: Operations
     path: str
     name: str
     item: type[BaseModel]
@@ -61,12 +60,12 @@ class Collection:
         found = success(self.page or self._page(), self.title, **PAGE_HEADERS)
         found["content"] |= {each: {"schema": {"type": "string"}} for each in media_types}
         headers = ("if_none_match",)
-        return operation(self.router, f"GET {self.path}", self.caller, found, query=self.query, headers=headers)  # fmt: skip
+        return self.router.operation(f"GET {self.path}", self.caller, found, query=self.query, headers=headers)  # fmt: skip
 
     def returns(self, id: Id, description: str) -> Declare:
         """Return a decorator: its function returns one entry. `id`: its name in the path, and annotation."""
         found = success(self.item, description)
-        return operation(self.router, f"GET {self._entry(id)}", self.caller, found, id=id)
+        return self.router.operation(f"GET {self._entry(id)}", self.caller, found, id=id)
 
     def creates(
         self,
@@ -78,14 +77,14 @@ class Collection:
     ) -> Declare:
         """Return a decorator: its function makes an entry of a `body`; `statuses` are those of its problems."""
         path = f"POST {self.path}"
-        return operation(self.router, path, caller, returns, *statuses, body=(title, body))
+        return self.router.operation(path, caller, returns, *statuses, body=(title, body))
 
     def deletes(
         self, id: Id, description: str, caller: Any, *statuses: int, query: type[BaseModel] | None = None
     ) -> Declare:  # fmt: skip
         """Return a decorator: its function deletes one entry; `statuses` are those of its problems."""
         path, found = f"DELETE {self._entry(id)}", {204: {"description": description}}
-        return operation(self.router, path, caller, found, *statuses, id=id, query=query)
+        return self.router.operation(path, caller, found, *statuses, id=id, query=query)
 
     def paged(
         self,

@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, Field, create_model
 
 from calibrant.results.queries import DETAILS, parts_of, without_details
@@ -16,7 +16,7 @@ from calibrant.results.reliability import EACH_CLASS
 from calibrant_server.service.http.lists import PAGE_HEADERS, PageQuery, link_to, page_of
 from calibrant_server.service.http.parameters import MEDIA_TYPES, Format, media_type_of
 from calibrant_server.service.openapi.schema import reference, success
-from calibrant_server.service.reads.operations import Access, MapReader, Reader, operation
+from calibrant_server.service.reads.operations import Access, MapReader, Operations, Reader
 from calibrant_server.service.reads.parts import (
     ClassesResponse,
     LabelsResponse,
@@ -53,7 +53,7 @@ ETAG = "Changes with the state and the query."
 AnyRead = Read[Any, Any]
 
 
-def add_route(router: APIRouter, read: AnyRead) -> None:
+def add_route(router: Operations, read: AnyRead) -> None:
     """Add the route of a read."""
 
     async def respond(access: Access) -> Response:
@@ -67,8 +67,7 @@ def add_route(router: APIRouter, read: AnyRead) -> None:
         others = (LabelsResponse, *((ClassesResponse,) if read.panels is not None else ()))
         schema["schema"] = {"anyOf": [schema["schema"], *map(reference, others)]}
     found = found if read.table is None else or_table(found)
-    operation(
-        router,
+    router.operation(
         f"GET /v1/models/{{model}}/{read.path}",
         MapReader if read.is_map else Reader,
         found if read.figure is None else or_drawn(found),

@@ -189,60 +189,66 @@ NOT_MODIFIED = {"description": "The ETag is the one that If-None-Match names"}
 Id = tuple[str, Any]
 
 
-def operation(
-    router: APIRouter,
-    method_and_path: str,
-    caller: Any,
-    returns: Mapping[Any, Any],
-    *statuses: int,
-    id: Id | None = None,
-    query: type[BaseModel] | None = None,
-    headers: Sequence[str] = (),
-    body: tuple[str, type[BaseModel]] | None = None,
-    takes_: dict[str, Any] | None = None,
-    tag: str | None = None,
-) -> Declare:
-    """Return a decorator that adds an operation; its summary and its operationId are those of its function.
+class Operations(APIRouter):
+    """Operations of one subject, whose responses they make themselves."""
 
-    Parameters
-    ----------
-    method_and_path : `GET /v1/models/{model}`
-    caller : who may use it, an annotation such as `Reader`; None: anyone, without a key
-    returns : described success, with the status 200, or several by status
-    statuses : of problems, besides those that follow from headers and body
-    id : name of the entry in the path, and its annotation
-    headers : of `HEADERS`, for the document
-    body : title and model of a small document, which is read and checked first
-    takes_ : described body of another kind, which the function reads
-    tag : instead of those of the router
-    """
-    method, path = method_and_path.split(" ")
-    taken: dict[str, Any] = {"model": ModelId} if "{model}" in path else {}
-    taken |= {"request": Request} | ({} if caller is None else {"caller": caller})
-    taken |= {} if id is None else {id[0]: id[1]}
-    taken |= {} if query is None else {"query": Annotated[query, Query()]}
-    taken |= {each: HEADERS[each] for each in headers}
-    described = takes_ if body is None else takes(body[0], json=body[1])
-    entry_and_body = None if id is None else id[0], None if body is None else body[1]
-    found: Responses = {200: returns} if "description" in returns else {**returns}  # type: ignore[dict-item]
-    succeeds = min(int(each) for each in found)
-    found |= _follow(method, headers, described is not None) | problems(*statuses)
+    def __init__(self, *tags: str, **options: Any) -> None:
+        super().__init__(tags=[*tags], default_response_class=Response, **options)
 
-    def declare(function: Function) -> Function:
-        router.add_api_route(
-            path,
-            Endpoint(function, taken, query, *entry_and_body),
-            name=function.__name__,
-            methods=[method],
-            operation_id=operation_id(function),
-            responses=found,
-            status_code=succeeds,
-            openapi_extra=described,
-            tags=None if tag is None else [tag],
-        )
-        return function
+    def operation(
+        self,
+        method_and_path: str,
+        caller: Any,
+        returns: Mapping[Any, Any],
+        *statuses: int,
+        id: Id | None = None,
+        query: type[BaseModel] | None = None,
+        headers: Sequence[str] = (),
+        body: tuple[str, type[BaseModel]] | None = None,
+        takes_: dict[str, Any] | None = None,
+        tag: str | None = None,
+    ) -> Declare:
+        """Return a decorator that adds an operation; its summary and its operationId are those of its function.
 
-    return declare
+        Parameters
+        ----------
+        method_and_path : `GET /v1/models/{model}`
+        caller : who may use it, an annotation such as `Reader`; None: anyone, without a key
+        returns : described success, with the status 200, or several by status
+        statuses : of problems, besides those that follow from headers and body
+        id : name of the entry in the path, and its annotation
+        headers : of `HEADERS`, for the document
+        body : title and model of a small document, which is read and checked first
+        takes_ : described body of another kind, which the function reads
+        tag : instead of those of the router
+        """
+        method, path = method_and_path.split(" ")
+        taken: dict[str, Any] = {"model": ModelId} if "{model}" in path else {}
+        taken |= {"request": Request} | ({} if caller is None else {"caller": caller})
+        taken |= {} if id is None else {id[0]: id[1]}
+        taken |= {} if query is None else {"query": Annotated[query, Query()]}
+        taken |= {each: HEADERS[each] for each in headers}
+        described = takes_ if body is None else takes(body[0], json=body[1])
+        entry_and_body = None if id is None else id[0], None if body is None else body[1]
+        found: Responses = {200: returns} if "description" in returns else {**returns}  # type: ignore[dict-item]
+        succeeds = min(int(each) for each in found)
+        found |= _follow(method, headers, described is not None) | problems(*statuses)
+
+        def declare(function: Function) -> Function:
+            self.add_api_route(
+                path,
+                Endpoint(function, taken, query, *entry_and_body),
+                name=function.__name__,
+                methods=[method],
+                operation_id=operation_id(function),
+                responses=found,
+                status_code=succeeds,
+                openapi_extra=described,
+                tags=None if tag is None else [tag],
+            )
+            return function
+
+        return declare
 
 
 def operation_id(function: Callable[..., Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import orjson
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
@@ -31,7 +31,7 @@ from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import who_is
-from calibrant_server.service.reads.operations import Access, Admin, Page, Reader, operation
+from calibrant_server.service.reads.operations import Access, Admin, Operations, Page, Reader
 from calibrant_server.service.reads.representations import part_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.alarm_commit import acknowledgement, trial
@@ -53,7 +53,7 @@ class Acknowledgement(BaseModel):
     )
 
 
-router = APIRouter(tags=["alarms"], default_response_class=Response)
+router = Operations("alarms")
 
 ALARM = ("alarm", Annotated[str, Path(description="Alarm id", pattern=f"^{PATTERN}$")])
 HEARTBEAT_S = 15.0
@@ -144,8 +144,7 @@ async def list_alarms(access: Access) -> Page:
     return ALARMS.paged(access, chosen, lambda each: [-each.raised_s, each.id], shown)
 
 
-@operation(
-    router,
+@router.operation(
     "GET /v1/alarms/events",
     Reader,
     {
@@ -209,8 +208,7 @@ async def get_alarm(access: Access) -> dict[str, Any]:
     return shown(await _alarm(access.connection, access.caller, access.id))
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/alarms/{alarm}/acknowledge",
     Admin,
     {
@@ -306,8 +304,7 @@ async def list_deliveries(access: Access) -> Page:
     return DELIVERIES.paged(access, found, lambda each: [-each.made_s, each.id], _shown)
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/models/{model}/alarm/test",
     Admin,
     {202: success(TestResponse, "The test is being sent")},

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import orjson
-from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.batch import Batch
@@ -33,9 +32,9 @@ from calibrant_server.service.reads.operations import (
     Access,
     Admin,
     Created,
+    Operations,
     Page,
     Reader,
-    operation,
 )
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.read_query import ReadQuery
@@ -49,7 +48,7 @@ from calibrant_server.workers.store.batch_records import BatchReceipt
 from calibrant_server.workers.store.model_config import BaselineRecord, ModelConfig
 from calibrant_server.workers.store.windows import Window, rfc3339
 
-router = APIRouter(tags=["baselines"], default_response_class=Response)
+router = Operations("baselines")
 
 EVENT = "event"
 WAIT_S = 20.0
@@ -97,8 +96,7 @@ async def get_baseline(access: Access) -> dict[str, Any]:
     return await _known(access.connection, await access.config(), access.id)
 
 
-@operation(
-    router,
+@router.operation(
     "PUT /v1/models/{model}/baselines/{name}",
     Admin,
     {201: success(BaselineResponse, "The baseline, frozen", Location="The baseline.")},

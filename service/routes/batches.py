@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import Depends, Path, Response
 from pydantic import BaseModel, Field
 
 from calibrant_server.service.http.errors import BatchUnknown, DeadLetterUnknown
@@ -13,17 +13,16 @@ from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import receipt_body
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection
-from calibrant_server.service.reads.operations import Access, Admin, Page, operation
+from calibrant_server.service.reads.operations import Access, Admin, Operations, Page
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.ingest.dead_letters import DEAD, DeadLetter
 from calibrant_server.workers.store.windows import rfc3339
 
-router = APIRouter(tags=["batches"], default_response_class=Response)
+router = Operations("batches")
 Follower = Annotated[Caller, Depends(needs("ingest", "read"))]
 
 
-@operation(
-    router,
+@router.operation(
     "GET /v1/models/{model}/batches/{batch_id}",
     Follower,
     success(IngestResponse, "The batch"),
@@ -38,7 +37,7 @@ async def get_batch(access: Access) -> dict[str, Any]:
     return receipt_body(access.model, receipt)
 
 
-sources = APIRouter(tags=["predictions"], default_response_class=Response)
+sources = Operations("predictions")
 
 
 class SourceResponse(BaseModel):
@@ -50,8 +49,7 @@ class SourceResponse(BaseModel):
     )
 
 
-@operation(
-    sources,
+@sources.operation(
     "GET /v1/models/{model}/sources/{source}",
     Follower,
     success(SourceResponse, "The source"),
@@ -116,8 +114,7 @@ async def list_dead_letters(access: Access) -> Page:
     return LETTERS.paged(access, found, lambda each: [each.at_ms, each.id], _letter_shown)
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/models/{model}/dead-letters/{id}/replay",
     Admin,
     {202: success(ReplayResponse, "The entry is in the queue again")},

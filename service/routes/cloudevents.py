@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import orjson
 from anyio import from_thread
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
@@ -26,13 +26,13 @@ from calibrant_server.service.ingest.batches import load_labels, prediction_batc
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import IngestAccess, IngestContext, receipt_body
 from calibrant_server.service.openapi.schema import success, takes
-from calibrant_server.service.reads.operations import Access, Ingester, operation
+from calibrant_server.service.reads.operations import Access, Ingester, Operations
 from calibrant_server.service.security.admission import EVERYONE, Hold
 from calibrant_server.workers.ingest.entries import IngestBatch
 from calibrant_server.workers.store.event_halves import MAX_HALF_BYTES, HalvesFull
 from calibrant_server.workers.store.model_config import ModelConfig
 
-router = APIRouter(tags=["predictions"], default_response_class=Response)
+router = Operations("predictions")
 
 STORE_DEADLINE_S = 1.0
 
@@ -57,8 +57,7 @@ class EventResponse(BaseModel):
     batch: IngestResponse | None = None
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/cloudevents",
     Ingester,
     success(EventResponse, "The event is accepted, or contains nothing to store"),

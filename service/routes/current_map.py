@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NotRequired, TypedDict
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.calibrators.map_comparison import PROCEDURE
@@ -36,7 +36,7 @@ from calibrant_server.service.reads.frozen_maps import (
     reject_observed,
     who_is,
 )
-from calibrant_server.service.reads.operations import Access, Admin, MapReader, operation
+from calibrant_server.service.reads.operations import Access, Admin, MapReader, Operations
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.service import ReadService
@@ -48,7 +48,7 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.windows import Window, rfc3339
 
-router = APIRouter(tags=["maps"], default_response_class=Response)
+router = Operations("maps")
 
 # Reasons for which later labels decide nothing.
 TOO_FEW = ("no_labels", "few_units")
@@ -91,8 +91,7 @@ class CurrentMapResponse(MapVersion):
     promotion: PromotionRecord
 
 
-@operation(
-    router,
+@router.operation(
     "GET /v1/models/{model}/maps/current",
     MapReader,
     success(
@@ -115,8 +114,7 @@ async def get_current_map(access: Access) -> Response:
     return response_or_unchanged(access.request, current.body, headers)
 
 
-@operation(
-    router,
+@router.operation(
     "PUT /v1/models/{model}/maps/current",
     Admin,
     success(CurrentMapResponse, "The current map", ETag="Changes with each promotion."),

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
@@ -14,7 +14,7 @@ from calibrant.results.tables import Kind
 from calibrant_server.service.http.bodies import NDJSON
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.reads.model_documents import ExportLine
-from calibrant_server.service.reads.operations import Access, Admin, operation
+from calibrant_server.service.reads.operations import Access, Admin, Operations
 from calibrant_server.service.reads.representations import CONTENT, TABLES, writer, written_type
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.workers.alarm.deliveries import PAGERDUTY
@@ -75,7 +75,7 @@ def _row(config: ModelConfig, each: StoredPane) -> list[Any]:
     return [config.model, each.slice, *ends, *counts, each.pane]
 
 
-router = APIRouter(tags=["models"], default_response_class=Response)
+router = Operations("models")
 
 
 class ExportQuery(BaseModel):
@@ -98,8 +98,7 @@ class ExportQuery(BaseModel):
     )
 
 
-@operation(
-    router,
+@router.operation(
     "GET /v1/models/{model}/export",
     Admin,
     {

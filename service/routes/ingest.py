@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
@@ -45,10 +45,10 @@ from calibrant_server.service.ingest.update_packing import (
     SinglePaneBody,
 )
 from calibrant_server.service.openapi.schema import success, takes
-from calibrant_server.service.reads.operations import Access, Ingester, Responses, operation
+from calibrant_server.service.reads.operations import Access, Ingester, Operations, Responses
 from calibrant_server.workers.ingest.entries import REMOVAL, IngestBatch
 
-router = APIRouter(tags=["predictions"], default_response_class=Response)
+router = Operations("predictions")
 HEADERS = ("prefer", "idempotency_key")
 
 
@@ -60,8 +60,7 @@ def receipts(batch: str, are: str = "is") -> Responses:
     }
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/models/{model}/predictions",
     Ingester,
     receipts("batch"),
@@ -69,10 +68,7 @@ def receipts(batch: str, are: str = "is") -> Responses:
     query=PredictionsQuery,
     headers=HEADERS,
     takes_=takes(
-        "Predictions",
-        json=(PredictionsBody, RecordsBody),
-        ndjson=PredictionRecord,
-        arrow=None,
+        "Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord, arrow=None
     ),
 )
 async def ingest_predictions(access: Access) -> Response:
@@ -110,7 +106,7 @@ def load_predictions(
     return prediction_batch(posted, context, agreed)
 
 
-labels = APIRouter(default_response_class=Response)
+labels = Operations()
 
 
 class LabelsBody(BaseModel):
@@ -156,8 +152,7 @@ class LabelRecord(BaseModel):
     revision: int | list[int | None] | None = None
 
 
-@operation(
-    labels,
+@labels.operation(
     "POST /v1/models/{model}/labels",
     Ingester,
     receipts("batch"),
@@ -177,8 +172,7 @@ async def ingest_labels(access: Access) -> Response:
     return await access.sender.take(access.query.partial, load, takes=(JSON, NDJSON, ARROW))
 
 
-@operation(
-    labels,
+@labels.operation(
     "DELETE /v1/models/{model}/predictions/{prediction_id:path}",
     Ingester,
     receipts("batch"),
@@ -204,11 +198,10 @@ async def delete_prediction(access: Access) -> Response:
     return await access.sender.take(False, load, has_body=False)
 
 
-histograms = APIRouter(tags=["histograms"], default_response_class=Response)
+histograms = Operations("histograms")
 
 
-@operation(
-    histograms,
+@histograms.operation(
     "POST /v1/models/{model}/histograms",
     Ingester,
     receipts("updates", "are"),

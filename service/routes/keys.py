@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import Depends, Path, Request
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from calibrant.core.errors import Violation
@@ -16,7 +16,7 @@ from calibrant_server.service.http.errors import (
 )
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection
-from calibrant_server.service.reads.operations import Access, Created, Page
+from calibrant_server.service.reads.operations import Access, Created, Operations, Page
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.key_file import hash_of, new_secret
 from calibrant_server.service.security.keys import (
@@ -30,7 +30,7 @@ from calibrant_server.service.security.keys import (
 )
 from calibrant_server.workers.store.access_keys import MAX_KEYS, TooManyKeys
 
-router = APIRouter(tags=["keys"], default_response_class=Response)
+router = Operations("keys")
 
 FULL_RETRY_S = 60
 KeyId = Annotated[str, Path(description="Key id", pattern=r"^k_[0-9a-f]{16}$")]

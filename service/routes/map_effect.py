@@ -4,21 +4,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, Field
 
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.frozen_maps import formula_of, reject_observed
-from calibrant_server.service.reads.operations import Access, Reader, operation
+from calibrant_server.service.reads.operations import Access, Operations, Reader
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.workers.queries.kinds.map_effect import MapEffectQuery
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
-router = APIRouter(tags=["maps"], default_response_class=Response)
+router = Operations("maps")
 
 
 class MappedReliability(BaseModel):
@@ -43,8 +43,7 @@ class MapEffectResponse(BaseModel):
     reason: str | None = Field(description="Why there is none, such as `no_labels`.")
 
 
-@operation(
-    router,
+@router.operation(
     "GET /v1/models/{model}/maps/current/effect",
     Reader,
     success(MapEffectResponse, "Reliability before and after"),

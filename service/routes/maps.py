@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, Field
 
 from calibrant import calibrators as maps
@@ -39,8 +39,8 @@ from calibrant_server.service.reads.operations import (
     Admin,
     Created,
     MapReader,
+    Operations,
     Page,
-    operation,
 )
 from calibrant_server.service.reads.parts import require_label
 from calibrant_server.service.reads.queries import resolved_query, unanswerable
@@ -51,7 +51,7 @@ from calibrant_server.workers.store.frozen_maps import FrozenMap
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
-router = APIRouter(tags=["maps"], default_response_class=Response)
+router = Operations("maps")
 
 SUMMARY = (
     *("method", "scope", "class", "digest", "n", "window", "slice", "state_version"),
@@ -134,8 +134,7 @@ async def list_maps(access: Access) -> Page:
     return {"model": config.model, "current": current, **page, "promotions": listed}, following
 
 
-@operation(
-    router,
+@router.operation(
     "GET /v1/models/{model}/maps/{version}",
     MapReader,
     success(MapVersion, "The version", ETag="A version never changes."),
@@ -231,8 +230,7 @@ class ApplyResponse(BaseModel):
     errors: list[ProblemError]
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/models/{model}/calibration-map/apply",
     MapReader,
     success(ApplyResponse, "The recalibrated batch"),

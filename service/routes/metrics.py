@@ -3,7 +3,7 @@ catalogues of metrics and calibration maps."""
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.figures.dots import draw_dots
@@ -16,7 +16,7 @@ from calibrant_server.service.engine import model_of
 from calibrant_server.service.http.parameters import PATTERN, Format, media_type_of
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.declared import add_route
-from calibrant_server.service.reads.operations import Access, Reader, operation
+from calibrant_server.service.reads.operations import Access, Operations, Reader
 from calibrant_server.service.reads.parts import require_label
 from calibrant_server.service.reads.queries import (
     ClockQuery,
@@ -36,13 +36,13 @@ from calibrant_server.service.reads.representations import (
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.queries.query import declared_query
 
-declared = APIRouter(default_response_class=Response)
+declared = Operations()
 for _read in find_reads().values():
     add_route(declared, _read)
 
 
 AnyCaller = Annotated[Caller, Depends(needs("read", "maps:read", "ingest"))]
-listed = APIRouter(tags=["catalogue"], default_response_class=Response)
+listed = Operations("catalogue")
 
 
 class CatalogueParameters(BaseModel):
@@ -57,8 +57,7 @@ class CatalogueParameters(BaseModel):
     )
 
 
-@operation(
-    listed,
+@listed.operation(
     "GET /v1/metrics",
     AnyCaller,
     success(part_of(MetricCatalogue), "The metrics"),
@@ -69,15 +68,15 @@ async def list_metrics(access: Access) -> dict[str, Any]:
     return catalogue(access.query.search).to_dict()
 
 
-@operation(
-    listed, "GET /v1/calibrators", AnyCaller, success(part_of(CalibratorCatalogue), "The methods")
+@listed.operation(
+    "GET /v1/calibrators", AnyCaller, success(part_of(CalibratorCatalogue), "The methods")
 )
 async def list_calibrators(access: Access) -> dict[str, Any]:
     """List the methods of recalibration with their papers and options."""
     return calibrators().to_dict()
 
 
-router = APIRouter(tags=["metrics"], default_response_class=Response)
+router = Operations("metrics")
 
 MAX_MODELS = 6
 FIGURES: dict[str, Draw] = {"dots": draw_dots, "radar": draw_radar}
@@ -129,8 +128,7 @@ COMPARED: dict[str, Any] = success(
 )
 
 
-@operation(
-    router,
+@router.operation(
     "GET /v1/models/{model}/comparison",
     Reader,
     or_drawn(COMPARED),

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
@@ -12,7 +12,14 @@ from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.http.parameters import PATTERN, ReadName
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection
-from calibrant_server.service.reads.operations import Access, Admin, Created, Page, Reader
+from calibrant_server.service.reads.operations import (
+    Access,
+    Admin,
+    Created,
+    Operations,
+    Page,
+    Reader,
+)
 from calibrant_server.service.reads.queries import Timestamp
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import (
@@ -26,7 +33,7 @@ from calibrant_server.workers.store.model_events import (
 )
 from calibrant_server.workers.store.registry import RevisionConflict
 
-router = APIRouter(tags=["drift"], default_response_class=Response)
+router = Operations("drift")
 EventId = Annotated[str, Path(description="Event id", pattern=f"^{PATTERN}$")]
 NO_CACHE = {"Cache-Control": "no-cache"}
 

@@ -4,7 +4,7 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
 from calibrant_server.service.http.errors import (
@@ -46,14 +46,14 @@ from calibrant_server.service.reads.model_settings import (
     ReasonOfChange,
     settings_of,
 )
-from calibrant_server.service.reads.operations import Access, Admin, Page, Reader, operation
+from calibrant_server.service.reads.operations import Access, Admin, Operations, Page, Reader
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.url_guard import Network, networks_of
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import RevisionConflict
 
-router = APIRouter(tags=["models"], default_response_class=Response)
+router = Operations("models")
 
 MAX_SETTINGS_OBJECTS = 100_000
 MAX_SETTINGS_BYTES = 1024 * 1024
@@ -90,8 +90,7 @@ async def list_models(access: Access) -> Page:
     return {"models": models}, following
 
 
-@operation(
-    router,
+@router.operation(
     "GET /v1/models/{model}",
     Reader,
     success(ModelResponse, "The model", ETag="Its version."),
@@ -109,8 +108,7 @@ async def get_model(access: Access) -> Response:
     return _response(config, records, with_full_urls=with_full_urls, ETag=etag)
 
 
-@operation(
-    router,
+@router.operation(
     "PUT /v1/models/{model}",
     Admin,
     {
@@ -132,8 +130,7 @@ async def put_model(access: Access) -> Response:
     return await _put(access, current, change)
 
 
-@operation(
-    router,
+@router.operation(
     "PATCH /v1/models/{model}",
     Admin,
     success(ModelResponse, "The model as it is now", ETag="Its version."),
@@ -153,8 +150,7 @@ async def patch_model(access: Access) -> Response:
     return await _put(access, current, change)
 
 
-@operation(
-    router,
+@router.operation(
     "DELETE /v1/models/{model}",
     Admin,
     {204: {"description": "The model is deleted"}},

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Literal
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 
@@ -16,10 +16,10 @@ from calibrant_server.service.http.prometheus import Series
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.model_series import model_series
 from calibrant_server.service.reads.observation import Readiness
-from calibrant_server.service.reads.operations import Access, Reader, operation
+from calibrant_server.service.reads.operations import Access, Operations, Reader
 from calibrant_server.service.version import API_VERSION, VERSION
 
-router = APIRouter(tags=["operations"], default_response_class=Response)
+router = Operations("operations")
 JSON = "application/json"
 READY_COUNTS = (
     "parked_entries",
@@ -72,13 +72,13 @@ class VersionResponse(BaseModel):
     kernel: KernelResponse
 
 
-@operation(router, "GET /livez", None, success(StatusResponse, "The process responds"))
+@router.operation("GET /livez", None, success(StatusResponse, "The process responds"))
 async def get_live(access: Access) -> Response:
     """Return whether the process responds."""
     return Response(orjson.dumps({"status": "ok"}), media_type=JSON)
 
 
-@operation(router, "GET /readyz", None, success(ReadyResponse, "The store accepts writes"))
+@router.operation("GET /readyz", None, success(ReadyResponse, "The store accepts writes"))
 async def get_ready(access: Access) -> Response:
     """Return whether the store accepts writes, so that requests can be served; found out at most once per second."""
     readiness: Readiness = await access.request.app.state.readiness.get()
@@ -88,7 +88,7 @@ async def get_ready(access: Access) -> Response:
     return Response(orjson.dumps(body), media_type=JSON)
 
 
-@operation(router, "GET /version", None, success(VersionResponse, "The version"))
+@router.operation("GET /version", None, success(VersionResponse, "The version"))
 async def get_version(access: Access) -> Response:
     """Return the versions of the service."""
     body = {
@@ -103,14 +103,14 @@ async def get_version(access: Access) -> Response:
 SERIES = {"description": "Prometheus", "content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
-@operation(router, "GET /metrics", None, SERIES)
+@router.operation("GET /metrics", None, SERIES)
 async def get_service_metrics(access: Access) -> Response:
     """Return the series of this instance, of all its processes, and of the store's queues, at most a second old."""
     text: bytes = await access.request.app.state.service_series.get()
     return _exposition(text)
 
 
-@operation(router, "GET /metrics/models", Reader, SERIES)
+@router.operation("GET /metrics/models", Reader, SERIES)
 async def get_model_series(access: Access) -> Response:
     """Return the series of your key's models for Prometheus: calibration error, map, labels, evidence, records."""
     caller = access.caller

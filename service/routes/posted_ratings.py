@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.batch import Batch
@@ -23,7 +23,7 @@ from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import success, takes
-from calibrant_server.service.reads.operations import Access, MapReader, operation
+from calibrant_server.service.reads.operations import Access, MapReader, Operations
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.service import ReadService
@@ -31,7 +31,7 @@ from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.query import Declared, query_class, query_for
 from calibrant_server.workers.store.model_config import ModelConfig
 
-router = APIRouter(tags=["raters"], default_response_class=Response)
+router = Operations("raters")
 MAX_MEMBERS, MAX_NUMBERS, MAX_CONCENTRATION = 1000, 2_000_000, 1e12
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 error = CalibrationInputError.at
@@ -90,8 +90,7 @@ class PosteriorParameters(ClockQuery, query_class(PosteriorQuery)):  # type: ign
     """The window to which the concentration is fitted, if none is given."""
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/models/{model}/posterior",
     MapReader,
     success(PosteriorResponse, "Probabilities given the ratings"),
@@ -298,8 +297,7 @@ class DisagreementMethodsResponse(BaseModel):
     instances: dict[str, list[float]] | None = Field(None, description="`concentration` by row.")
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/models/{model}/disagreement",
     MapReader,
     success(DisagreementMethodsResponse, "The methods compared"),

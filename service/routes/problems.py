@@ -3,20 +3,16 @@
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import Depends, Path, Response
 from pydantic import BaseModel
 
 from calibrant_server.service.http.errors import PROBLEMS, PathUnknown, Problem
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.pages.rendering import page
-from calibrant_server.service.reads.operations import Access, only_known_parameters, operation
+from calibrant_server.service.reads.operations import Access, Operations, only_known_parameters
 
-router = APIRouter(
-    tags=["problems"],
-    default_response_class=Response,
-    dependencies=[Depends(only_known_parameters)],
-)
+router = Operations("problems", dependencies=[Depends(only_known_parameters)])
 SLUG = ("slug", Annotated[str, Path(description="Last part of `type`.")])
 JSON, HTML = "application/json", "text/html"
 
@@ -41,7 +37,7 @@ def or_page(described: dict[str, Any]) -> dict[str, Any]:
     return {**described, "content": described["content"] | {HTML: {"schema": {"type": "string"}}}}
 
 
-@operation(router, "GET /v1/problems", None, or_page(success(ProblemTypes, "The problems")), 406)
+@router.operation("GET /v1/problems", None, or_page(success(ProblemTypes, "The problems")), 406)
 async def list_problems(access: Access) -> Response:
     """List every problem that the service returns."""
     kinds = sorted(PROBLEMS.values(), key=lambda kind: (kind.status, kind.slug))
@@ -50,13 +46,8 @@ async def list_problems(access: Access) -> Response:
     return _json({"problems": [described(kind) for kind in kinds]})
 
 
-@operation(
-    router,
-    "GET /v1/problems/{slug}",
-    None,
-    or_page(success(ProblemType, "The problem")),
-    406,
-    id=SLUG,
+@router.operation(
+    "GET /v1/problems/{slug}", None, or_page(success(ProblemType, "The problem")), 406, id=SLUG
 )
 async def get_problem(access: Access) -> Response:
     """Describe one problem."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.quality_report import page
@@ -28,14 +28,14 @@ from calibrant_server.service.reads.operations import (
     Access,
     Admin,
     Created,
+    Operations,
     Page,
     Reader,
-    operation,
 )
 from calibrant_server.service.reads.report_pages import prepared
 from calibrant_server.service.reads.reports import ReportParameters
 
-router = APIRouter(tags=["metrics"], default_response_class=Response)
+router = Operations("metrics")
 HTML, PDF = "text/html", "application/pdf"
 RESULTS = "application/vnd.calibrant.results+json"
 NO_PDF = f"Received Accept: {PDF}, which was removed. Accept text/html and print the page: a browser saves it as PDF."
@@ -85,8 +85,7 @@ async def list_reports(access: Access) -> Page:
     return {"model": config.model, **page}, following
 
 
-@operation(
-    router,
+@router.operation(
     "GET /v1/models/{model}/reports/{report}",
     Reader,
     ONE,
@@ -126,8 +125,7 @@ REPORT: dict[str, Any] = {
 }
 
 
-@operation(
-    router,
+@router.operation(
     "GET /v1/models/{model}/report",
     Reader,
     REPORT,

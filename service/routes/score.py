@@ -6,7 +6,7 @@ from functools import partial as partial_of
 from typing import Any, Literal
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
 
@@ -44,13 +44,13 @@ from calibrant_server.service.ingest.scored_bodies import (
     with_annotations,
 )
 from calibrant_server.service.openapi.schema import ProblemError, success, takes
-from calibrant_server.service.reads.operations import Access, Scorer, operation
+from calibrant_server.service.reads.operations import Access, Operations, Scorer
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.representations import estimates, image_of, or_drawn, part_of
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings
 
-router = APIRouter(tags=["score"], default_response_class=Response)
+router = Operations("score")
 
 
 class ScoreParameters(ValuesQuery):
@@ -163,8 +163,7 @@ NOT_COMPUTED = {"columns", "options", "task"} | set(ValuesQuery.model_fields)
 SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability diagram")
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/score",
     Scorer,
     or_drawn(SCORED),

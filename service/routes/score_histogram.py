@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
@@ -16,11 +16,11 @@ from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.ingest.update_packing import read_confidence
 from calibrant_server.service.openapi.schema import success, takes
-from calibrant_server.service.reads.operations import Access, Scorer, operation
+from calibrant_server.service.reads.operations import Access, Operations, Scorer
 from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.settings import Settings
 
-router = APIRouter(tags=["score"], default_response_class=Response)
+router = Operations("score")
 
 
 class ScoreHistogramQuery(BaseModel):
@@ -107,8 +107,7 @@ class HistogramScores(BaseModel):
     surface: dict[str, Any] | None = None
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/score/confidence-histogram",
     Scorer,
     success(HistogramScores, "The scores"),

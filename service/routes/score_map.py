@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
@@ -20,11 +20,11 @@ from calibrant_server.service.http.parameters import Format, media_type_of
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import success, takes
-from calibrant_server.service.reads.operations import Access, Scorer, operation
+from calibrant_server.service.reads.operations import Access, Operations, Scorer
 from calibrant_server.service.reads.representations import image_of, or_drawn
 from calibrant_server.service.settings import Settings
 
-router = APIRouter(tags=["score"], default_response_class=Response)
+router = Operations("score")
 MAX_PIXELS, MAX_MASKS, MAX_SIDE = 1_000_000, 9, 4096
 # Of the outlines of one figure, in sides of pixels. A megapixel with nine readers' organs has a tenth; noise has millions.
 MAX_OUTLINE = 200_000
@@ -85,8 +85,7 @@ class MapScores(BaseModel):
     masks: dict[str, MapCounts]
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/score/map",
     Scorer,
     or_drawn(success(MapScores, "The counts, or the figure")),

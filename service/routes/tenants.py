@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 from pydantic import BaseModel, Field
 from starlette.responses import StreamingResponse
 
@@ -20,11 +20,11 @@ from calibrant_server.service.http.lists import (
 )
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection
-from calibrant_server.service.reads.operations import Access, Page, operation
+from calibrant_server.service.reads.operations import Access, Operations, Page
 from calibrant_server.service.security.keys import Caller, Keyring, needs
 from calibrant_server.workers.store.access_keys import MAX_KEYS
 
-router = APIRouter(tags=["keys"], default_response_class=Response)
+router = Operations("keys")
 
 POSITION = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
 Auditor = Annotated[Caller, Depends(needs("admin", every_model=True))]
@@ -130,7 +130,7 @@ class UsageResponse(BaseModel):
     limits: list[Limit]
 
 
-@operation(router, "GET /v1/usage", AnyReader, success(UsageResponse, "Usage and limits"))
+@router.operation("GET /v1/usage", AnyReader, success(UsageResponse, "Usage and limits"))
 async def get_usage(access: Access) -> Response:
     """Return the limits of your tenant and what it uses of them."""
     settings, caller, state = access.settings, access.caller, access.request.app.state

@@ -8,7 +8,6 @@ from secrets import token_hex
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
@@ -23,7 +22,7 @@ from calibrant_server.service.http.errors import (
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.model_documents import ExportLine, redeclared
-from calibrant_server.service.reads.operations import Access, Admin, Created, operation
+from calibrant_server.service.reads.operations import Access, Admin, Created, Operations
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError, IngestBatch
 from calibrant_server.workers.ingest.errors import ModelGoneError
 from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL
@@ -34,7 +33,7 @@ from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import RevisionConflict
 
-router = APIRouter(tags=["models"], default_response_class=Response)
+router = Operations("models")
 
 A_CHUNK = 2 * 1024 * 1024
 WAIT_S = 60.0
@@ -53,8 +52,7 @@ class ImportResponse(BaseModel):
     )
 
 
-@operation(
-    router,
+@router.operation(
     "POST /v1/models/{model}/import",
     Admin,
     {

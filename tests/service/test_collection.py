@@ -4,15 +4,15 @@ from typing import Annotated
 
 import httpx
 import pytest
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import BaseModel
 
 from calibrant_server.service.http.errors import BatchUnknown
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.reads.collection import Collection
-from calibrant_server.service.reads.operations import Access, Admin, Reader
+from calibrant_server.service.reads.operations import Access, Admin, Operations, Reader
 
-router = APIRouter(tags=["models"])
+router = Operations("models")
 
 
 class Note(BaseModel):
