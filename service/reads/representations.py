@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Protocol, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -120,14 +120,25 @@ def _value(value: Any, kind: Kind) -> Any:
     return float(value) if kind == "number" else value
 
 
-class TableWriter(Protocol):
+class TableWriter:
     """Writer of a table: what has been written since the last call is returned."""
+
+    def __init__(self) -> None:
+        self._sink = io.BytesIO()
 
     def write(self, rows: Iterable[Row]) -> bytes:
         """Write rows."""
+        raise NotImplementedError
 
     def close(self) -> bytes:
         """Write the end."""
+        return self._drained()
+
+    def _drained(self) -> bytes:
+        data = self._sink.getvalue()
+        self._sink.seek(0)
+        self._sink.truncate()
+        return data
 
 
 def writer(media_type: str, columns: Mapping[str, Kind]) -> TableWriter:
@@ -143,26 +154,18 @@ def written(media_type: str, columns: Mapping[str, Kind], rows: Iterable[Row]) -
     return table.write(rows) + table.close()
 
 
-class _CsvWriter:
+class _CsvWriter(TableWriter):
     """RFC 4180: a line of names, blank cells for no value, bytes in base64."""
 
     def __init__(self, columns: Mapping[str, Kind]) -> None:
-        self._text = io.StringIO(newline="")
+        super().__init__()
+        self._text = io.TextIOWrapper(self._sink, "utf-8", newline="", write_through=True)
         self._writer = csv.writer(self._text)
         self._writer.writerow(columns)
 
     def write(self, rows: Iterable[Row]) -> bytes:
         self._writer.writerows([_cell(value) for value in row] for row in rows)
         return self._drained()
-
-    def close(self) -> bytes:
-        return self._drained()
-
-    def _drained(self) -> bytes:
-        data = self._text.getvalue().encode()
-        self._text.seek(0)
-        self._text.truncate()
-        return data
 
 
 def _cell(value: Any) -> Any:
@@ -175,12 +178,13 @@ def _cell(value: Any) -> Any:
     return repr(value) if isinstance(value, float) else value
 
 
-class _ArrowWriter:
+class _ArrowWriter(TableWriter):
     """An Arrow IPC stream with one record batch per call."""
 
     def __init__(self, columns: Mapping[str, Kind]) -> None:
         import pyarrow as pa
 
+        super().__init__()
         types = {
             "text": pa.string(),
             "number": pa.float64(),
@@ -190,7 +194,6 @@ class _ArrowWriter:
             "bytes": pa.binary(),
         }
         self._schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
-        self._sink = _Pieces()
         self._writer = pa.ipc.new_stream(self._sink, self._schema)
 
     def write(self, rows: Iterable[Row]) -> bytes:
@@ -199,35 +202,11 @@ class _ArrowWriter:
         columns = list(zip(*rows, strict=True)) or [()] * len(self._schema)
         arrays = [pa.array(each, field.type) for each, field in zip(columns, self._schema, strict=True)]  # fmt: skip
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        return self._sink.drained()
+        return self._drained()
 
     def close(self) -> bytes:
         self._writer.close()
-        return self._sink.drained()
-
-
-class _Pieces(io.RawIOBase):
-    """A file whose contents are taken away as they are written."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._at = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._pieces.append(bytes(data))
-        self._at += len(self._pieces[-1])
-        return len(self._pieces[-1])
-
-    def tell(self) -> int:
-        return self._at
-
-    def drained(self) -> bytes:
-        data = b"".join(self._pieces)
-        self._pieces.clear()
-        return data
+        return self._drained()
 
 
 class WindowShown(BaseModel):
