@@ -1,4 +1,4 @@
-"""`calibrant consume`: the messages of Kafka topics as panes of a model."""
+"""`calibrant consume`: the messages of Kafka topics as rows of a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from calibrant.cli.terminal import fail, log_events, output, stop_event
 
 
 def consume(
-    model: Annotated[str, typer.Argument(help="id of the model, which must be declared")],
+    model: Annotated[str, typer.Argument(help="id of the model")],
     topic: Annotated[list[str], typer.Option(help="topic of predictions; repeatable")],
     brokers: Annotated[
         str, typer.Option(envvar="CALIBRANT_KAFKA_BROKERS", help="addresses: host:port,host:port")
@@ -29,7 +29,8 @@ def consume(
         list[str] | None, typer.Option(help="setting of librdkafka, NAME=VALUE; repeatable")
     ] = None,
     linger: Annotated[
-        float, typer.Option(min=0.1, help="seconds for which messages are collected into panes")
+        float,
+        typer.Option(min=0.1, help="seconds for which messages are collected into one request"),
     ] = 10.0,
     max_mb: Annotated[
         int, typer.Option(min=1, help="bound of the messages that wait, in MiB")
@@ -73,7 +74,7 @@ def consume(
     except (ValueError, ImportError, AttributeError) as error:
         fail(str(error))
     with service(url, key) as connected, _appended(rejected, given):
-        consumer = kafka.PaneConsumer(connected.client, model, topic, named, **given)
+        consumer = kafka.TopicConsumer(connected.client, model, topic, named, **given)
         try:
             consumer.run(stop_event().is_set)
         except (kafka.StreamError, kafka.KafkaException) as error:

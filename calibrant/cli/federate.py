@@ -13,7 +13,7 @@ from calibrant.cli.terminal import fail, log_events, output, stop_event
 from calibrant.client import Client, ClientError
 from calibrant.client.federation.contract import Contract
 from calibrant.client.federation.forwarder import Forwarder
-from calibrant.client.federation.ledger import Ledger, LedgerError
+from calibrant.client.federation.ledger import FederationError, Ledger
 from calibrant.core.errors import CalibrationInputError
 
 log = logging.getLogger("calibrant.federation")
@@ -23,7 +23,9 @@ def federate(
     contract: Annotated[Path, typer.Argument(help="JSON file: what is shared")],
     site: Annotated[str, typer.Option(help="address of the site's service")],
     centre: Annotated[str, typer.Option(help="address of the centre's service")],
-    ledger: Annotated[Path, typer.Option(help="file in which is stored what was sent; keep it")],
+    ledger: Annotated[
+        Path, typer.Option(help="file with the secret key and the terms of the site; keep it")
+    ],
     site_key: Annotated[
         str | None, typer.Option(envvar="CALIBRANT_SITE_KEY", help="key of the site, scope admin")
     ] = None,
@@ -41,21 +43,21 @@ def federate(
     stopped = stop_event()
     try:
         agreed = Contract.from_file(contract)
+        book = Ledger(ledger, agreed.site)
         with (
-            closing(Ledger(ledger, agreed.site)) as book,
             Client(site, site_key) as at_site,
             Client(centre, centre_key) as at_centre,
             closing(at_site.connect()) as reads,
             closing(at_centre.connect()) as writes,
         ):
-            forwarder = Forwarder(agreed, reads, writes, book, note=_note)
+            forwarder = Forwarder(agreed, reads, writes, book)
             while True:
                 found = _round(forwarder, once)
                 if once or stopped.wait(interval):
                     break
     except (
         CalibrationInputError,
-        LedgerError,
+        FederationError,
         ClientError,
         ImportError,
         OSError,
@@ -76,7 +78,3 @@ def _round(forwarder: Forwarder, once: bool) -> int:
         return 0
     log.info("round_ended sent=%s", found)
     return found
-
-
-def _note(event: str, **values: object) -> None:
-    log.info("%s %s", event, " ".join(f"{name}={value}" for name, value in values.items()))

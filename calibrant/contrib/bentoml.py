@@ -21,7 +21,8 @@ import numpy as np
 
 from calibrant.client import Client
 from calibrant.contrib.extras import missing
-from calibrant.contrib.ids import content_id, fitted
+from calibrant.contrib.ids import content_id
+from calibrant.input.names import fitted
 
 try:
     from bentoml._internal.context import trace_context

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 
 from calibrant.client import ServiceError
-from calibrant.contrib.numbered_messages import MessageRange, RejectedMessage
+from calibrant.contrib.numbered_messages import RejectedMessage
 
 log = logging.getLogger("calibrant.kafka")
 # Problems of 409 that pass without a change of the request.
@@ -25,7 +25,7 @@ class ConsumerOptions:
 
     Parameters
     ----------
-    linger_s : seconds for which messages are collected into panes
+    linger_s : seconds for which messages are collected into one request
     max_bytes : bound of the messages that wait, of all partitions together. Reading pauses beyond it.
     source : name instead of the topic's in the source, for a topic that was deleted and made again
     start : where a partition begins that neither the service nor the consumer group knows: `earliest` or `latest`
@@ -52,9 +52,9 @@ class ConsumerStatistics:
     Attributes
     ----------
     messages : read from the topic; those read again after a rebalance or an error count again
-    rows : in panes that the service has accepted
+    rows : that the service has accepted
     requests, duplicates : accepted requests, and those among them that were counted before
-    rejected, unlabelled : messages or records that are not counted: invalid, or without label
+    rejected, unlabelled : messages or records that are not counted: invalid, or without label and id
     lost : numbers that the topic no longer has, although the service has not counted them
     """
 
@@ -87,28 +87,28 @@ class Rejections:
     n_together: int = 0
 
     def report(
-        self, place: tuple[str, int], rejected: Iterable[RejectedMessage], found: MessageRange
+        self, place: tuple[str, int], rejected: Iterable[RejectedMessage], has_rows: bool = False
     ) -> None:
-        """Report what a range of messages does not count.
+        """Report what is not counted; `has_rows`: of messages among which others may be valid.
 
         Raises
         ------
         StreamError
             Too many in a row.
         """
-        offsets = set()
+        offsets: set[int] = set()
         for each in rejected:
-            if each.rule == "no_label":
+            if each.rule == "labels_required":
                 self.statistics.unlabelled += 1
             else:
                 self.statistics.rejected += 1
                 offsets.add(each.offset)
             self.on_rejected(*place, each)
         self.n_together += len(offsets)
-        if not found.n_rows and self.n_together > self.most:
+        if self.n_together > self.most and not has_rows:
             raise StreamError(
-                f"{self.n_together} messages in a row have no valid row; the last are of {place[0]} partition {place[1]} "
-                f"before offset {found.end}. Check the format of the messages and the definition of the model."
+                f"{self.n_together} messages in a row have no valid row; the last are of {place[0]} partition {place[1]}, "
+                f"up to offset {max(offsets)}. Check the format of the messages and the definition of the model."
             )
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.contrib.ids import content_id, fitted
+from calibrant.contrib.ids import content_id
+from calibrant.input.names import fitted
 
 EVENT = "gen_ai.evaluation.result"
 NAME, SCORE, LABEL = (

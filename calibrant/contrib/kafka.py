@@ -1,11 +1,11 @@
-"""Kafka: messages of a topic as panes, each message once.
+"""Kafka: messages of a topic as rows, each message once.
 
-    consumer = PaneConsumer(client, "triage", ["predictions"], {"bootstrap.servers": "kafka:9092"})
+    consumer = TopicConsumer(client, "triage", ["predictions"], {"bootstrap.servers": "kafka:9092"})
     consumer.run(stop)
 
 A partition is a source of the service: `topic-partition`, with the offsets of its messages. The service's watermark, not the offset
 that the consumer group has committed, determines where a partition continues. So a message counts once, whatever is killed, rebalanced or
-repeated. Messages wait as bytes for `linger_s` and are then filled into panes: no row leaves the process.
+repeated. Messages wait as bytes for `linger_s` and are then sent together.
 
 The client is confluent-kafka: it is maintained by Confluent, its wheels have librdkafka, and this has a cluster for tests.
 """
@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calibrant.client import Client, ServiceError, ServiceUnreachable
-from calibrant.client.numbered_panes import panes_request
-from calibrant.client.operations import settings, watermark
+from calibrant.client.operations import watermark
 from calibrant.contrib.consumer_options import (
     ConsumerOptions,
     ConsumerStatistics,
@@ -30,17 +29,16 @@ from calibrant.contrib.consumer_options import (
     log_rejected,
 )
 from calibrant.contrib.extras import missing
-from calibrant.contrib.ids import fitted
 from calibrant.contrib.numbered_messages import (
+    MAX_DETAIL,
     Decode,
     Message,
     MessageRange,
     RejectedMessage,
-    Target,
-    range_of,
     read_records,
 )
 from calibrant.contrib.partition_queue import PartitionQueue
+from calibrant.input.names import fitted
 
 try:
     from confluent_kafka import (
@@ -71,25 +69,25 @@ __all__ = [
     "ConsumerOptions",
     "ConsumerStatistics",
     "KafkaException",
-    "PaneConsumer",
     "StreamError",
+    "TopicConsumer",
     "as_json",
     "log_rejected",
 ]
 
 
-class PaneConsumer:
-    """Consumer that fills the messages of topics into panes and posts them.
+class TopicConsumer:
+    """Consumer that sends the messages of topics to a model.
 
     Parameters
     ----------
     client : of the service
-    model : of the service, declared before
-    topics : their messages are predictions with labels (`decode`)
+    model : of the service
+    topics : their messages are predictions (`decode`)
     config : of librdkafka: at least `bootstrap.servers`. `group.id` defaults to `calibrant.<model>`.
     decode : returns the records of a message
-    on_rejected : called with topic, partition and each message or record that is not counted, before the service accepts the request
-        around it. After a crash it may be called again. Default: a line in the log.
+    on_rejected : called with topic, partition and each message or record that is not counted. After a crash, it may be called again
+        or not be called for those of the last request. Default: a line in the log.
     options : ConsumerOptions
     """
 
@@ -111,7 +109,6 @@ class PaneConsumer:
             self.statistics, on_rejected or log_rejected, self._options.max_rejected
         )
         self._http = client.connect()
-        self._target = self._read_target()
         self._queues: dict[Place, PartitionQueue] = {}
         self._is_paused = False
         self._error: BaseException | None = None
@@ -232,18 +229,14 @@ class PaneConsumer:
 
     def _send(self, place: Place, queue: PartitionQueue) -> bool:
         """Send the next request of a partition once; return whether the partition has advanced."""
-        found = queue.prepared(lambda some: range_of(some, self._target, self._decode))
-        self._rejections.report(place, queue.unreported(found), found)
-        now = time.monotonic()
-        if not found.panes:
-            queue.leave_out(found, now)
+        found = queue.prepared(self._decode)
+        self._rejections.report(place, queue.unreported(found), bool(found.rows))
+        if not found.rows:
+            queue.leave_out(found.end)
             return True
         assert queue.first is not None
-        offsets = (queue.first, found.end)
         try:
-            receipt = self._http.once(
-                panes_request(self._model, queue.source, offsets, found.panes)
-            )
+            receipt = self._http.once(found.request(self._model, queue.source, queue.first))
         except ServiceUnreachable as error:
             self._wait(queue, error)
         except ServiceError as error:
@@ -251,9 +244,10 @@ class PaneConsumer:
         else:
             self.statistics.requests += 1
             self.statistics.duplicates += receipt.duplicate
-            self.statistics.rows += 0 if receipt.duplicate else found.n_rows
+            self.statistics.rows += 0 if receipt.duplicate else receipt.accepted
+            self._rejections.report(place, found.rejected_by(receipt), has_rows=True)
             self._rejections.n_together = 0
-            queue.accept(found.end, now)
+            queue.accept(found.end)
             self._commit(place, found.end)
             return True
         return False
@@ -262,12 +256,11 @@ class PaneConsumer:
         self, place: Place, queue: PartitionQueue, found: MessageRange, error: ServiceError
     ) -> bool:
         """Handle a request that the service rejected; return whether the partition has advanced."""
-        now = time.monotonic()
         if error.watermark is not None:
             log.info(
                 "watermark_followed topic=%s partition=%d watermark=%d", *place, error.watermark
             )
-            if not queue.continue_at(error.watermark, now):
+            if not queue.continue_at(error.watermark):
                 queue.unplace()  # earlier messages are read again
             return True
         if is_passing(error):
@@ -275,15 +268,14 @@ class PaneConsumer:
             return False
         if error.status not in (413, 422):
             raise error
-        target = self._read_target()
-        if target != self._target:
-            self._target = target
-            queue.refill()
-        elif not queue.split():
-            rule = error.violations[0].rule if error.violations else error.slug
-            wrong = RejectedMessage(found.end - 1, None, rule, error.detail[:300])
-            self._rejections.report(place, [wrong], MessageRange(found.end, 1, 0, (), (wrong,)))
-            queue.leave_out(found, now)
+        if not queue.split():
+            first = error.violations[0] if error.violations else None
+            rule, detail = (
+                (error.slug, error.detail) if first is None else (first.rule, first.detail)
+            )
+            wrong = RejectedMessage(found.end - 1, None, rule, detail[:MAX_DETAIL])
+            self._rejections.report(place, [wrong])
+            queue.leave_out(found.end)
         return True
 
     def _wait(self, queue: PartitionQueue, error: Exception) -> None:
@@ -301,9 +293,6 @@ class PaneConsumer:
             self._consumer.commit(offsets=[TopicPartition(*place, offset)], asynchronous=True)
         except KafkaException as error:
             log.info("commit_failed error=%s", error)
-
-    def _read_target(self) -> Target:
-        return Target.of(self._http.run(settings(self._model)))
 
     def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
         """Take partitions. They are paused until the service's watermark is known."""

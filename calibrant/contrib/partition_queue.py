@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from calibrant.contrib.numbered_messages import Message, MessageRange, RejectedMessage
+from calibrant.contrib.numbered_messages import (
+    MAX_MESSAGES,
+    Decode,
+    Message,
+    MessageRange,
+    RejectedMessage,
+    range_of,
+)
 
-# Messages of one request, at most: their rows are in memory together while they are filled.
-MAX_MESSAGES = 100_000
 MIN_WAIT_S, MAX_WAIT_S, JITTER = 0.2, 30.0, 0.25
 
 
@@ -27,7 +31,6 @@ class PartitionQueue:
     source : name of the partition for the service
     first : where the next request begins; None until the watermark is known
     next_offset : the smallest number that the next message may have
-    oldest_at : when the first waiting message arrived, None without messages
     retry_at : when a request may be sent again
     n_failures : requests without success in a row
     """
@@ -35,14 +38,13 @@ class PartitionQueue:
     source: str
     first: int | None = None
     next_offset: int = 0
-    oldest_at: float | None = None
     retry_at: float = 0.0
     n_failures: int = 0
     n_bytes: int = 0
-    _messages: deque[Message] = field(default_factory=deque)
+    _messages: deque[tuple[float, Message]] = field(default_factory=deque)
     _prepared: MessageRange | None = None
     _limit: int = MAX_MESSAGES
-    _reported: tuple[int, int] = (-1, -1)
+    _reported: int = -1
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -61,48 +63,46 @@ class PartitionQueue:
         """Add a message. One that was there before, or that belongs to another place, is left out."""
         if self.first is None or message.offset < self.next_offset:
             return
-        if self.oldest_at is None:
-            self.oldest_at = now
         self.next_offset = message.offset + 1
-        self._messages.append(message)
+        self._messages.append((now, message))
         self.n_bytes += message.n_bytes
 
     def is_due(self, now: float, linger_s: float) -> bool:
         """Return whether a request is to be sent."""
-        if self.oldest_at is None or now < self.retry_at:
+        if not self._messages or now < self.retry_at:
             return False
-        return now >= self.oldest_at + linger_s or len(self) >= MAX_MESSAGES
+        return now >= self._messages[0][0] + linger_s or len(self) >= MAX_MESSAGES
 
-    def prepared(self, fill: Callable[[list[Message]], MessageRange]) -> MessageRange:
-        """Return the panes of the next request, filled once."""
+    def prepared(self, decode: Decode) -> MessageRange:
+        """Return the rows of the next request, read once."""
         if self._prepared is None:
-            self._prepared = fill(list(islice(self._messages, self._limit)))
+            some = [message for _, message in islice(self._messages, self._limit)]
+            self._prepared = range_of(some, decode)
         return self._prepared
 
     def unreported(self, found: MessageRange) -> list[RejectedMessage]:
         """Return what was rejected and not returned here before."""
-        new = [each for each in found.rejected if _place(each) > self._reported]
+        new = [each for each in found.rejected if each.offset > self._reported]
         if new:
-            self._reported = _place(new[-1])
+            self._reported = new[-1].offset
         return new
 
-    def accept(self, end: int, now: float) -> None:
+    def accept(self, end: int) -> None:
         """Continue after a request that was accepted."""
         self.first = end
-        self._limit = min(2 * self._limit, MAX_MESSAGES)
-        self._drop_before(end, now)
+        self.leave_out(end)
 
-    def leave_out(self, found: MessageRange, now: float) -> None:
+    def leave_out(self, end: int) -> None:
         """Drop messages without rows. Their numbers belong to the next request."""
         self._limit = min(2 * self._limit, MAX_MESSAGES)
-        self._drop_before(found.end, now)
+        self._drop_before(end)
 
-    def continue_at(self, watermark: int, now: float) -> bool:
+    def continue_at(self, watermark: int) -> bool:
         """Follow the watermark of the service; return whether the messages after it are here."""
         assert self.first is not None
         is_here = watermark >= self.first
         self.first = watermark
-        self._drop_before(watermark, now)
+        self._drop_before(watermark)
         self.next_offset = max(self.next_offset, watermark)
         return is_here
 
@@ -112,10 +112,6 @@ class PartitionQueue:
         self._prepared, self._limit = None, max(n // 2, 1)
         return n > 1
 
-    def refill(self) -> None:
-        """Fill the panes of the next request again."""
-        self._prepared = None
-
     def fail(self, retry_after_s: float | None, now: float) -> float:
         """Wait before the request is sent again: as long as the service asks, else longer each time; return how long."""
         growing = MIN_WAIT_S * 2.0 ** min(self.n_failures, 10)
@@ -124,23 +120,11 @@ class PartitionQueue:
         self.retry_at = now + wait_s
         return wait_s
 
-    def _drop_before(self, end: int, now: float) -> None:
-        n = 0
-        for each in self._messages:
-            if each.offset >= end:
-                break
-            n += 1
-        self._drop(n)
-        self.oldest_at = now if self._messages else None
+    def _drop_before(self, end: int) -> None:
+        self._drop(sum(message.offset < end for _, message in self._messages))
         self.n_failures, self.retry_at = 0, 0.0
 
     def _drop(self, n: int) -> None:
         for _ in range(n):
-            self.n_bytes -= self._messages.popleft().n_bytes
+            self.n_bytes -= self._messages.popleft()[1].n_bytes
         self._prepared = None
-        if not self._messages:
-            self.oldest_at = None
-
-
-def _place(rejected: RejectedMessage) -> tuple[int, int]:
-    return rejected.offset, -1 if rejected.record is None else rejected.record

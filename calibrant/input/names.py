@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,17 @@ _MAX_BITS = 512
 # Names are encoded in paths, but a client resolves these two before it sends them.
 _FOLDERS = (".", "..")
 _NOT_PRINTED = ("Cc", "Cs")  # control characters, and halves of surrogate pairs
+
+
+def fitted(name: str) -> str:
+    """Return a name, or `h.` and 32 digits of its BLAKE2b hash if it does not fit the rule for ids.
+
+    >>> fitted("chatcmpl-8f3"), fitted("req/7")
+    ('chatcmpl-8f3', 'h.3a362af6e3dd025ec625da4f5b87f05f')
+    """
+    if IDENTIFIER.fullmatch(name):
+        return name
+    return f"h.{blake2b(name.encode(), digest_size=16).hexdigest()}"
 
 
 def name_of(value: Any) -> str | None:

@@ -20,9 +20,9 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.contrib.ids import fitted
 from calibrant.contrib.open_inference import decode, seldon_array
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.names import fitted
 from calibrant_server.service.http.bodies import JSON, Body, decoded_limit, decompressed
 from calibrant_server.service.http.errors import BodyTooLarge, MediaTypeUnsupported
 from calibrant_server.service.http.json_bodies import read_json

@@ -12,8 +12,8 @@ import pytest
 
 import calibrant.contrib
 from calibrant.contrib.evaluations import Evaluation, Judge, of_json, send
-from calibrant.contrib.ids import content_id, fitted
-from calibrant.input.names import IDENTIFIER
+from calibrant.contrib.ids import content_id
+from calibrant.input.names import IDENTIFIER, fitted
 
 FRAMEWORKS = {
     "bentoml": ("bentoml", "bentoml"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from datetime import datetime
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -65,7 +66,6 @@ class Site:
 
     def __init__(self, definition=DEFINITION):
         self.definition = definition
-        self.generation = "0123456789ab"
         self.sealed_to = 0
         self.hours: dict[tuple[str, int], list[Rows]] = {}
         self._versions: dict[tuple[str, int], str] = {}
@@ -84,7 +84,7 @@ class Site:
 
     def lines(self, operation):
         assert operation.path.endswith("/export")
-        yield {"type": "model", "configuration": {"generation": self.generation}}
+        yield {"type": "model", "configuration": {}}
         yield {"type": "marks", "marks": {"sealed_to": str(self.sealed_to)}}
         for (slice_, start), rows in sorted(self.hours.items()):
             pane = sum((each.pane() for each in rows[1:]), rows[0].pane()) if rows else None
@@ -104,18 +104,19 @@ class Site:
 
 
 class Centre:
-    """The service of the centre: it adds the panes of each number once."""
+    """The service of the centre: it adds the panes of each number of a source once."""
 
     def __init__(self, definition=DEFINITION):
         self.definition = definition
-        self.mark: int | None = None
+        self.marks: dict[str, int] = {}
         self.seen: list[tuple[str, cal.Pane]] = []
         self.bodies: list[bytes] = []
         self.fails: list[str] = []
 
     def run(self, operation):
         if operation.method == "GET":
-            return self.mark if "/sources/" in operation.path else dict(self.definition)
+            _, is_source, source = operation.path.partition("/sources/")
+            return self.marks.get(unquote(source)) if is_source else dict(self.definition)
         trouble = self.fails.pop(0) if self.fails else ""
         if trouble == "before":
             raise ServiceUnreachable("the request was lost")
@@ -127,25 +128,28 @@ class Centre:
 
     def _take(self, body):
         first, end = body["offsets"]
-        if self.mark is not None and end <= self.mark:
+        mark = self.marks.get(body["source"])
+        if mark is not None and end <= mark:
             return Receipt.from_dict(
                 {"duplicate": True, "batch_id": "", "status": "", "accepted": 0, "rejected": 0}
             )
-        if self.mark is not None and first != self.mark:
+        if mark is not None and first != mark:
             raise ServiceError(
-                409, {"type": "/p/offset-conflict", "watermark": self.mark, "detail": "conflict"}
+                409, {"type": "/p/offset-conflict", "watermark": mark, "detail": "conflict"}
             )
         (update,) = body["histograms"]
         pane = cal.Pane.from_bytes(base64.b64decode(update["packed"]))
         self.seen.append((update["event_time"], pane))
-        self.mark = end
+        self.marks[body["source"]] = end
         return Receipt.from_dict(
             {"duplicate": False, "batch_id": "", "status": "", "accepted": 1, "rejected": 0}
         )
 
     def restore(self, n):
-        """Lose all but the first n totals."""
-        self.mark, self.seen = n or None, self.seen[:n]
+        """Lose all but the first n totals, of one day each."""
+        self.seen = self.seen[:n]
+        days = [int(each // DAY_S) + 1 for each in self.starts()]
+        self.marks = {source: days[-1] for source in self.marks if days}
 
     def total(self):
         return sum(pane for _, pane in self.seen)

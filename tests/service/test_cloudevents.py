@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from calibrant.contrib.ids import fitted
 from calibrant.core.batch import Batch
+from calibrant.input.names import fitted
 from calibrant_server.service.routes import cloudevents
 from calibrant_server.workers.ingest.errors import StoreUnavailableError
 from tests.service.conftest import problem

@@ -9,6 +9,4 @@ from tests.client.federated import ledger_at
 
 @pytest.fixture
 def ledger(tmp_path):
-    found = ledger_at(tmp_path / "ledger")
-    yield found
-    found.close()
+    return ledger_at(tmp_path / "ledger")

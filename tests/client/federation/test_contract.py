@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from calibrant.client.federation.contract import Contract
-from calibrant.client.federation.ledger import LedgerError
+from calibrant.client.federation.ledger import FederationError
 from calibrant.core.errors import CalibrationInputError
 from tests.client.federated import DEFINITION, Centre, Rows, Site, forwarder, terms
 
@@ -30,6 +30,6 @@ def test_a_contract_that_is_not_valid_is_rejected(change, pointer, rule):
 def test_models_that_differ_are_not_federated(ledger):
     site, centre = Site(), Centre({**DEFINITION, "grid": 600})
     site.put(-2, Rows(30, 1))
-    with pytest.raises(LedgerError, match="differs"):
+    with pytest.raises(FederationError, match="differs"):
         forwarder(site, centre, ledger).round()
     assert not centre.bodies
