@@ -1,7 +1,7 @@
 """HTTP client of the service: results as the library's own objects, predictions sent in the background.
 
-It needs the extra `client` (httpx, stamina). They are imported when a client is made, so that the names exist without
-them, and so that `import calibrant` stays light.
+It needs the extra `client` (httpx). It is imported when a client is made, so that the names exist without
+it, and so that `import calibrant` stays light.
 """
 
 from calibrant.client.asynchronous import AsyncClient, AsyncModel

@@ -23,7 +23,7 @@ def imported(name: str) -> ModuleType:
     Raises
     ------
     ImportError
-        httpx or stamina is not installed.
+        httpx is not installed.
     """
     try:
         return import_module(f"calibrant.client.{name}")

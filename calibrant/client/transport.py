@@ -1,35 +1,28 @@
-"""HTTP requests by httpx, repeated by stamina: the only module that imports either.
-
-A request that is repeated has one readable line in the log, in place of one record of stamina for each attempt.
-"""
+"""HTTP requests by httpx, repeated where that may help: the only module that imports it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import random
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 import httpx
-import stamina
-from stamina.instrumentation import (
-    RetryDetails,
-    RetryHook,
-    get_on_retry_hooks,
-    set_on_retry_hooks,
-)
 
 from calibrant.client.errors import NO_SERVICE, ClientError, ServiceError, ServiceUnreachable
 from calibrant.client.operations import Operation
 
 T = TypeVar("T")
+Wait = Callable[[Exception], bool | float]
+logger = logging.getLogger("calibrant.client")
 READ_RETRIES_S = 30.0
+MIN_PAUSE_S, MAX_PAUSE_S = 0.1, 10.0
 # Clients that received the same Retry-After do not come back together.
 JITTER = 0.25
 
@@ -100,18 +93,7 @@ class Transport:
 
     def run(self, operation: Operation[T]) -> T:
         """Send a request, and again while that may help and the time for it lasts."""
-        try:
-            return self._repeated(operation)
-        except ClientError as error:
-            raise error.with_traceback(None) from None  # without the frames of each attempt
-
-    def _repeated(self, operation: Operation[T]) -> T:
-        wait = Announced(retry_wait, READ_RETRIES_S)
-        with one_line():
-            for attempt in stamina.retry_context(wait, timeout=READ_RETRIES_S):
-                with attempt:
-                    return self.once(operation)
-        raise AssertionError("a retry returns or raises")
+        return retried(lambda: self.once(operation), retry_wait, READ_RETRIES_S)
 
     def close(self) -> None:
         """Close the connections."""
@@ -134,18 +116,13 @@ class AsyncTransport:
 
     async def run(self, operation: Operation[T]) -> T:
         """Send a request, and again while that may help and the time for it lasts."""
-        try:
-            return await self._repeated(operation)
-        except ClientError as error:
-            raise error.with_traceback(None) from None  # without the frames of each attempt
-
-    async def _repeated(self, operation: Operation[T]) -> T:
-        wait = Announced(retry_wait, READ_RETRIES_S)
-        with one_line():
-            async for attempt in stamina.retry_context(wait, timeout=READ_RETRIES_S):
-                with attempt:
-                    return await self.once(operation)
-        raise AssertionError("a retry returns or raises")
+        repeats = Repeats(retry_wait, READ_RETRIES_S)
+        while True:
+            try:
+                return await self.once(operation)
+            except ClientError as error:
+                pause_s = repeats.pause_s(error)
+            await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -163,24 +140,42 @@ def retry_wait(error: Exception) -> bool | float:
     return error.retry_after_s * (1.0 + JITTER * random.random())
 
 
-def retried(
-    send: Callable[[], T], wait: Callable[[Exception], bool | float], timeout_s: float
-) -> T:
+def retried(send: Callable[[], T], wait: Wait, timeout_s: float) -> T:
     """Return what `send` returns, called again for as long as `wait` and the timeout allow."""
-    try:
-        return _retried(send, Announced(wait, timeout_s), timeout_s)
-    except ClientError as error:
-        raise error.with_traceback(None) from None  # without the frames of each attempt
+    repeats = Repeats(wait, timeout_s)
+    while True:
+        try:
+            return send()
+        except ClientError as error:
+            pause_s = repeats.pause_s(error)
+        time.sleep(pause_s)
 
 
-def _retried(send: Callable[[], T], announced: Announced, timeout_s: float) -> T:
-    with one_line():
-        for attempt in stamina.retry_context(
-            announced, attempts=None, timeout=timeout_s, wait_initial=0.1, wait_max=10.0, wait_jitter=0.5
-        ):  # fmt: skip
-            with attempt:
-                return send()
-    raise AssertionError("a retry returns or raises")
+class Repeats:
+    """Decides whether and when a request is sent again, and says so once.
+
+    Parameters
+    ----------
+    wait : whether an error is worth a repeat, and after how many seconds if that is known
+    timeout_s : how long the request is repeated
+    """
+
+    def __init__(self, wait: Wait, timeout_s: float) -> None:
+        self._wait, self._timeout_s, self._n = wait, timeout_s, 0
+        self._until = time.monotonic() + timeout_s
+
+    def pause_s(self, error: ClientError) -> float:
+        """Return the seconds until the next attempt; raise the error, without the frames of the attempts, if there is none."""
+        found = self._wait(error)
+        growing = MIN_PAUSE_S * 2.0 ** min(self._n, 10)
+        pause = min(growing, MAX_PAUSE_S) * (1.0 + random.random()) if found is True else found
+        if found is False or time.monotonic() + pause > self._until:
+            raise error.with_traceback(None) from None
+        if not self._n:
+            text = str(error).rstrip(".")
+            logger.warning("%s. Trying again%s.", text, _limit(self._timeout_s))
+        self._n += 1
+        return pause
 
 
 def _request(http: httpx.Client | httpx.AsyncClient, operation: Operation[Any]) -> httpx.Request:
@@ -235,69 +230,10 @@ def _is_silent(error: httpx.TransportError) -> bool:
     return isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) and "SSL" not in str(error)
 
 
-logger = logging.getLogger("calibrant.client")
-
-Wait = Callable[[Exception], bool | float]
-_OWN: ContextVar[bool] = ContextVar("calibrant_repeats_a_request", default=False)
-
-
-# Where stamina's hooks that write a record for each attempt are defined. Other hooks, such as counters, are not touched.
-_LOGGING = ("stamina.instrumentation._logging", "stamina.instrumentation._structlog")
-
-
-class _Quiet:
-    """A hook of stamina that is skipped for requests of this client, and called for everything else."""
-
-    def __init__(self, hook: RetryHook) -> None:
-        self._hook = hook
-
-    def __call__(self, details: RetryDetails) -> AbstractContextManager[None] | None:
-        return None if _OWN.get() else self._hook(details)
-
-
-@contextmanager
-def one_line() -> Iterator[None]:
-    """Skip stamina's own records while a request of this client is repeated."""
-    hooks = get_on_retry_hooks()
-    if any(_writes(each) for each in hooks):
-        set_on_retry_hooks([_Quiet(each) if _writes(each) else each for each in hooks])
-    token = _OWN.set(True)
-    try:
-        yield
-    finally:
-        _OWN.reset(token)
-
-
-def _writes(hook: RetryHook) -> bool:
-    return getattr(hook, "__module__", "") in _LOGGING
-
-
-class Announced:
-    """Decides whether a request is repeated, and says so once.
-
-    Parameters
-    ----------
-    wait : whether an error is worth a repeat, and after how many seconds if that is known
-    timeout_s : how long the request is repeated
-    """
-
-    def __init__(self, wait: Wait, timeout_s: float | None) -> None:
-        self._wait, self._timeout_s, self._said = wait, timeout_s, False
-
-    def __call__(self, error: Exception) -> bool | float:
-        found = self._wait(error)
-        if found is not False and not self._said:
-            self._said = True
-            logger.warning("%s. Trying again%s.", str(error).rstrip("."), _limit(self._timeout_s))
-        return found
-
-
-def _limit(seconds: float | None) -> str:
+def _limit(seconds: float) -> str:
     """Return how long a request is repeated.
 
-    >>> _limit(None), _limit(30.0), _limit(43200.0)
-    ('', ' for up to 30 s', ' for up to 12 h')
+    >>> _limit(30.0), _limit(43200.0)
+    (' for up to 30 s', ' for up to 12 h')
     """
-    if seconds is None:
-        return ""
     return f" for up to {seconds / 3600:g} h" if seconds >= 3600 else f" for up to {seconds:g} s"

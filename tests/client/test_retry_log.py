@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
-from collections.abc import Iterator
 
 import httpx
 import pytest
-import stamina
 
 import calibrant as cal
 from calibrant.client import transport
@@ -34,14 +32,6 @@ class Busy:
     def __call__(self, body: object) -> tuple[int, dict[str, str], bytes]:
         self.left -= 1
         return busy() if self.left >= 0 else (202, {}, json.dumps(RECEIPT).encode())
-
-
-@pytest.fixture(autouse=True)
-def plain_logging() -> Iterator[None]:
-    """Records of stamina in Python's logging, also where structlog is installed."""
-    stamina.instrumentation.set_on_retry_hooks([stamina.instrumentation.LoggingOnRetryHook])
-    yield
-    stamina.instrumentation.set_on_retry_hooks(None)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -82,7 +72,7 @@ def test_the_error_of_an_address_without_a_service_is_readable(
             assert str(caught.value).endswith(f"). {NO_SERVICE}")
             printed = "".join(traceback.format_exception(caught.value))
             assert printed.count("Traceback") == 1
-            for package in ("httpx", "httpcore", "stamina", "tenacity"):
+            for package in ("httpx", "httpcore"):
                 assert f"/{package}/" not in printed, printed
 
 
@@ -118,23 +108,3 @@ def test_a_busy_service_is_one_line(caplog: pytest.LogCaptureFixture, is_async: 
     assert len(service.raw) == 4
     [(_, text)] = lines(caplog)
     assert text == "503 store-unavailable: The store is away. Trying again for up to 30 s."
-
-
-def test_repeats_of_other_programs_are_still_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with Service(Busy(1)) as service, cal.Client(f"http://127.0.0.1:{service.port}") as client:
-        client.model("m").send(**COLUMNS)
-    caplog.clear()
-    tries = iter([KeyError("own"), None])
-    for attempt in stamina.retry_context(KeyError, attempts=2, wait_initial=0.01):
-        with attempt:
-            if (error := next(tries)) is not None:
-                raise error
-    assert lines(caplog) == [("stamina", "stamina.retry_scheduled")]
-
-
-def test_records_of_structlog_are_skipped_too(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("structlog")
-    stamina.instrumentation.set_on_retry_hooks([stamina.instrumentation.StructlogOnRetryHook])
-    with Service(Busy(1)) as service, cal.Client(f"http://127.0.0.1:{service.port}") as client:
-        client.model("m").send(**COLUMNS)
-    assert "stamina" not in "".join(capsys.readouterr())
