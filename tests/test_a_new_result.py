@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calibrant.figures.labelled_share import draw_labelled_share
 from calibrant.results.base import Result, says
 from calibrant.results.reads import Query, State, other_side, read
 
@@ -51,7 +50,6 @@ def compared(state: State, other: State, query: LabelledShareQuery) -> LabelledS
     "labelled-share",
     tag="metrics",
     response="The share, or a figure",
-    figure=draw_labelled_share,
     accumulators=lambda query: ["counts"],
     compare=compared,
 )

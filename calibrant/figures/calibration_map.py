@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SCORES = np.arange(2001) / 2000.0
 
 
-def draw_map(
+def draw_calibration_map(
     result: Result,
     *,
     n_classes: int = 2,

@@ -27,7 +27,7 @@ ACROSS = 3
 PANEL_IN = (3.0, 2.2)
 
 
-def draw_confidence(result: Result) -> Figure:
+def draw_confidence_histogram(result: Result) -> Figure:
     """Return the figure of the response of `GET confidence-histogram`."""
     lines = [f"{result['bins']} bins; {labels_of(result)}"]
     if result.get("case"):

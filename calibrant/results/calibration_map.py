@@ -16,7 +16,7 @@ from calibrant.calibrators.map_comparison import gain_over_other_map
 from calibrant.calibrators.softmax import MAX_CURVED
 from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
-from calibrant.figures.calibration_map import draw_map, draw_mapped
+from calibrant.figures.calibration_map import draw_calibration_map, draw_mapped
 from calibrant.input.arrays import read_arrays
 from calibrant.metrics.estimate import number
 from calibrant.results.base import Result, may_say
@@ -103,7 +103,7 @@ class CalibrationMap(Result):
 
         if self.scope == "full" and "classes" not in (self.parameters or {"classes": None}):
             self._check_two_classes()
-        return plotted(draw_map, draw_mapped, self.to_dict(), ax)
+        return plotted(draw_calibration_map, draw_mapped, self.to_dict(), ax)
 
     def _check_two_classes(self) -> None:
         try:
@@ -177,7 +177,6 @@ def _compared(state: State, other: State, query: CalibrationMapQuery) -> Calibra
     "calibration-map",
     tag="maps",
     response="The map, or its curve",
-    figure=draw_map,
     is_map=True,
     # Everything that some map reads, where the model's panes store it.
     accumulators=lambda query: _READ,

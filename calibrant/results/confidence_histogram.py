@@ -11,7 +11,6 @@ import numpy as np
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import default_bins
 from calibrant.core.view import NoResultError, View
-from calibrant.figures.confidence_histogram import draw_confidence
 from calibrant.input.names import MAX_LENGTH
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model
@@ -146,7 +145,6 @@ def _compared(state: State, other: State, query: ConfidenceHistogramQuery) -> Co
     "confidence-histogram",
     tag="histograms",
     response="The histogram, or a figure",
-    figure=draw_confidence,
     accumulators=_accumulators,
     compare=_compared,
 )

@@ -171,7 +171,6 @@ def _interval(view: View, value: float, threshold: float) -> tuple[list[float] |
     "decision-curve",
     tag="metrics",
     response="The curve, or a figure",
-    figure=draw_decision_curve,
     accumulators=lambda query: accumulators_for(["net_benefit"], query.scope),
 )
 def decision_curve(state: State, query: DecisionCurveQuery) -> DecisionCurve:

@@ -11,7 +11,6 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
-from calibrant.figures.disagreement import draw_disagreement
 from calibrant.inference.disagreement_differences import disagreement_difference
 from calibrant.raters.alpha_calibration import compared
 from calibrant.raters.disagreement_report import NEEDS, disagreement_report
@@ -143,7 +142,6 @@ def _methods(query: DisagreementQuery, pane: Pane) -> dict[str, Any]:
     "disagreement",
     tag="raters",
     response="The disagreement, or its diagram",
-    figure=draw_disagreement,
     accumulators=_accumulators,
     compare=_compared,
     compared_accumulators=("replicates", "sample"),

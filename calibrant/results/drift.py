@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from calibrant.drift.cohort_tables import OWN_SCORE
-from calibrant.figures.drift import draw_drift
 from calibrant.input.names import MAX_LENGTH
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model, class_index
@@ -204,7 +203,6 @@ def _rows(found: Values) -> Iterable[Values]:
     "drift",
     tag="drift",
     response="The words with their sentences, or a figure",
-    figure=draw_drift,
     drawn={"include": EVIDENCE},
     needs={
         "panes": "sides",

@@ -8,7 +8,6 @@ from typing import Any
 
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
-from calibrant.figures.label_distribution import draw_label_distribution
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import accumulators_for, estimates
 from calibrant.metrics.estimate import Estimate
@@ -64,7 +63,6 @@ def _compared(state: State, other: State, query: LabelDistributionQuery) -> Labe
     "label-distribution",
     tag="reliability",
     response="The measures, or their histograms",
-    figure=draw_label_distribution,
     accumulators=_accumulators,
     compare=_compared,
     compared_accumulators=("sample",),

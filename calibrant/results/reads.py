@@ -8,7 +8,7 @@ line and the documentation their row.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_type_hints
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
+from calibrant.figures import figure_of
 from calibrant.inference.pairing import shared
 from calibrant.inference.seeds import SEED
 from calibrant.results.base import Result, says
@@ -86,7 +87,7 @@ class Read(Generic[Q, R]):
     path : below the model's path
     tag : group of the API document
     response : of the document, in one phrase
-    figure : the function that draws the result's plain values, if there is one
+    figure : the function that draws the result's plain values. Default: `draw_NAME` of the file NAME of `calibrant/figures`, if there is one
     accumulators : names of those that the computation reads
     drawn : parameters that a figure needs
     shown : options of the figure, as a dataclass
@@ -181,6 +182,8 @@ def read(path: str, **declared: Any) -> Callable[[Compute[Q, R]], Read[Q, R]]:
 
     def declare(compute: Compute[Q, R]) -> Read[Q, R]:
         found = Read(path, compute=compute, **declared)
+        if found.figure is None:
+            found = replace(found, figure=figure_of(found.name))
         if found.figure is not None:
             found.result.figure = staticmethod(found.figure)
         return found

@@ -9,7 +9,6 @@ from typing import Any
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import View
 from calibrant.figures.class_reliability import draw_class_reliability
-from calibrant.figures.reliability import draw_reliability
 from calibrant.inference.reliability_differences import reliability_difference
 from calibrant.inference.reliability_table import reliability as table_of
 from calibrant.metrics import accumulators_for, compute_metrics
@@ -97,7 +96,6 @@ def _compared(state: State, other: State, query: ReliabilityQuery) -> Reliabilit
     "reliability",
     tag="reliability",
     response="The table, or the diagram",
-    figure=draw_reliability,
     panels=draw_class_reliability,
     drawn={"include": ERROR},
     table=TABLE,

@@ -23,7 +23,6 @@ from calibrant.estimators.roc_curve import (
     unordered_deviation,
     unordered_share,
 )
-from calibrant.figures.roc import draw_roc
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import accumulators_for, estimates
 from calibrant.metrics.estimate import Estimate
@@ -166,7 +165,6 @@ def _compared(state: State, other: State, query: RocQuery) -> Roc:
     "roc",
     tag="reliability",
     response="The curve, or a figure",
-    figure=draw_roc,
     accumulators=_accumulators,
     compare=_compared,
     compared_accumulators=("sample",),

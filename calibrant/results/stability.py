@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import View
-from calibrant.figures.stability import draw_stability
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import METRICS, accumulators_for
 from calibrant.metrics.estimate import Estimate
@@ -121,7 +120,6 @@ def _compared(state: State, other: State, query: StabilityQuery) -> Stability:
     "stability",
     tag="stability",
     response="Curves and baselines, or a figure of the curves",
-    figure=draw_stability,
     accumulators=_accumulators,
     compare=_compared,
     compared_accumulators=("sample",),

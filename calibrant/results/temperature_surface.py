@@ -10,7 +10,6 @@ from calibrant.calibrators.temperature.surface_report import POINTS, surface_rep
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
-from calibrant.figures.surface import draw_surface
 from calibrant.input.names import MAX_LENGTH
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model, bins_of
@@ -90,7 +89,6 @@ def _compared(state: State, other: State, query: SurfaceQuery) -> Surface:
     "temperature/surface",
     tag="temperature",
     response="The surface, or a figure",
-    figure=draw_surface,
     shown=SurfaceShown,
     is_map=True,
     accumulators=_accumulators,

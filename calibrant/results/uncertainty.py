@@ -12,7 +12,6 @@ from calibrant.core.arrays import Floats, ratio
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
-from calibrant.figures.uncertainty import draw_uncertainty
 from calibrant.inference.metrics_differences import differences
 from calibrant.inference.reliability_table import wilson
 from calibrant.inference.seeds import SEED
@@ -146,7 +145,6 @@ def _compared(state: State, other: State, query: UncertaintyQuery) -> Uncertaint
     "uncertainty",
     tag="reliability",
     response="The table, or the diagram",
-    figure=draw_uncertainty,
     accumulators=_accumulators,
     compare=_compared,
     compared_accumulators=("sample",),

@@ -17,9 +17,9 @@ from calibrant.calibrators.temperature.surface_report import surface_report
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.figures.base import BLUE, ORANGE, density
-from calibrant.figures.calibration_map import SCORES, draw_map
+from calibrant.figures.calibration_map import SCORES, draw_calibration_map
 from calibrant.figures.case_sensitivity import draw_sensitivity
-from calibrant.figures.confidence_histogram import draw_confidence
+from calibrant.figures.confidence_histogram import draw_confidence_histogram
 from calibrant.figures.disagreement import draw_disagreement
 from calibrant.figures.dots import draw_dots
 from calibrant.figures.images import image
@@ -27,7 +27,7 @@ from calibrant.figures.label_distribution import draw_label_distribution
 from calibrant.figures.losses import draw_losses
 from calibrant.figures.radar import draw_radar
 from calibrant.figures.stability import draw_stability
-from calibrant.figures.surface import draw_surface
+from calibrant.figures.temperature_surface import draw_temperature_surface
 from calibrant.figures.uncertainty import draw_uncertainty
 from calibrant.metrics import compute_metrics
 from calibrant.raters.disagreement_report import disagreement_report
@@ -89,9 +89,12 @@ FIGURES = {
         draw_uncertainty,
         lambda: ABOUT | uncertainty_of(View(TEN, PaneQuery())).to_dict(),
     ),
-    "surface": (draw_surface, lambda: ABOUT | surface_report(View(TWO, PaneQuery()), points=5)),
+    "surface": (
+        draw_temperature_surface,
+        lambda: ABOUT | surface_report(View(TWO, PaneQuery()), points=5),
+    ),
     "surface of ece": (
-        partial(draw_surface, objective="ece"),
+        partial(draw_temperature_surface, objective="ece"),
         lambda: ABOUT | surface_report(View(TWO, PaneQuery()), points=5),
     ),
     "label distribution": (
@@ -103,18 +106,18 @@ FIGURES = {
         ),
     ),
     "map": (
-        partial(draw_map, n_classes=2),
+        partial(draw_calibration_map, n_classes=2),
         lambda: ABOUT | fit_map("isotonic", View(TWO, PaneQuery(scope="class:1"))),
     ),
     "map of rows": (
-        partial(draw_map, n_classes=10),
+        partial(draw_calibration_map, n_classes=10),
         lambda: ABOUT | fit_map("temperature", View(TEN, PaneQuery())),
     ),
     "sensitivity": (draw_sensitivity, lambda: ABOUT | {"n_cases": 4, "sensitivity": SENSITIVITY}),
     "radar": (draw_radar, lambda: RADAR),
     "bars": (draw_radar, lambda: TWO_SPOKES),
     "confidence": (
-        draw_confidence,
+        draw_confidence_histogram,
         lambda: (
             ABOUT
             | {"classes": list("abcdefghij")}
@@ -206,13 +209,13 @@ NOTHING = ABOUT | {"n": 0, "n_ratings": 0, "reason": "no_data", "raters": "poole
         (draw_stability, NOTHING | {"raters": None, "ratio": None, "metric": "nll"}),
         (draw_disagreement, NOTHING | {"reliability": [], "concentration": None}),
         (draw_uncertainty, NOTHING | {"table": [], "value": None}),
-        (draw_surface, NOTHING | {"nll": None}),
+        (draw_temperature_surface, NOTHING | {"nll": None}),
         (draw_sensitivity, NOTHING | {"n_cases": 0}),
         (
-            partial(draw_map, n_classes=2),
+            partial(draw_calibration_map, n_classes=2),
             NOTHING | {"method": "platt", "scope": "positive", "parameters": None},
         ),
-        (draw_confidence, NOTHING | {"label": None, "classes": ["a", "b"]}),
+        (draw_confidence_histogram, NOTHING | {"label": None, "classes": ["a", "b"]}),
     ],
 )
 def test_without_data_a_figure_says_so(draw, answer):
@@ -268,14 +271,14 @@ def test_metrics_are_called_by_their_titles_in_a_comparison():
 
 def test_classes_are_called_by_their_names():
     surface = ABOUT | surface_report(View(TWO, PaneQuery()), points=5)
-    names = Marks.of(image(draw_surface(surface, classes=["calm", "urgent"]))).texts
+    names = Marks.of(image(draw_temperature_surface(surface, classes=["calm", "urgent"]))).texts
     assert {"temperature of calm", "temperature of urgent"} <= set(names)
     fitted = ABOUT | fit_map("isotonic", View(TWO, PaneQuery(scope="class:1")))
     for classes, text in (
         (["calm", "urgent"], "probability of urgent"),
         (None, "probability of class 1"),
     ):
-        drawn = Marks.of(image(draw_map(fitted, n_classes=2, classes=classes)))
+        drawn = Marks.of(image(draw_calibration_map(fitted, n_classes=2, classes=classes)))
         assert text in drawn.texts
 
 

@@ -37,7 +37,7 @@ SOURCES = {
 }
 
 
-def draw_surface(
+def draw_temperature_surface(
     result: Result,
     *,
     objective: str = "nll",
