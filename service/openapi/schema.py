@@ -239,7 +239,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             for method in route.methods:
                 operation = made["paths"][route.path_format][method.lower()]
                 _complete(operation, _scopes(route))
-                _add_examples(operation, components["examples"])
+                _add_examples(operation, components)
     operations = [each for path in made["paths"].values() for each in path.values()]
     _describe_parameters(operations)
     components["responses"] = _shared_responses(operations)
@@ -275,8 +275,12 @@ def _complete(operation: dict[str, Any], scopes: tuple[str, ...]) -> None:
             operation["responses"].pop(status, None)
 
 
-def _add_examples(operation: dict[str, Any], shared: dict[str, Any]) -> None:
-    """Refer to the examples of the operation's bodies, and add them to the shared ones; equal values are shared too."""
+def _add_examples(operation: dict[str, Any], components: dict[str, Any]) -> None:
+    """Refer to the examples of the operation's bodies, and add them to the shared ones; equal values are shared too.
+
+    Examples are in the two files of this folder, or of the classes of the bodies: `json_schema_extra={"example": …}`.
+    """
+    shared: dict[str, Any] = components["examples"]
 
     def reference_to(name: str, value: Any) -> dict[str, Any]:
         text = json.dumps(value)  # True and 1 are equal, but no equal examples
@@ -290,11 +294,12 @@ def _add_examples(operation: dict[str, Any], shared: dict[str, Any]) -> None:
             continue  # bytes
         shape = content["schema"].get("anyOf", [content["schema"]])[0]
         name = shape["$ref"].rpartition("/")[2]
-        if name in EXAMPLES:
-            content["examples"] = reference_to(name, EXAMPLES[name])
+        value = EXAMPLES.get(name, _example_of(shape, components["schemas"]))
+        if value is not None:
+            content["examples"] = reference_to(name, value)
     name = operation["operationId"]
-    if name in RESPONSE_EXAMPLES:
-        media, value = RESPONSE_EXAMPLES[name]
+    media, value = RESPONSE_EXAMPLES.get(name) or _response_example(operation, components)
+    if value is not None:
         found = [
             response["content"][media]
             for status, response in operation["responses"].items()
@@ -303,6 +308,27 @@ def _add_examples(operation: dict[str, Any], shared: dict[str, Any]) -> None:
         for content in found:
             if content.get("schema") == found[0].get("schema"):
                 content["examples"] = reference_to(name, value)
+
+
+def _response_example(operation: dict[str, Any], components: dict[str, Any]) -> tuple[str, Any]:
+    """Return the example of a successful JSON response that its classes have."""
+    for status, response in operation["responses"].items():
+        content = response.get("content", {}).get(JSON, {})
+        if status.startswith("2") and "schema" in content:
+            return JSON, _example_of(content["schema"], components["schemas"])
+    return JSON, None
+
+
+def _example_of(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
+    """Return the example of a class, or a page with that of its entries; None where they have none."""
+    schema = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    if "example" in schema:
+        return schema["example"]
+    for name, member in schema.get("properties", {}).items():
+        entry = _example_of(member["items"], schemas) if "items" in member else None
+        if entry is not None:
+            return {name: [entry], "next": None}
+    return None
 
 
 def _describe_parameters(operations: list[dict[str, Any]]) -> None:
