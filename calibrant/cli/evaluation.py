@@ -19,7 +19,7 @@ from calibrant.core.grid import Edges
 from calibrant.core.query import Bins, PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.figures.base import class_named
-from calibrant.figures.class_reliability import MAX_PANELS
+from calibrant.figures.reliability import MAX_PANELS
 from calibrant.inference.detectable import detectable
 from calibrant.inference.metrics_differences import differences
 from calibrant.inference.reliability_table import reliability

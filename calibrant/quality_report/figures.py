@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.figures.base import MIN_JOINED
-from calibrant.figures.class_reliability import draw_class_reliability
 from calibrant.figures.decision_curve import draw_decision_curve
 from calibrant.figures.estimates import draw_estimates
 from calibrant.figures.images import image
 from calibrant.figures.losses import draw_losses
 from calibrant.figures.numbers import percent, plain_number
 from calibrant.figures.over_time import draw_over_time
-from calibrant.figures.reliability import draw_reliability, filled_rows
+from calibrant.figures.reliability import draw_class_reliability, draw_reliability, filled_rows
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.quality_report.contents import ReportContents
 from calibrant.quality_report.verdicts import main_metric

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import Option, PaneQuery
 from calibrant.core.view import NoResultError, View
-from calibrant.figures.case_boxes import draw_boxes
-from calibrant.figures.case_histogram import draw_histogram
-from calibrant.figures.case_reliability import draw_one_case, draw_reliability_boxes
-from calibrant.figures.case_sensitivity import draw_sensitivity
+from calibrant.figures.case_reliability import draw_histogram, draw_one_case, draw_reliability_boxes
+from calibrant.figures.cases import draw_boxes, draw_sensitivity
 from calibrant.input.names import MAX_LENGTH
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.case_metric import CaseMetric

@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import View
-from calibrant.figures.class_reliability import draw_class_reliability
+from calibrant.figures.reliability import draw_class_reliability
 from calibrant.inference.reliability_differences import reliability_difference
 from calibrant.inference.reliability_table import reliability as table_of
 from calibrant.metrics import accumulators_for, compute_metrics

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field
 
-from calibrant.figures.class_reliability import MAX_PANELS
+from calibrant.figures.reliability import MAX_PANELS
 from calibrant.inference.slice_test import slice_test
 from calibrant.metrics.estimate import Estimate
 from calibrant.results import Report

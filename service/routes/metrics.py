@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.figures.dots import draw_dots
-from calibrant.figures.radar import draw_radar
+from calibrant.figures.comparison import draw_dots, draw_radar
 from calibrant.metrics import requested
 from calibrant.results.catalogue import CalibratorCatalogue, MetricCatalogue, calibrators, catalogue
 from calibrant.results.metrics import metrics

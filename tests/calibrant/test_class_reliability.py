@@ -10,7 +10,7 @@ from calibrant.core.errors import CalibrationInputError
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib")
 
-from calibrant.figures.class_reliability import draw_class_reliability
+from calibrant.figures.reliability import draw_class_reliability
 
 
 def tables(n_classes: int) -> list[cal.ReliabilityTable]:

@@ -10,9 +10,8 @@ from matplotlib.image import imread
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
-from calibrant.figures.case_boxes import draw_boxes
-from calibrant.figures.case_histogram import draw_histogram
-from calibrant.figures.case_reliability import draw_one_case, draw_reliability_boxes
+from calibrant.figures.case_reliability import draw_histogram, draw_one_case, draw_reliability_boxes
+from calibrant.figures.cases import draw_boxes
 from calibrant.figures.images import image
 from calibrant.segmentation.case_report import case_reliability, cases_of
 

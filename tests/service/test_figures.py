@@ -18,14 +18,13 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.figures.base import BLUE, ORANGE, density
 from calibrant.figures.calibration_map import SCORES, draw_calibration_map
-from calibrant.figures.case_sensitivity import draw_sensitivity
+from calibrant.figures.cases import draw_sensitivity
+from calibrant.figures.comparison import draw_dots, draw_radar
 from calibrant.figures.confidence_histogram import draw_confidence_histogram
 from calibrant.figures.disagreement import draw_disagreement
-from calibrant.figures.dots import draw_dots
 from calibrant.figures.images import image
 from calibrant.figures.label_distribution import draw_label_distribution
 from calibrant.figures.losses import draw_losses
-from calibrant.figures.radar import draw_radar
 from calibrant.figures.stability import draw_stability
 from calibrant.figures.temperature_surface import draw_temperature_surface
 from calibrant.figures.uncertainty import draw_uncertainty
