@@ -16,9 +16,8 @@ from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.errors import InvalidQuery
-from calibrant_server.service.http.parameters import entity_tags, names
+from calibrant_server.service.http.json_bodies import response_or_unchanged
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
@@ -87,9 +86,7 @@ def list_response(
     headers = {"Cache-Control": "no-cache", "Vary": "Authorization", "ETag": etag, **headers}
     if next_cursor is not None:
         headers["Link"] = link_to(request, next_cursor)
-    if names(entity_tags(request, "if-none-match"), etag):
-        return Response(status_code=304, headers=headers)
-    return Response(body, 200, headers, JSON)
+    return response_or_unchanged(request, body, headers)
 
 
 def link_to(request: Request, cursor: str) -> str:

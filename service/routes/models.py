@@ -12,7 +12,7 @@ from calibrant_server.service.http.errors import (
     PreconditionFailed,
     PreconditionRequired,
 )
-from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.json_bodies import read_json, response_or_unchanged
 from calibrant_server.service.http.lists import page_of
 from calibrant_server.service.http.parameters import (
     entity_tags,
@@ -102,10 +102,10 @@ async def get_model(access: Access) -> Response:
     config = await access.config()
     records = await access.inbox.tallies(config)
     with_full_urls = _tells_receivers(access.caller)
-    etag = etag_of(config, records, with_full_urls)
-    if names(entity_tags(access.request, "if-none-match"), etag):
-        return Response(status_code=304, headers={**_headers(config), "ETag": etag})
-    return _response(config, records, with_full_urls=with_full_urls, ETag=etag)
+    document = shown(config, with_full_urls=with_full_urls)
+    body = orjson.dumps(document | ({"records": records} if records else {}))
+    headers = {**_headers(config), "ETag": etag_of(config, records, with_full_urls)}
+    return response_or_unchanged(access.request, body, headers)
 
 
 @router.operation(
@@ -248,15 +248,7 @@ def _headers(config: ModelConfig) -> dict[str, str]:
 
 
 def _response(
-    config: ModelConfig,
-    records: dict[str, int] | None = None,
-    status: int = 200,
-    disclosed: frozenset[str] = frozenset(),
-    with_full_urls: bool = True,
-    **headers: str,
+    config: ModelConfig, status: int = 200, disclosed: frozenset[str] = frozenset(), **headers: str
 ) -> Response:
-    document = shown(config, disclosed, with_full_urls)
-    if records:
-        document["records"] = records
-    body = orjson.dumps(document)
+    body = orjson.dumps(shown(config, disclosed))
     return Response(body, status, {**_headers(config), **headers}, JSON)
