@@ -7,7 +7,7 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from calibrant_server.service.http.errors import EventUnknown, ModelConflict, PreconditionFailed
+from calibrant_server.service.http.errors import EventUnknown, ModelConflict
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.http.parameters import PATTERN, ReadName
 from calibrant_server.service.openapi.schema import success
@@ -21,7 +21,6 @@ from calibrant_server.service.reads.operations import (
     Reader,
 )
 from calibrant_server.service.reads.queries import Timestamp
-from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import (
     MAX_EVENTS,
     MAX_NAME,
@@ -31,7 +30,6 @@ from calibrant_server.workers.store.model_events import (
     event_of,
     with_events,
 )
-from calibrant_server.workers.store.registry import RevisionConflict
 
 router = Operations("drift")
 EventId = Annotated[str, Path(description="Event id", pattern=f"^{PATTERN}$")]
@@ -111,7 +109,8 @@ async def create_event(access: Access) -> Created:
         if len(config.events) >= MAX_EVENTS:
             detail = f"The model has {MAX_EVENTS} events, the maximum. Delete one first."
             raise ModelConflict(detail)
-        await _put(access, config, [*config.events, event])
+        changed = with_events(config, [*config.events, event])
+        await access.connection.registry.put(changed, config.revision)
     return Created(_shown(event), f"/v1/models/{config.model}/events", headers=NO_CACHE)
 
 
@@ -122,15 +121,7 @@ async def delete_event(access: Access) -> None:
     left = [each for each in config.events if event_id(each) != access.id]
     if len(left) == len(config.events):
         raise EventUnknown(f"The model has no event {access.id!r}.")
-    await _put(access, config, left)
-
-
-async def _put(access: Access, config: ModelConfig, events: list[ModelEvent]) -> None:
-    """Write the events of a model over the version that was read."""
-    try:
-        await access.connection.registry.put(with_events(config, events), config.revision)
-    except RevisionConflict as error:
-        raise PreconditionFailed() from error
+    await access.connection.registry.put(with_events(config, left), config.revision)
 
 
 def _shown(event: ModelEvent) -> dict[str, Any]:
