@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant.calibrators import Options, apply, fit
-from calibrant.calibrators.labelled_rows import labelled_rows, mean_by_unit, row_losses
+from calibrant.calibrators.labelled_rows import labelled_rows
+from calibrant.calibrators.row_losses import mean_by_unit, row_losses
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery

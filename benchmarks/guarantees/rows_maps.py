@@ -16,8 +16,9 @@ from benchmarks.guarantees.block import Block
 from benchmarks.many_parameter_maps import simulated
 from benchmarks.validation.checks import Check, Counts
 from calibrant.calibrators import Options, apply, fit
-from calibrant.calibrators.labelled_rows import labelled_rows, mean_by_unit, row_losses
+from calibrant.calibrators.labelled_rows import labelled_rows
 from calibrant.calibrators.map_comparison import compare, procedure_gain
+from calibrant.calibrators.row_losses import mean_by_unit, row_losses
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery

@@ -15,16 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from calibrant.calibrators import temperature_scaling
-from calibrant.calibrators.candidates import HalfFits, TemperatureOfRows, candidates_of
-from calibrant.calibrators.from_rows import (
-    ONE_CLASS,
-    SUMMED,
-    rows_of,
-    scope_losses,
-)
-from calibrant.calibrators.held_out import held_out_result, held_out_rows
+from calibrant.calibrators.candidates import TemperatureOfRows, candidates_of, fitting_of
+from calibrant.calibrators.held_out import cross_fitted, held_out_result, held_out_rows
 from calibrant.calibrators.information import Information, information_of
-from calibrant.calibrators.labelled_rows import MIN_UNITS, mean_by_unit
+from calibrant.calibrators.labelled_rows import MIN_UNITS, rows_of
 from calibrant.calibrators.map_method import REASONS
 from calibrant.calibrators.recommendation_reasons import (
     INVERSE,
@@ -36,6 +30,7 @@ from calibrant.calibrators.recommendation_reasons import (
     more_labels_sentence,
 )
 from calibrant.calibrators.remaining_gap import remaining_gap
+from calibrant.calibrators.row_losses import ONE_CLASS, SUMMED, gain_by_unit, means_of, scope_losses
 from calibrant.calibrators.shrinkage import MIN_CLASS_UNITS, UNITS_A_PARAMETER, units_of_classes
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
 from calibrant.core.actions import recommendation
@@ -115,11 +110,14 @@ class CandidateComparison:
     @cached_property
     def fits(self) -> dict[str, tuple[Floats | None, str | None]]:
         """Probabilities of every row by each candidate's fit to the other half, or the reason why there is none."""
-        halves = HalfFits(self.view, self.rows, self.is_binary)
         return {
-            name: (None, "few_rows") if self._is_rejected(name) else halves.mapped(name)
+            name: (None, "few_rows") if self._is_rejected(name) else self._mapped(name)
             for name in self.candidates
         }
+
+    def _mapped(self, name: str) -> tuple[Floats | None, str | None]:
+        fitting = fitting_of(name, self.view, self.is_binary)
+        return cross_fitted(self.rows, self.rows.half, *fitting)
 
     @property
     def mapped(self) -> dict[str, Floats]:
@@ -220,15 +218,11 @@ class CandidateComparison:
 
     def _decisive(self, first: str, then: str) -> tuple[str, Result]:
         """Return the loss that decides between two candidates, and the gain of the second in it."""
+        ci = self.view.pane_query.ci
+        gains = gain_by_unit(self.rows, self.losses[first], self.losses[then], ci)
         finite = all(np.isfinite(self.losses[name]["nll"]).all() for name in (first, then))
         loss = "nll" if finite else "brier"
-        return loss, self._gain(first, then, loss)
-
-    def _gain(self, first: str, then: str, loss: str) -> Result:
-        rows = self.rows
-        with np.errstate(invalid="ignore"):
-            difference = self.losses[first][loss] - self.losses[then][loss]
-        return mean_by_unit(difference, rows.weight, rows.unit, self.view.pane_query.ci)
+        return loss, gains[loss]
 
     def _not_excluded(self) -> dict[str, tuple[str, float]]:
         """Return candidates whose gain could be of practical size: the loss and the upper end of its gain.
@@ -267,11 +261,10 @@ class CandidateComparison:
         }
 
     def _shown(self, name: str) -> Result:
-        mine, total = self.losses[name], float(self.rows.weight.sum())
-        means = {loss: float(values.sum()) / total for loss, values in mine.items()}
-        shown: Row = {k: v if np.isfinite(v) else None for k, v in means.items()}
+        mine, rows = self.losses[name], self.rows
+        shown: Row = {**means_of(mine, float(rows.weight.sum()))}
         if name != LEAVE:
-            shown["gain"] = {loss: self._gain(LEAVE, name, loss) for loss in mine}
+            shown["gain"] = gain_by_unit(rows, self.losses[LEAVE], mine, self.view.pane_query.ci)
         return shown | {"beaten_by": self.beaten_by[name]}
 
     def _by_window(self, gain: Result, reason: str, detail: str) -> Result:

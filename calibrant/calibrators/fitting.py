@@ -14,13 +14,8 @@ from calibrant.calibrators import binned_maps
 from calibrant.calibrators.applying import method_of
 from calibrant.calibrators.candidate_comparison import CandidateComparison
 from calibrant.calibrators.cell_fits import filled
-from calibrant.calibrators.from_rows import (
-    SUMMED,
-    losses_of,
-    rows_of,
-)
 from calibrant.calibrators.held_out import AtRows, SolveRows, held_out_class, held_out_rows
-from calibrant.calibrators.labelled_rows import LabelledRows
+from calibrant.calibrators.labelled_rows import LabelledRows, rows_of
 from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
 from calibrant.calibrators.map_method import REASONS, FitResult, MapMethod, Options, digest
 from calibrant.calibrators.one_against_rest import (
@@ -30,6 +25,7 @@ from calibrant.calibrators.one_against_rest import (
     solve_rows,
     why_top_label,
 )
+from calibrant.calibrators.row_losses import SUMMED, losses_of
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result

@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators.cell_fits import why_no_fit
-from calibrant.calibrators.from_rows import ONE_CLASS, losses_of, rows_of, scope_losses
-from calibrant.calibrators.labelled_rows import MIN_UNITS, LabelledRows, gain_by_unit
+from calibrant.calibrators.labelled_rows import MIN_UNITS, LabelledRows, rows_of
 from calibrant.calibrators.map_method import FitResult, MapMethod, Options
+from calibrant.calibrators.row_losses import ONE_CLASS, gain_by_unit, losses_of, scope_losses
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.cells import SUM_FIELDS, Cells
 from calibrant.core.documents import Result
 from calibrant.core.view import View
 
 FOLDS = 5
+HOW = {
+    2: "halves of the units, each mapped by the other half's fit",
+    FOLDS: "fifths of the units, each mapped by the fit to the others",
+}
 SolveRows = Callable[[LabelledRows], FitResult]
 AtRows = Callable[[Mapping[str, Any], Floats], Floats]
 
@@ -55,8 +59,9 @@ def held_out_rows(
     scope: str,
     ci: float,
     brier: str = ONE_CLASS,
+    folds: int = FOLDS,
 ) -> tuple[Result | None, str | None]:
-    """Return losses before and after by five-fold cross-fitting over units, or the reason why there are none.
+    """Return losses before and after by cross-fitting over units, in two folds or five, or the reason why there are none.
 
     Returns
     -------
@@ -67,12 +72,10 @@ def held_out_rows(
     if rows.n_units < MIN_UNITS:
         return None, "few_units"
     # Units are numbered in the order of their hashes.
-    after, reason = cross_fitted(rows, rows.unit % FOLDS, solve, at)
+    after, reason = cross_fitted(rows, rows.half if folds == 2 else rows.unit % folds, solve, at)
     if after is None:
         return None, reason
-    result = held_out_result(rows, rows.probabilities, after, scope, ci, brier)
-    how = "fifths of the units, each mapped by the fit to the others"
-    return result | {"folds": FOLDS, "interval_method": how}, None
+    return held_out_result(rows, rows.probabilities, after, scope, ci, brier, folds), None
 
 
 def held_out_result(
@@ -82,6 +85,7 @@ def held_out_result(
     scope: str,
     ci: float,
     brier: str = ONE_CLASS,
+    folds: int = 2,
 ) -> Result:
     """Return losses before and after of rows mapped by fits to other rows.
 
@@ -89,7 +93,7 @@ def held_out_result(
     ----------
     rows : LabelledRows
     before, after : float64 (n, n_classes)
-    scope, ci, brier : as in `held_out_rows`
+    scope, ci, brier, folds : as in `held_out_rows`
 
     Returns
     -------
@@ -99,11 +103,11 @@ def held_out_result(
     result: Result = {
         "before": losses_of(rows, before, scope, first),
         "after": losses_of(rows, after, scope, then),
-        "folds": 2,
+        "folds": folds,
         "n": len(rows),
         "n_units": rows.n_units,
         "ci": ci,
-        "interval_method": "halves of the units, each mapped by the other half's fit",
+        "interval_method": HOW[folds],
     }
     gain = gain_by_unit(rows, first, then, ci)
     eces = result["before"]["ece"], result["after"]["ece"]
@@ -125,15 +129,11 @@ def held_out_class(
     """
     rows, sample = rows_of(view)
     rows = rows.take(np.flatnonzero(rows.weight > 0.0)).of_class(int(view.scope.partition(":")[2]))
-    if rows.n_units < MIN_UNITS:
-        return None, "few_units"
-    if reason := why_no_fit(cells_of_rows(rows, 1)):
+    if rows.n_units >= MIN_UNITS and (reason := why_no_fit(cells_of_rows(rows, 1))):
         return None, reason
-    after, reason = cross_fitted(rows, rows.half, *of_class(method, options))
-    if after is None:
-        return None, reason
-    result = held_out_result(rows, rows.probabilities, after, "positive", view.pane_query.ci)
-    return result | {"sample": sample}, None
+    ci, fitting = view.pane_query.ci, of_class(method, options)
+    result, reason = held_out_rows(*fitting, rows, "positive", ci, folds=2)
+    return None if result is None else result | {"sample": sample}, reason
 
 
 def cells_of_rows(rows: LabelledRows, class_index: int) -> Cells:

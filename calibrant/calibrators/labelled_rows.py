@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.sample import Sample
@@ -22,6 +21,7 @@ from calibrant.core.documents import Result
 from calibrant.core.hashing import U64, hash_rows, mix
 from calibrant.core.logits import relative_logits
 from calibrant.core.pane import Pane
+from calibrant.core.view import NoResultError, View
 
 MIN_UNITS = 20
 
@@ -124,79 +124,6 @@ def log_probabilities(batch: Batch) -> Floats:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 
-def row_losses(rows: LabelledRows, probabilities: Floats) -> dict[str, Floats]:
-    """Return NLL and Brier sums of each row, (n,) each; NLL is infinite if a rating has probability 0.
-
-    Parameters
-    ----------
-    rows : LabelledRows
-    probabilities : float64 (n, n_classes), rows that sum to 1
-    """
-    row, class_index, share = rows.rated
-    chosen = probabilities[row, class_index]
-    with np.errstate(divide="ignore"):
-        nll = -np.bincount(row, share * np.log(chosen), len(rows))
-    squares = np.einsum("nk,nk->n", probabilities, probabilities)
-    rated = np.bincount(row, share * chosen, len(rows))
-    return {"nll": nll, "brier": rows.weight * (squares + 1.0) - 2.0 * rated}
-
-
-def event_losses(correct: Floats, weight: Floats, probability: Floats) -> dict[str, Floats]:
-    """Return NLL and Brier sums of each row or cell for one event against its complement; of the shape of the arguments.
-
-    Parameters
-    ----------
-    correct, weight : float64 of one shape, weight of the ratings for the event, and of all ratings
-    probability : float64, of the event; NLL is infinite if a rating contradicts a probability of 0 or 1
-    """
-    incorrect = np.maximum(weight - correct, 0.0)
-    incorrect = np.where(incorrect > 1e-12 * weight, incorrect, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        nll = -np.where(correct > 0, correct * np.log(probability), 0.0)
-        nll -= np.where(incorrect > 0, incorrect * np.log1p(-probability), 0.0)
-    return {"nll": nll, "brier": correct * (1.0 - probability) ** 2 + incorrect * probability**2}
-
-
-def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> Result:
-    """Return a weighted mean over rows with Student's interval from the variation across units.
-
-    Parameters
-    ----------
-    values : float64 (n,), sums of each row, weight included
-    weight : float64 (n,)
-    unit : int64 (n,)
-    ci : nominal coverage
-
-    Returns
-    -------
-    dict with `value` and `interval`, None if a value is not finite or fewer than two units have weight
-    """
-    total = float(weight.sum())
-    if not total > 0.0 or not np.isfinite(values).all():
-        return {"value": None, "interval": None}
-    value = float(values.sum()) / total
-    by_unit, weights = np.bincount(unit, values), np.bincount(unit, weight)
-    filled = weights > 0
-    m = int(filled.sum())
-    if m < 2:
-        return {"value": value, "interval": None}
-    spread = ((by_unit[filled] - value * weights[filled]) ** 2).sum()
-    error = float(np.sqrt(m / (m - 1) * spread)) / total
-    reach = float(scipy.special.stdtrit(m - 1, 0.5 + ci / 2.0)) * error
-    return {"value": value, "interval": [value - reach, value + reach]}
-
-
-def gain_by_unit(
-    rows: LabelledRows, first: dict[str, Floats], then: dict[str, Floats], ci: float
-) -> dict[str, Result]:
-    """Return by loss the mean of the first losses of the rows minus the second, with its interval."""
-    with np.errstate(invalid="ignore"):
-        return {
-            name: mean_by_unit(first[name] - then[name], rows.weight, rows.unit, ci)
-            for name in first
-        }
-
-
 def about_sample(pane: Pane) -> Result | None:
     """Return the share of a pane's labelled predictions in the stored sample; None if none is stored.
 
@@ -215,3 +142,30 @@ def about_sample(pane: Pane) -> Result | None:
         "threshold": sample.threshold,
         "complete": sample.n == drawn_from,
     }
+
+
+def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, Result | None]:
+    """Return the rows on which a view can be fitted, and their share of all rows; None if they are all.
+
+    Parameters
+    ----------
+    view : View
+    most : maximum number of rows of a sample. Rows are sorted by the hash of their ids, so that the first ones
+            are a uniform subsample.
+
+    Raises
+    ------
+    NoResultError
+        The window contains plain histograms, or its panes store no sample.
+    """
+    view.reject_histograms()
+    if view.batch_sums is not None:
+        return labelled_rows(view.batch_sums.complete_batch, view.policy), None
+    about = about_sample(view.pane)
+    if about is None:
+        detail = "panes with this number of classes store no sample of complete rows"
+        raise NoResultError("not_kept", detail)
+    batch = view.pane.sample.batch()
+    if most is not None and batch.n > most:
+        batch = batch.take(np.arange(most))
+    return labelled_rows(batch, view.policy), about

@@ -14,10 +14,9 @@ import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.cell_fits import CLIP, probabilities_of
-from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.labelled_rows import LabelledRows
 from calibrant.calibrators.map_method import FitResult, MapMethod, Options
-from calibrant.calibrators.shrinkage import solve_shrunk
+from calibrant.calibrators.shrinkage import clipped, solve_shrunk
 from calibrant.calibrators.softmax import LinearForm
 from calibrant.calibrators.solver import Mask
 from calibrant.core.arrays import Floats

@@ -20,19 +20,12 @@ import numpy as np
 from calibrant.calibrators.applying import apply
 from calibrant.calibrators.fitting import fit
 from calibrant.calibrators.held_out import FOLDS
-from calibrant.calibrators.labelled_rows import (
-    MIN_UNITS,
-    LabelledRows,
-    about_sample,
-    event_losses,
-    gain_by_unit,
-    labelled_rows,
-    row_losses,
-)
+from calibrant.calibrators.labelled_rows import MIN_UNITS, LabelledRows, about_sample, labelled_rows
 from calibrant.calibrators.map_method import REASONS as FIT_REASONS
 from calibrant.calibrators.map_method import Options
+from calibrant.calibrators.row_losses import RowLosses, gain_by_unit, means_of, scope_losses
 from calibrant.calibrators.temperature.held_out_gain import gain_between
-from calibrant.core.arrays import Floats, Ints
+from calibrant.core.arrays import Ints
 from calibrant.core.batch import Batch
 from calibrant.core.documents import FittedMap, Result, Row
 from calibrant.core.pane import Pane
@@ -51,7 +44,6 @@ MAP, PROCEDURE = "map", "procedure"
 # Rows of a large sample that a procedure uses, those of the smallest hashes: each is filled into panes four times.
 MAX_ROWS = 20_000
 Scope = tuple[str, int | None]
-Losses = dict[str, Floats]
 
 
 def compare(
@@ -206,14 +198,14 @@ class _Sampled:
     def has_weight(self) -> bool:
         return bool(self.rows.weight.sum() > 0)
 
-    def losses(self, scope: Scope, fitted: FittedMap | None) -> Losses:
+    def losses(self, scope: Scope, fitted: FittedMap | None) -> RowLosses:
         """Return losses of each row under a map; under the probabilities as sent without one."""
-        mapped = None if fitted is None else apply(fitted, self.batch)
-        return _losses_under(self.rows, scope, mapped)
+        mapped = self.rows.probabilities if fitted is None else apply(fitted, self.batch)
+        return scope_losses(self.rows, mapped, scope[0], class_index=scope[1])
 
     def losses_across(
         self, fold: Ints, other: FittedMap | None, method: str, options: Options, view: View
-    ) -> tuple[Scope, Losses]:
+    ) -> tuple[Scope, RowLosses]:
         """Return losses of each row by the method's fit to the other folds, and the scope shared with the other map.
 
         Raises
@@ -221,7 +213,7 @@ class _Sampled:
         NoResultError
             A fold has no fit, or its scope is another.
         """
-        found: Losses = {name: np.zeros(len(self.rows)) for name in ("nll", "brier")}
+        found: RowLosses = {name: np.zeros(len(self.rows)) for name in ("nll", "brier")}
         scope: Scope | None = None
         for number in np.unique(fold):
             mine = fold == number
@@ -237,15 +229,12 @@ class _Sampled:
         assert scope is not None
         return scope, found
 
-    def compared(self, first: Losses, then: Losses, ci: float) -> Result:
+    def compared(self, first: RowLosses, then: RowLosses, ci: float) -> Result:
         """Return the means of both, and the gain of the second over the first."""
         gain = gain_by_unit(self.rows, first, then, ci)
-        return {"current": self._means(first), "candidate": self._means(then), "gain": gain}
-
-    def _means(self, losses: Losses) -> dict[str, float | None]:
         total = float(self.rows.weight.sum())
-        means = {name: float(values.sum()) / total for name, values in losses.items()}
-        return {name: value if np.isfinite(value) else None for name, value in means.items()}
+        means = {"current": means_of(first, total), "candidate": means_of(then, total)}
+        return means | {"gain": gain}
 
 
 def common_scope(current: FittedMap | None, candidate: FittedMap) -> Scope | None:
@@ -290,19 +279,6 @@ def _of_temperatures(
     first = 1.0 if current is None else 1.0 / current["parameters"]["temperature"]
     then = 1.0 / candidate["parameters"]["temperature"]
     return gain_between(pane, policy, (first, then), ci)
-
-
-def _losses_under(rows: LabelledRows, scope: Scope, mapped: Floats | None) -> Losses:
-    """Return losses of each row under a map's probabilities; under the rows' own if there is no map."""
-    if mapped is None:
-        mapped = rows.probabilities
-    if scope[0] == "full":
-        return row_losses(rows, mapped)
-    place, class_index = np.arange(len(rows)), rows.top_class
-    if scope[0] != "top_label":
-        class_index = np.full(len(rows), 1 if scope[0] == "positive" else scope[1])
-    probability = mapped if mapped.ndim == 1 else mapped[place, class_index]
-    return event_losses(rows.share[place, class_index], rows.weight, np.clip(probability, 0.0, 1.0))
 
 
 def _fitted(method: str, options: Options, view: View, batch: Batch) -> Result:

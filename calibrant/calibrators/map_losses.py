@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.replicates import CLASS_BINS, SCORE_BINS, TABLE_SUMS, keeps_class_tables
-from calibrant.calibrators.from_rows import ECE_BINS, ONE_CLASS, Losses, mean_losses
 from calibrant.calibrators.held_out import cells_of_sums, held_out_result
-from calibrant.calibrators.labelled_rows import LabelledRows, event_losses
+from calibrant.calibrators.labelled_rows import LabelledRows
 from calibrant.calibrators.map_method import MapMethod, Options
+from calibrant.calibrators.row_losses import ECE_BINS, ONE_CLASS, Losses, event_losses, mean_losses
 from calibrant.core.arrays import Floats
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.cells import Cells

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.from_rows import clipped, parameter_details, why_none
+from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.labelled_rows import LabelledRows
 from calibrant.calibrators.map_method import FitResult, Options
 from calibrant.calibrators.softmax import (
@@ -64,6 +64,11 @@ class _Candidate:
         return self.objective.curvature_and_errors(self.fit.parameters, self.fit.free)
 
 
+def clipped(logits: Floats, clip: float = CLIP) -> Floats:
+    """Return log-probabilities clipped below at that of `clip`; lower logarithms carry no information."""
+    return np.maximum(logits, np.log(clip))
+
+
 def temperature_form(n_classes: int) -> LinearForm:
     """Return the form with one inverse temperature, shared by all classes."""
     place = np.stack([np.zeros(n_classes, np.int64), np.full(n_classes, -1)], axis=1)
@@ -84,12 +89,9 @@ def solve_shrunk(
     options : `regularisation` (0: chosen) and `temperature` (None: fitted to the rows)
     """
     rows = rows.take(np.flatnonzero(rows.weight > 0))
-    common = temperature_form(rows.n_classes)
-    reason = why_none(rows, common, clipped(rows.logits))
+    reason = why_none(rows)
     if reason is not None:
         return FitResult(None, reason)
-    if rows.is_all_right:
-        return FitResult(None, "separable")
     own = units_of_classes(rows) >= MIN_CLASS_UNITS
     form = make(own, 1.0)
     details = _counted(rows, form, own)
@@ -99,7 +101,7 @@ def solve_shrunk(
         return FitResult(None, "few_rows", details)
     rows = rows.take(np.arange(min(len(rows), max_rows(form, len(rows) / rows.n_units))))
     points = SoftmaxPoints(rows, clipped(rows.logits))
-    beta = 1.0 / options.temperature if options.temperature else _common_beta(points, common)
+    beta = 1.0 / options.temperature if options.temperature else _common_beta(points)
     best = _best(points, make(own, beta), beta, options.regularisation)
     if best is None:
         return FitResult(None, "not_converged", details)
@@ -141,8 +143,9 @@ def _counted(rows: LabelledRows, form: LinearForm, own: Mask) -> Result:
     }
 
 
-def _common_beta(points: SoftmaxPoints, form: LinearForm) -> float:
-    return float(fit_softmax(SoftmaxObjective(points, form)).parameters[0])
+def _common_beta(points: SoftmaxPoints) -> float:
+    objective = SoftmaxObjective(points, temperature_form(points.k))
+    return float(fit_softmax(objective).parameters[0])
 
 
 def _best(
@@ -208,3 +211,40 @@ def _left_out(points: SoftmaxPoints, best: _Candidate, beta: float) -> dict[str,
 def _warnings(best: _Candidate, own: Mask) -> list[str]:
     warnings = [] if own.all() else ["classes_at_temperature"]
     return [*warnings, "shrunk_to_temperature"] if best.strength is None else warnings
+
+
+def why_none(rows: LabelledRows) -> str | None:
+    """Return the reason why no form can be fitted to rows with weight; None if a fit can be tried."""
+    if not len(rows):
+        return "no_labels"
+    if (rows.share.sum(axis=0) > 0).sum() < 2:
+        return "one_class"
+    if np.ptp(clipped(rows.logits), axis=0).max() < 1e-12:
+        return "constant_scores"
+    if rows.n_units < 2:
+        return "few_rows"
+    return "separable" if rows.is_all_right else None
+
+
+def parameter_details(
+    form: LinearForm,
+    fit: Minimum,
+    named: Callable[[Floats], Parameters],
+    curvature: float | None,
+    spread: Floats,
+) -> Result:
+    """Return the diagnostics of a fit: loss at its optimum, gradient, curvature, and standard errors by name."""
+    errors = None
+    if np.isfinite(spread).all():
+        each = np.where(form.place >= 0, spread[np.maximum(form.place, 0)], 0.0)
+        errors = {name: value for name, value in named(each).items() if name != "clip"}
+    return {
+        "converged": fit.converged,
+        "iterations": fit.iterations,
+        "gradient_norm": fit.gradient_norm,
+        "objective_after": fit.value,
+        "least_curvature": curvature,
+        "at_bound": not fit.free.all(),
+        "standard_errors": errors,
+        "standard_error_method": None if errors is None else "sandwich by unit",
+    }

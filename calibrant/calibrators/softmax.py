@@ -19,7 +19,6 @@ from calibrant.calibrators.solver import EVERYWHERE, Mask, Minimum, minimise
 from calibrant.core.arrays import Floats, Ints
 
 MAX_CURVED = 600
-ROWS_A_PARAMETER = 2
 
 
 @dataclass(frozen=True)

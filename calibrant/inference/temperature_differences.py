@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from calibrant.calibrators.labelled_rows import labelled_rows, row_losses
+from calibrant.calibrators.labelled_rows import labelled_rows
+from calibrant.calibrators.row_losses import row_losses
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.hashing import U64

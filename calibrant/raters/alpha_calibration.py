@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calibrant.calibrators.labelled_rows import mean_by_unit
+from calibrant.calibrators.row_losses import mean_by_unit
 from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
 from calibrant.core.documents import Result, Row

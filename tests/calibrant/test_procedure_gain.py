@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from calibrant.calibrators import MAPS, Options, apply, fit
-from calibrant.calibrators.labelled_rows import labelled_rows, row_losses
+from calibrant.calibrators.labelled_rows import labelled_rows
 from calibrant.calibrators.map_comparison import procedure_gain
+from calibrant.calibrators.row_losses import row_losses
 from calibrant.core.batch import Batch
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import fit
-from calibrant.calibrators.labelled_rows import mean_by_unit
+from calibrant.calibrators.row_losses import mean_by_unit
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.estimators.cumulative import ks_survival, kuiper_survival

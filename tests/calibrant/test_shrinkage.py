@@ -10,13 +10,14 @@ from scipy.special import softmax
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES, WINDOW_BYTES
 from calibrant.calibrators import Options, apply, fit
-from calibrant.calibrators.from_rows import clipped
-from calibrant.calibrators.labelled_rows import labelled_rows, row_losses
+from calibrant.calibrators.labelled_rows import labelled_rows
 from calibrant.calibrators.linear_maps import CLASS_TEMPERATURE, DIRICHLET, VECTOR
+from calibrant.calibrators.row_losses import row_losses
 from calibrant.calibrators.shrinkage import (
     MIN_CLASS_UNITS,
     STRENGTHS,
     UNITS_A_PARAMETER,
+    clipped,
     left_out_losses,
     units_of_classes,
 )
