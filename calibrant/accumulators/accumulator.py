@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import Ranges
+from calibrant.accumulators.ranges import BlockColumns
 from calibrant.core.arrays import stored_bytes
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
@@ -52,9 +52,17 @@ class Accumulator:
         """Return whether a batch can add anything to it, judged by its optional columns."""
         return True
 
+    def columns(self) -> dict[str, BlockColumns]:
+        """Return the columns of each block of the newest format, by the block's name; none for what is no cells."""
+        return {}
+
     def zero(self) -> dict[str, Block]:
         """Return its blocks, empty."""
-        raise NotImplementedError(f"{type(self).__name__} must return its blocks")
+        return {name: each.block() for name, each in self.columns().items()}
+
+    def ranges(self) -> dict[str, BlockColumns]:
+        """Return the columns of each block that is present, by the block's name."""
+        return {name: each for name, each in self.columns().items() if name in self.blocks}
 
     def fill(self, batch_sums: BatchSums) -> None:
         """Add a batch, where the compiled kernel does not.
@@ -62,10 +70,6 @@ class Accumulator:
         `batch_sums.batch` has at least one labelled prediction, or `batch_sums.n` is 0.
         """
         raise NotImplementedError(f"{type(self).__name__} must fill its blocks")
-
-    def ranges(self) -> dict[str, Ranges]:
-        """Return the ranges of each block's columns, by the block's name."""
-        raise NotImplementedError(f"{type(self).__name__} must declare its ranges")
 
     def shares(self) -> dict[str, tuple[float, str]]:
         """Return, by name, a number of this accumulator and the count of the pane (or "weight") that is at least as large."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
-from calibrant.accumulators.cells import empty_cells, ranges_of_cells
-from calibrant.accumulators.ranges import Ranges, grid_edges
+from calibrant.accumulators.cells import columns_of_cells
+from calibrant.accumulators.ranges import BlockColumns
 from calibrant.core.spec import PaneSpec
 
 
@@ -18,11 +17,8 @@ class AllLabelCells(Accumulator):
     def applies(cls, spec: PaneSpec) -> bool:
         return not spec.keeps_all_classes
 
-    def zero(self) -> dict[str, Block]:
-        return {"cells": empty_cells(self.spec.class_grid.n_positions)}
-
-    def ranges(self) -> dict[str, Ranges]:
-        return {"cells": ranges_of_cells(self.spec.n_classes, grid_edges(self.spec.class_grid))}
+    def columns(self) -> dict[str, BlockColumns]:
+        return {"cells": columns_of_cells(self.spec.class_grid, times=self.spec.n_classes)}
 
 
 ACCUMULATOR = AllLabelCells

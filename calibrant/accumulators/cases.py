@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
 from calibrant.accumulators.named_tables import MAX_CELLS, NamedTables
-from calibrant.accumulators.ranges import Ranges
+from calibrant.accumulators.ranges import BlockColumns
 from calibrant.accumulators.sparse import SparseBlock
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
@@ -52,7 +51,7 @@ class Cases(NamedTables[SparseBlock]):
 
     name = "cases"
     max_cases = 256
-    columns = COUNTS, SUMS
+    table_columns = COUNTS, SUMS
 
     def __init__(self, spec: PaneSpec) -> None:
         super().__init__(spec)
@@ -71,14 +70,12 @@ class Cases(NamedTables[SparseBlock]):
     def concerns(cls, batch: Batch) -> bool:
         return batch.cases is not None
 
-    def zero(self) -> dict[str, Block]:
-        return {}
-
-    def ranges(self) -> dict[str, Ranges]:
+    def ranges(self) -> dict[str, BlockColumns]:
         grid, n_classes = self.layout.grid, self.layout.n_classes
         lower = np.concatenate([np.tile(grid.lower, n_classes), np.zeros(n_classes)])
         upper = np.concatenate([np.tile(grid.upper, n_classes), np.ones(n_classes)])
-        return dict.fromkeys(self.tables, Ranges(COUNTS, SUMS, RANGES, edges=(lower, upper)))
+        columns = BlockColumns(COUNTS, RANGES, self.layout.size, edges=(lower, upper))
+        return dict.fromkeys(self.tables, columns)
 
     def shares(self) -> dict[str, tuple[float, str]]:
         # Each prediction is on top of one class, and of any number of composites.

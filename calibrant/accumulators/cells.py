@@ -13,9 +13,7 @@ from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     HITS,
     MAX_COUNT,
-    Edges,
-    Ranges,
-    grid_edges,
+    BlockColumns,
     in_cell,
     square_of,
     variance_of,
@@ -24,23 +22,9 @@ from calibrant.accumulators.ranges import (
 )
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums, CorrectRatings
+from calibrant.core.grid import Grid
 
 COUNTS = ("predictions", "ratings")
-SUMS = (
-    "weight_pooled",
-    "weight",
-    "confidence_pooled",
-    "confidence",
-    "correct_pooled",
-    "correct_mean",
-    "correct_majority",
-    "correct_single",
-    "correct_mean_squared",
-    "weight_squared_pooled",
-    "weight_squared",
-    "null_variance_pooled",
-    "null_variance",
-)
 RANGES = {
     "weight_pooled": weight_of("ratings"),
     "weight": weight_of("predictions"),
@@ -53,6 +37,7 @@ RANGES = {
     "null_variance_pooled": variance_of("weight_pooled"),
     "null_variance": variance_of("weight"),
 }
+SUMS = tuple(RANGES)
 _AT = {name: i for i, name in enumerate(SUMS)}
 
 
@@ -61,17 +46,19 @@ def empty_cells(size: int) -> Block:
     return Block(len(COUNTS), len(SUMS), size)
 
 
-def ranges_of_cells(tables: int, edges: Edges) -> Ranges:
-    """Ranges of a block with the columns of this file.
+def columns_of_cells(grid: Grid, stored: int = 1, times: int | None = None) -> BlockColumns:
+    """Return the columns of this file.
 
     Parameters
     ----------
-    tables : tables in the block, each with every labelled prediction
-    edges : bounds of the scores in each cell
+    grid : of one table
+    stored : tables in the block, one after another
+    times : how often the block has every labelled prediction. Default: once in each table.
     """
     totals = {"predictions": "n_labelled", "ratings": "n_ratings"}
     few = {"ratings": within("predictions", 1, MAX_COUNT)}
-    return Ranges(COUNTS, SUMS, RANGES, few, totals, tables, edges=edges)
+    size = stored * grid.n_positions
+    return BlockColumns(COUNTS, RANGES, size, few, totals, times or stored, edges=grid)
 
 
 def fill_cells(
@@ -169,11 +156,8 @@ def _add(sums: Floats, name: str, values: Floats | Ints) -> None:
 class OneTable(Accumulator):
     """Cells of one score per prediction, on the top-label grid."""
 
-    def zero(self) -> dict[str, Block]:
-        return {"cells": empty_cells(self.spec.top_grid.n_positions)}
-
-    def ranges(self) -> dict[str, Ranges]:
-        return {"cells": ranges_of_cells(1, grid_edges(self.spec.top_grid))}
+    def columns(self) -> dict[str, BlockColumns]:
+        return {"cells": columns_of_cells(self.spec.top_grid)}
 
     def _fill_scores(
         self, batch_sums: BatchSums, score: Floats, correct_ratings: CorrectRatings

@@ -6,9 +6,8 @@ Where every class is stored, a view adds them to the table of all classes. Elsew
 from __future__ import annotations
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
-from calibrant.accumulators.cells import empty_cells, ranges_of_cells
-from calibrant.accumulators.ranges import Ranges, grid_edges
+from calibrant.accumulators.cells import columns_of_cells
+from calibrant.accumulators.ranges import BlockColumns
 from calibrant.core.spec import PaneSpec
 
 
@@ -21,17 +20,8 @@ class ClassCells(Accumulator):
     def applies(cls, spec: PaneSpec) -> bool:
         return bool(spec.stored_classes)
 
-    def zero(self) -> dict[str, Block]:
-        return {
-            "cells": empty_cells(len(self.spec.stored_classes) * self.spec.class_grid.n_positions)
-        }
-
-    def ranges(self) -> dict[str, Ranges]:
-        return {
-            "cells": ranges_of_cells(
-                len(self.spec.stored_classes), grid_edges(self.spec.class_grid)
-            )
-        }
+    def columns(self) -> dict[str, BlockColumns]:
+        return {"cells": columns_of_cells(self.spec.class_grid, len(self.spec.stored_classes))}
 
 
 ACCUMULATOR = ClassCells

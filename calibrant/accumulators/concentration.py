@@ -11,13 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     LOGIT_SPAN,
     MAX_MASS,
     SQUARED_MASS,
+    BlockColumns,
     Range,
-    Ranges,
     weight_of,
     within,
 )
@@ -27,7 +26,6 @@ LOG_CONCENTRATIONS = np.log(2.0) * np.arange(OCTAVES[0], OCTAVES[1] + 1)
 CONCENTRATIONS = np.exp(LOG_CONCENTRATIONS)
 N_POINTS = len(CONCENTRATIONS)
 COUNTS = ("predictions", "n_zero_probability")
-SUMS = ("weight", "nll_limit", "nll", "nll_d1", "nll_d2", "nll_d1_squared")
 RANGES = {
     "weight": weight_of("predictions"),
     "nll_limit": Range(0.0, LOGIT_SPAN * MAX_MASS),
@@ -36,6 +34,7 @@ RANGES = {
     "nll_d2": Range(-MAX_MASS, MAX_MASS),
     "nll_d1_squared": SQUARED_MASS,
 }
+SUMS = tuple(RANGES)
 
 
 class ConcentrationProfile(Accumulator):
@@ -48,12 +47,9 @@ class ConcentrationProfile(Accumulator):
 
     name = "concentration"
 
-    def zero(self) -> dict[str, Block]:
-        return {"profile": Block(len(COUNTS), len(SUMS), N_POINTS)}
-
-    def ranges(self) -> dict[str, Ranges]:
-        few = {"n_zero_probability": within("predictions")}
-        return {"profile": Ranges(COUNTS, SUMS, RANGES, few, {"predictions": "several"}, each=True)}
+    def columns(self) -> dict[str, BlockColumns]:
+        few, totals = {"n_zero_probability": within("predictions")}, {"predictions": "several"}
+        return {"profile": BlockColumns(COUNTS, RANGES, N_POINTS, few, totals, each=True)}
 
 
 ACCUMULATOR = ConcentrationProfile

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
+from calibrant.accumulators.ranges import MAX_COUNT, BlockColumns, weight_of, within
 
 COUNTS = (
     "n_predictions",
@@ -15,7 +14,7 @@ COUNTS = (
     "n_unit_from_row",
     "n_one_rating",
 )
-SUMS = ("weight",)
+RANGES = {"weight": weight_of("n_labelled")}
 RANGES_OF_COUNTS = {
     "n_labelled": within("n_predictions"),
     "n_ratings": within("n_labelled", 1, MAX_COUNT),
@@ -28,13 +27,9 @@ class Counts(Accumulator):
 
     name = "counts"
 
-    def zero(self) -> dict[str, Block]:
-        return {"counts": Block(len(COUNTS), len(SUMS), 1, (COUNTS.index("n_labelled"),))}
-
-    def ranges(self) -> dict[str, Ranges]:
-        return {
-            "counts": Ranges(COUNTS, SUMS, {"weight": weight_of("n_labelled")}, RANGES_OF_COUNTS)
-        }
+    def columns(self) -> dict[str, BlockColumns]:
+        depends_on = (COUNTS.index("n_labelled"),)
+        return {"counts": BlockColumns(COUNTS, RANGES, 1, RANGES_OF_COUNTS, depends_on=depends_on)}
 
     def named(self) -> dict[str, int]:
         """Return each count by its name."""

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import Ranges
+from calibrant.accumulators.ranges import BlockColumns
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 
@@ -41,11 +40,8 @@ class Delays(Accumulator):
     def concerns(cls, batch: Batch) -> bool:
         return batch.delays is not None
 
-    def zero(self) -> dict[str, Block]:
-        return {"delays": Block(1, 0, DELAY_BINS)}
-
-    def ranges(self) -> dict[str, Ranges]:
-        return {"delays": Ranges(("predictions",), (), {})}
+    def columns(self) -> dict[str, BlockColumns]:
+        return {"delays": BlockColumns(("predictions",), {}, DELAY_BINS)}
 
     def shares(self) -> dict[str, tuple[float, str]]:
         return {"predictions": (self.n, "n_labelled")}

@@ -8,13 +8,10 @@ are for debiased calibration losses. Sums `..._by_ratings` weigh each prediction
 from __future__ import annotations
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     MASS,
+    BlockColumns,
     Range,
-    Ranges,
-    bin_edges,
-    grid_edges,
     in_cell,
     square_of,
     weight_of,
@@ -26,18 +23,6 @@ from calibrant.core.grid import Grid
 DISAGREEMENT_GRID = Grid(120, refinement=1)
 REPLICATE_BINS = 15
 COUNTS = ("predictions",)
-MOMENTS = (
-    "weight",
-    "predicted",
-    "disagreement",
-    "predicted_squared",
-    "product",  # predicted x observed
-    "weight_squared",
-    "disagreement_weight_squared",
-    "disagreement_squared_weight_squared",
-    "epistemic",  # unbiased squared distance of z from the row's label distribution
-)
-SUMS = MOMENTS + tuple(f"{name}_by_ratings" for name in MOMENTS)
 REPLICATE_SUMS = ("weight", "predicted", "disagreement")
 
 
@@ -48,17 +33,19 @@ def _ranges(suffix: str) -> dict[str, Range]:
         "predicted" + suffix: in_cell(weight),
         "disagreement" + suffix: within(weight),
         "predicted_squared" + suffix: in_cell(weight, 2),
-        "product" + suffix: in_cell("disagreement" + suffix),
+        "product" + suffix: in_cell("disagreement" + suffix),  # predicted x observed
         "weight_squared" + suffix: square_of(weight),
         "disagreement_weight_squared" + suffix: within("weight_squared" + suffix),
         "disagreement_squared_weight_squared" + suffix: within(
             "disagreement_weight_squared" + suffix
         ),
+        # Unbiased squared distance of z from the row's label distribution.
         "epistemic" + suffix: within(weight, -1, 2),
     }
 
 
 RANGES = _ranges("") | _ranges("_by_ratings")
+MOMENTS, SUMS = tuple(_ranges("")), tuple(RANGES)
 
 
 class Disagreement(Accumulator):
@@ -66,19 +53,12 @@ class Disagreement(Accumulator):
 
     name = "disagreement"
 
-    def zero(self) -> dict[str, Block]:
+    def columns(self) -> dict[str, BlockColumns]:
+        grid, totals = DISAGREEMENT_GRID, {"predictions": "several"}
+        few, size = {name: RANGES[name] for name in REPLICATE_SUMS}, N_REPLICATES * REPLICATE_BINS
         return {
-            "cells": Block(len(COUNTS), len(SUMS), DISAGREEMENT_GRID.n_positions),
-            "replicates": Block(1, len(REPLICATE_SUMS), N_REPLICATES * REPLICATE_BINS),
-        }
-
-    def ranges(self) -> dict[str, Ranges]:
-        totals = {"predictions": "several"}
-        edges, bins = grid_edges(DISAGREEMENT_GRID), bin_edges(REPLICATE_BINS)
-        few = {name: RANGES[name] for name in REPLICATE_SUMS}
-        return {
-            "cells": Ranges(COUNTS, SUMS, RANGES, totals=totals, edges=edges),
-            "replicates": Ranges(COUNTS, REPLICATE_SUMS, few, totals=totals, edges=bins),
+            "cells": BlockColumns(COUNTS, RANGES, grid.n_positions, totals=totals, edges=grid),
+            "replicates": BlockColumns(COUNTS, few, size, totals=totals, edges=REPLICATE_BINS),
         }
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import MASS, Ranges, bin_edges, in_cell, within
+from calibrant.accumulators.ranges import MASS, BlockColumns, in_cell, within
 from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
@@ -23,7 +23,6 @@ from calibrant.core.packing import PackingError, pack
 from calibrant.core.spec import PaneSpec
 
 COUNTS = ("updates", "n_predictions", "without_n_predictions", "n_units")
-SUMS = ("count", "sum_confidence", "sum_correct")
 RANGES = {"count": MASS, "sum_confidence": in_cell("count"), "sum_correct": within("count")}
 
 
@@ -39,17 +38,11 @@ class Histograms(Accumulator):
     def concerns(cls, batch: Batch) -> bool:
         return False
 
-    def zero(self) -> dict[str, Block]:
-        return {}
-
     def fill(self, batch_sums: BatchSums) -> None:
         """Do nothing: predictions go to other accumulators."""
 
-    def ranges(self) -> dict[str, Ranges]:
-        return {
-            key: Ranges(COUNTS, SUMS, RANGES, edges=bin_edges(block.size))
-            for key, block in self.blocks.items()
-        }
+    def ranges(self) -> dict[str, BlockColumns]:
+        return {key: self._columns(key) for key in self.blocks}
 
     def add(self, histogram: Histogram) -> None:
         """Add a histogram's numbers, or subtract them if it is `negated`."""
@@ -63,7 +56,7 @@ class Histograms(Accumulator):
             else (table != 0).any(axis=0) | (numbers != 0)
         )
         place = place[filled]
-        update = Block(len(COUNTS), len(SUMS), empty.size)
+        update = self._block(histogram.key)
         update.counts[0, place] = 1
         if numbers is not None:
             update.counts[1] = sign * numbers
@@ -148,8 +141,11 @@ class Histograms(Accumulator):
         return sum(self._block(kind).max_bytes_stored for kind in kinds) * len(POLICIES) * 2
 
     def _block(self, key: str) -> Block:
-        kind = key.partition("|")[0]
-        return Block(len(COUNTS), len(SUMS), grid_cells(kind, self.spec))
+        return self._columns(key).block()
+
+    def _columns(self, key: str) -> BlockColumns:
+        cells = grid_cells(key.partition("|")[0], self.spec)
+        return BlockColumns(COUNTS, RANGES, cells, edges=cells)
 
 
 ACCUMULATOR = Histograms

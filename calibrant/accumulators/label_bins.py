@@ -8,12 +8,11 @@ out.
 from __future__ import annotations
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     MAX_MASS,
     SQUARED_MASS,
+    BlockColumns,
     Range,
-    Ranges,
     square_of,
     weight_of,
     within,
@@ -23,30 +22,19 @@ from calibrant.core.spec import PaneSpec
 
 LABEL_GRID = Grid(60, refinement=1)
 COUNTS = ("predictions", "one_vote")
-SUMS = (
-    "ratings_squared",  # (w n)^2
-    "correct_ratings_squared",  # (w n)^2 mu
-    "correct_squared_ratings_squared",  # (w n mu)^2
-    "residual",  # w^2 (mu - z)
-    "residual_squared",  # (w (mu - z))^2
-    "one_weight",
-    "one_confidence",
-    "one_correct",
-    "one_weight_squared",
-    "one_correct_weight_squared",  # w^2 y
-)
 RANGES = {
-    "ratings_squared": SQUARED_MASS,
-    "correct_ratings_squared": within("ratings_squared"),
-    "correct_squared_ratings_squared": within("correct_ratings_squared"),
-    "residual": Range(-(MAX_MASS**2), MAX_MASS**2),
-    "residual_squared": SQUARED_MASS,
+    "ratings_squared": SQUARED_MASS,  # (w n)^2
+    "correct_ratings_squared": within("ratings_squared"),  # (w n)^2 mu
+    "correct_squared_ratings_squared": within("correct_ratings_squared"),  # (w n mu)^2
+    "residual": Range(-(MAX_MASS**2), MAX_MASS**2),  # w^2 (mu - z)
+    "residual_squared": SQUARED_MASS,  # (w (mu - z))^2
     "one_weight": weight_of("one_vote"),
     "one_confidence": within("one_weight"),
     "one_correct": within("one_weight"),
     "one_weight_squared": square_of("one_weight"),
-    "one_correct_weight_squared": within("one_weight_squared"),
+    "one_correct_weight_squared": within("one_weight_squared"),  # w^2 y
 }
+SUMS = tuple(RANGES)
 
 
 class LabelBins(Accumulator):
@@ -58,22 +46,11 @@ class LabelBins(Accumulator):
     def applies(cls, spec: PaneSpec) -> bool:
         return spec.keeps_all_classes
 
-    def zero(self) -> dict[str, Block]:
-        size = self.spec.n_classes * LABEL_GRID.n_positions
-        return {"bins": Block(len(COUNTS), len(SUMS), size)}
-
-    def ranges(self) -> dict[str, Ranges]:
+    def columns(self) -> dict[str, BlockColumns]:
         totals = {"predictions": "n_labelled", "one_vote": "n_one_rating"}
-        return {
-            "bins": Ranges(
-                COUNTS,
-                SUMS,
-                RANGES,
-                {"one_vote": within("predictions")},
-                totals,
-                self.spec.n_classes,
-            )
-        }
+        few, n_classes = {"one_vote": within("predictions")}, self.spec.n_classes
+        size = n_classes * LABEL_GRID.n_positions
+        return {"bins": BlockColumns(COUNTS, RANGES, size, few, totals, n_classes)}
 
 
 ACCUMULATOR = LabelBins

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import Ranges, weight_of, within
+from calibrant.accumulators.ranges import BlockColumns, weight_of, within
 from calibrant.core.batch_sums import N_REPLICATES, BatchSums
 from calibrant.raters.label_comparison import Comparisons, compare
 
@@ -41,32 +40,22 @@ class LabelDistributions(Accumulator):
 
     name = "label_distribution"
 
-    def zero(self) -> dict[str, Block]:
-        of_two = COUNTS.index("with_two_ratings")
+    def columns(self) -> dict[str, BlockColumns]:
+        of_two, most = COUNTS.index("with_two_ratings"), float(np.log(self.spec.n_classes))
         depends_on = tuple(
             of_two if name in ("weight_of_two", "disagreement") else 0 for name in SUMS
         )
-        return {
-            "sums": Block(len(COUNTS), len(SUMS), N_REPLICATES, depends_on),
-            "entropy_gap": Block(1, 1, HISTOGRAM_BINS),
-            "distance": Block(1, 1, HISTOGRAM_BINS),
-        }
-
-    def ranges(self) -> dict[str, Ranges]:
-        most = float(np.log(self.spec.n_classes))
         gaps = {
             "entropy_gap": within("weight", -most, most),
             "entropy_gap_absolute": within("weight", 0, most),
         }
+        ranges = {name: (RANGES | gaps)[name] for name in SUMS}
         few = {name: within("predictions") for name in COUNTS[1:]}
-        totals = {"predictions": "n_labelled", "with_two_ratings": "several"}
-        histogram = Ranges(
-            COUNTS[:1],
-            ("weight",),
-            {"weight": RANGES["weight"]},
-            totals={"predictions": "n_labelled"},
-        )
-        sums = Ranges(COUNTS, SUMS, RANGES | gaps, few, totals)
+        all_rows = {"predictions": "n_labelled"}
+        totals = all_rows | {"with_two_ratings": "several"}
+        weight = {"weight": RANGES["weight"]}
+        histogram = BlockColumns(COUNTS[:1], weight, HISTOGRAM_BINS, totals=all_rows)
+        sums = BlockColumns(COUNTS, ranges, N_REPLICATES, few, totals, depends_on=depends_on)
         return {"sums": sums, "entropy_gap": histogram, "distance": histogram}
 
 

@@ -8,23 +8,22 @@ weight n_i.
 from __future__ import annotations
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
+from calibrant.accumulators.ranges import MAX_COUNT, BlockColumns, Range, weight_of, within
 from calibrant.core.batch_sums import N_REPLICATES
 
 COUNTS = ("predictions", "ratings")
-MOMENTS = ("weight", "squared_gap", "spread", "correction", "disagreement_loss")
-SUMS = MOMENTS + tuple(f"{name}_by_ratings" for name in MOMENTS)
 _MOST = {"squared_gap": 2.0, "spread": 2.0, "correction": 1.0, "disagreement_loss": 1.0}
-RANGES = {
-    "weight": weight_of("predictions"),
-    "weight_by_ratings": weight_of("ratings"),
-    **{
-        f"{name}{suffix}": within("weight" + suffix, 0, most)
-        for name, most in _MOST.items()
-        for suffix in ("", "_by_ratings")
-    },
-}
+MOMENTS = ("weight", *_MOST)
+
+
+def _ranges(suffix: str, count: str) -> dict[str, Range]:
+    weight = f"weight{suffix}"
+    losses = {f"{name}{suffix}": within(weight, 0, most) for name, most in _MOST.items()}
+    return {weight: weight_of(count), **losses}
+
+
+RANGES = _ranges("", "predictions") | _ranges("_by_ratings", "ratings")
+SUMS = tuple(RANGES)
 ONE_RATING, SEVERAL = 0, 1
 
 
@@ -33,16 +32,10 @@ class LabelUncertainty(Accumulator):
 
     name = "label_uncertainty"
 
-    def zero(self) -> dict[str, Block]:
-        return {"sums": Block(len(COUNTS), len(SUMS), 2 * N_REPLICATES)}
-
-    def ranges(self) -> dict[str, Ranges]:
+    def columns(self) -> dict[str, BlockColumns]:
         totals = {"predictions": "n_labelled", "ratings": "n_ratings"}
-        return {
-            "sums": Ranges(
-                COUNTS, SUMS, RANGES, {"ratings": within("predictions", 1, MAX_COUNT)}, totals
-            )
-        }
+        few = {"ratings": within("predictions", 1, MAX_COUNT)}
+        return {"sums": BlockColumns(COUNTS, RANGES, 2 * N_REPLICATES, few, totals)}
 
 
 ACCUMULATOR = LabelUncertainty

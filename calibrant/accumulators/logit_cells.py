@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Counts, Sums
-from calibrant.accumulators.ranges import MASS, Range, Ranges, within
+from calibrant.accumulators.ranges import MASS, BlockColumns, Range, within
 from calibrant.accumulators.sparse import SparseBlock
 from calibrant.core.arrays import Floats, Ints, distinct
 from calibrant.core.batch_sums import BatchSums
@@ -144,8 +144,8 @@ def _shifted(sums: Sums, shift: Floats) -> Sums:
     return result
 
 
-def ranges_of_cells(level: int) -> Ranges:
-    """Ranges of a table of that level."""
+def columns_of(level: int) -> BlockColumns:
+    """Return the columns of a table of that level."""
     width = WIDTH * 2.0**level
     of: dict[str, Range] = {}
     for suffix in ("_pooled", ""):
@@ -159,7 +159,7 @@ def ranges_of_cells(level: int) -> Ranges:
         right = f"right_{policy}"
         of[right] = within("weight_pooled" if policy == "pooled" else "weight")
         of |= {f"{name}_{policy}": within(right, 0.0, width) for name in RIGHT[1:]}
-    return Ranges(COUNTS, SUMS, of)
+    return BlockColumns(COUNTS, of, SIZE)
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
 from calibrant.accumulators.logit_cells import (
     COUNTS,
     MAX_LEVEL,
     SUMS,
     LogitCells,
+    columns_of,
     logit_rows,
-    ranges_of_cells,
     table_of,
 )
 from calibrant.accumulators.named_tables import OTHER, NamedTables
-from calibrant.accumulators.ranges import Ranges
+from calibrant.accumulators.ranges import BlockColumns
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Header
 from calibrant.core.packing import PackingError
@@ -49,19 +48,19 @@ class Logits(NamedTables[LogitCells]):
     name = "logits"
     optional: ClassVar[bool] = True
     max_cases = 64
-    columns = COUNTS, SUMS
+    table_columns = COUNTS, SUMS
 
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
         return spec.n_classes == 2
 
-    def zero(self) -> dict[str, Block]:
-        return {"rows": Block(1, 0, len(ROWS))}
+    def columns(self) -> dict[str, BlockColumns]:
+        totals = {"predictions": "n_labelled"}
+        return {"rows": BlockColumns(("predictions",), {}, len(ROWS), totals=totals)}
 
-    def ranges(self) -> dict[str, Ranges]:
-        rows = Ranges(("predictions",), (), {}, totals={"predictions": "n_labelled"})
-        tables = {_PREFIX + name: ranges_of_cells(each.level) for name, each in self.tables.items()}
-        return {"rows": rows, **tables}
+    def ranges(self) -> dict[str, BlockColumns]:
+        tables = {_PREFIX + name: columns_of(each.level) for name, each in self.tables.items()}
+        return super().ranges() | tables
 
     def shares(self) -> dict[str, tuple[float, str]]:
         n = sum(int(table.counts[0].sum()) for table in self.tables.values())

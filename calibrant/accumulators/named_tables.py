@@ -33,13 +33,13 @@ class NamedTables(Accumulator, Generic[Table]):
     Attributes
     ----------
     max_cases : number of cases with a table of their own, at most
-    columns : names of a table's counts and of its sums
+    table_columns : names of a table's counts and of its sums
     tables : case name to table
     halvings : how often the threshold was halved
     """
 
     max_cases: ClassVar[int]
-    columns: ClassVar[tuple[Sequence[str], Sequence[str]]]
+    table_columns: ClassVar[tuple[Sequence[str], Sequence[str]]]
 
     def __init__(self, spec: PaneSpec) -> None:
         self.tables: dict[str, Table] = {}
@@ -108,7 +108,7 @@ class NamedTables(Accumulator, Generic[Table]):
     def packed_arrays(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """Return the tables' columns, one table after the other."""
         filled = [self.tables[name].filled() for name in names]
-        counts, sums = self.columns
+        counts, sums = self.table_columns
         arrays = {
             "lengths": np.array([len(places) for places, _, _ in filled], np.int64),
             "places": _joined([np.diff(places, prepend=0) for places, _, _ in filled], np.int64),
@@ -134,7 +134,7 @@ class NamedTables(Accumulator, Generic[Table]):
             raise PackingError("Received names of cases that are repeated or not sorted.")
         if lengths.dtype != np.int64 or lengths.shape != (len(names),) or (lengths < 1).any():
             raise PackingError("Received a case without cells; leave it out.")
-        counts, sums = self.columns
+        counts, sums = self.table_columns
         columns = {"0.places": arrays["places"]}
         columns |= {f"0.count{i}": arrays[name] for i, name in enumerate(counts)}
         columns |= {f"0.sum{i}": arrays[name] for i, name in enumerate(sums)}

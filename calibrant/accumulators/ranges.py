@@ -1,4 +1,4 @@
-"""Ranges of columns: declared by each accumulator, checked for every posted pane by `calibrant/core/pane_validation.py`.
+"""Columns of blocks with their ranges: declared by each accumulator, checked for every posted pane by `calibrant/core/pane_validation.py`.
 
 A range bounds a column cell by cell: by constants, or by multiples of another column of the same block. What spans several
 accumulators is no range. Tests hold such invariants of panes that this package filled; a posted pane can break them.
@@ -90,41 +90,47 @@ HITS = {
 
 
 @dataclass(frozen=True)
-class Ranges:
-    """Ranges of one block.
+class BlockColumns:
+    """Columns of one block, and their ranges.
 
     Parameters
     ----------
-    counts, sums : names of the columns, in their order
-    of : range of every sum
+    counts : names of the counts, in their order
+    of : range of every sum by name, in their order
+    size : number of cells
     of_counts : ranges of counts by another count
     totals : per count, the count of the pane that all cells add up to; "several" are predictions with two ratings or more
     times : how many tables the block holds, each with all predictions
     each : every cell holds the total, not their sum
-    edges : bounds of the scores in each cell, of one table
+    edges : of the scores in each cell of one table: a grid, a number of equal bins, or lower and upper bounds
+    depends_on : as in `Block`
     """
 
     counts: tuple[str, ...]
-    sums: tuple[str, ...]
     of: Mapping[str, Range]
+    size: int
     of_counts: Mapping[str, Range] = field(default_factory=dict)
     totals: Mapping[str, str] = field(default_factory=dict)
     times: int = 1
     each: bool = False
-    edges: Edges | None = None
+    edges: Edges | Grid | int | None = None
+    depends_on: tuple[int, ...] | None = None
+
+    def block(self) -> Block:
+        """Return an empty block with these columns."""
+        return Block(len(self.counts), len(self.of), self.size, self.depends_on)
+
+    @property
+    def bounds(self) -> Edges | None:
+        """Lower and upper bounds of the scores in each cell of one table."""
+        if isinstance(self.edges, Grid):
+            return self.edges.lower, self.edges.upper
+        if isinstance(self.edges, int):
+            return np.arange(self.edges) / self.edges, np.arange(1, self.edges + 1) / self.edges
+        return self.edges
 
 
-def bin_edges(bins: int) -> Edges:
-    """Edges of equal-width bins."""
-    return np.arange(bins) / bins, np.arange(1, bins + 1) / bins
-
-
-def grid_edges(grid: Grid) -> Edges:
-    """Edges of a grid's positions."""
-    return grid.lower, grid.upper
-
-
-def violations(ranges: Ranges, block: Block, n: Mapping[str, int]) -> Iterator[str]:
+def violations(ranges: BlockColumns, block: Block, n: Mapping[str, int]) -> Iterator[str]:
     """Yield a sentence for every column of a block that is out of range or does not add up.
 
     Parameters
@@ -133,7 +139,7 @@ def violations(ranges: Ranges, block: Block, n: Mapping[str, int]) -> Iterator[s
     """
     places, counts, sums = block.filled()
     of_counts = dict(zip(ranges.counts, counts, strict=True))
-    of_sums = dict(zip(ranges.sums, sums, strict=True))
+    of_sums, edges = dict(zip(ranges.of, sums, strict=True)), ranges.bounds
     for name, total in ranges.totals.items():
         found, wanted = of_counts[name], n[total] * ranges.times
         complete = (
@@ -144,12 +150,12 @@ def violations(ranges: Ranges, block: Block, n: Mapping[str, int]) -> Iterator[s
         if not complete or (wanted and not len(found)):
             yield f"received {name} that do not add up; expected {wanted} ({ranges.times} times {total} of the pane)."
     for name, bound in ranges.of_counts.items():
-        if not _holds(bound, of_counts[name], of_counts, ranges.edges, places):
+        if not _holds(bound, of_counts[name], of_counts, edges, places):
             yield f"received {name} out of range; expected {bound}."
     for name, bound in ranges.of.items():
         # A column beyond its own range is reported, whatever it bounds.
         with np.errstate(over="ignore"):
-            holds = _holds(bound, of_sums[name], of_counts | of_sums, ranges.edges, places)
+            holds = _holds(bound, of_sums[name], of_counts | of_sums, edges, places)
         if not holds:
             yield f"received {name} out of range; expected {bound}."
 

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     HITS,
     LOGIT_SPAN,
     MASS,
     SQUARED_MASS,
-    Ranges,
-    bin_edges,
+    BlockColumns,
+    Range,
     in_cell,
     weight_of,
     within,
@@ -30,16 +29,6 @@ from calibrant.core.spec import PaneSpec
 SCORE_BINS = 60
 CLASS_BINS = 15
 MAX_CLASSES = 20
-TABLE_SUMS = (
-    "weight_pooled",
-    "weight",
-    "confidence_pooled",
-    "confidence",
-    "correct_pooled",
-    "correct_mean",
-    "correct_majority",
-    "correct_single",
-)
 TABLE_RANGES = {
     "weight_pooled": MASS,
     "weight": weight_of("predictions"),
@@ -47,7 +36,7 @@ TABLE_RANGES = {
     "confidence": in_cell("weight"),
     **HITS,
 }
-SCORE_SUMS = ("weight", "weight_finite", "brier", "nll", "correct")
+TABLE_SUMS = tuple(TABLE_RANGES)
 SCORE_RANGES = {
     "weight": MASS,
     "weight_finite": within("weight"),
@@ -55,6 +44,9 @@ SCORE_RANGES = {
     "nll": within("weight_finite", 0, LOGIT_SPAN),
     "correct": within("weight"),
 }
+SCORE_SUMS = tuple(SCORE_RANGES)
+COUNTS = ("predictions",)
+TOTALS = {"predictions": "n_labelled"}
 NULL_SUMS = ("brier_null", "accuracy_null")
 PRODUCT_COUNTS = ("units", "predictions")
 PRODUCT_SUMS = ("product_pooled", "product")
@@ -82,45 +74,18 @@ class Replicates(Accumulator):
         "class_unit_products": 2,
     }
 
-    def zero(self) -> dict[str, Block]:
-        blocks = {
-            "tables": Block(1, len(TABLE_SUMS), N_REPLICATES * SCORE_BINS),
-            "scores": Block(1, len(SCORE_SUMS), N_REPLICATES * N_POLICIES),
-            "score_nulls": Block(1, len(NULL_SUMS), N_REPLICATES * N_POLICIES),
-            "unit_products": Block(len(PRODUCT_COUNTS), len(PRODUCT_SUMS), n_pairs(SCORE_BINS)),
+    def columns(self) -> dict[str, BlockColumns]:
+        n_classes = self.spec.n_classes
+        found = {
+            "tables": columns_of_tables(1, SCORE_BINS, N_REPLICATES),
+            "scores": _columns_of_policies(SCORE_RANGES),
+            "score_nulls": _columns_of_policies(dict.fromkeys(NULL_SUMS, MASS)),
+            "unit_products": _columns_of_products(1, SCORE_BINS),
         }
         if keeps_class_tables(self.spec):
-            n_classes = self.spec.n_classes
-            blocks |= {
-                "classes": Block(1, len(TABLE_SUMS), N_REPLICATES * n_classes * CLASS_BINS),
-                "class_unit_products": Block(
-                    len(PRODUCT_COUNTS), len(PRODUCT_SUMS), n_classes * n_pairs(CLASS_BINS)
-                ),
-            }
-        return blocks
-
-    def ranges(self) -> dict[str, Ranges]:
-        found = {
-            "tables": ranges_of_table(1, SCORE_BINS),
-            "classes": ranges_of_table(self.spec.n_classes, CLASS_BINS),
-            "scores": Ranges(
-                ("predictions",),
-                SCORE_SUMS,
-                SCORE_RANGES,
-                totals={"predictions": "n_labelled"},
-                times=N_POLICIES,
-            ),
-            "score_nulls": Ranges(
-                ("predictions",),
-                NULL_SUMS,
-                dict.fromkeys(NULL_SUMS, MASS),
-                totals={"predictions": "n_labelled"},
-                times=N_POLICIES,
-            ),
-            "unit_products": _ranges_of_products(1),
-            "class_unit_products": _ranges_of_products(self.spec.n_classes),
-        }
-        return {name: found[name] for name in self.blocks}
+            found["classes"] = columns_of_tables(n_classes, CLASS_BINS, N_REPLICATES)
+            found["class_unit_products"] = _columns_of_products(n_classes, CLASS_BINS)
+        return found
 
 
 def n_pairs(bins: int) -> int:
@@ -146,22 +111,20 @@ def pair_places(first: Ints, second: Ints, bins: int) -> Ints:
     return first * bins - first * (first - 1) // 2 + second - first
 
 
-def _ranges_of_products(tables: int) -> Ranges:
-    totals = {"predictions": "n_labelled"}
-    return Ranges(PRODUCT_COUNTS, PRODUCT_SUMS, PRODUCT_RANGES, totals=totals, times=tables)
+def _columns_of_products(tables: int, bins: int) -> BlockColumns:
+    size = tables * n_pairs(bins)
+    return BlockColumns(PRODUCT_COUNTS, PRODUCT_RANGES, size, totals=TOTALS, times=tables)
 
 
-def ranges_of_table(tables: int, bins: int) -> Ranges:
-    """Ranges of tables with the columns of `TABLE_SUMS`, each with every labelled prediction."""
-    totals = {"predictions": "n_labelled"}
-    return Ranges(
-        ("predictions",),
-        TABLE_SUMS,
-        TABLE_RANGES,
-        totals=totals,
-        times=tables,
-        edges=bin_edges(bins),
-    )
+def _columns_of_policies(ranges: Mapping[str, Range]) -> BlockColumns:
+    size = N_REPLICATES * N_POLICIES
+    return BlockColumns(COUNTS, ranges, size, totals=TOTALS, times=N_POLICIES)
+
+
+def columns_of_tables(tables: int, bins: int, parts: int = 1) -> BlockColumns:
+    """Return the columns of tables with the sums of `TABLE_SUMS`, each with every labelled prediction, which may be in parts."""
+    size = parts * tables * bins
+    return BlockColumns(COUNTS, TABLE_RANGES, size, totals=TOTALS, times=tables, edges=bins)
 
 
 ACCUMULATOR = Replicates

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import Ranges
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import U64
@@ -80,14 +78,6 @@ class Sample(Accumulator):
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
         return spec.n_classes <= MAX_CLASSES
-
-    def zero(self) -> dict[str, Block]:
-        """Return no blocks: rows are not cells. They are stored separately."""
-        return {}
-
-    def ranges(self) -> dict[str, Ranges]:
-        """Return no ranges: rows are not cells, and `unpack` checks them."""
-        return {}
 
     def shares(self) -> dict[str, tuple[float, str]]:
         return {

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import LOGIT_SPAN, Ranges, variance_of, weight_of, within
+from calibrant.accumulators.ranges import LOGIT_SPAN, BlockColumns, variance_of, weight_of, within
 from calibrant.core.label_policies import N_POLICIES
 
 COUNTS = ("samples", "predictions", "n_zero_probability")
-SUMS = (
-    "weight",
-    "weight_finite",
-    "brier",
-    "nll",
-    "correct",
-    "brier_null",
-    "brier_null_variance",
-    "accuracy_null",
-    "accuracy_null_variance",
-)
 RANGES = {
     "weight": weight_of("samples"),
     "weight_finite": within("weight"),
@@ -30,6 +18,7 @@ RANGES = {
     "accuracy_null": within("weight"),
     "accuracy_null_variance": variance_of("weight"),
 }
+SUMS = tuple(RANGES)
 
 
 class ScoreSums(Accumulator):
@@ -37,14 +26,9 @@ class ScoreSums(Accumulator):
 
     name = "scores"
 
-    def zero(self) -> dict[str, Block]:
-        return {"scores": Block(len(COUNTS), len(SUMS), N_POLICIES)}
-
-    def ranges(self) -> dict[str, Ranges]:
-        few = {"predictions": within("samples")}
-        return {
-            "scores": Ranges(COUNTS, SUMS, RANGES, few, {"predictions": "n_labelled"}, each=True)
-        }
+    def columns(self) -> dict[str, BlockColumns]:
+        few, totals = {"predictions": within("samples")}, {"predictions": "n_labelled"}
+        return {"scores": BlockColumns(COUNTS, RANGES, N_POLICIES, few, totals, each=True)}
 
 
 ACCUMULATOR = ScoreSums

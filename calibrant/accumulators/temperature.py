@@ -13,17 +13,16 @@ from typing import ClassVar
 import numpy as np
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     LOGIT_SPAN,
     MASS,
     MAX_MASS,
+    BlockColumns,
     Range,
-    Ranges,
     square_of,
     within,
 )
-from calibrant.accumulators.replicates import TABLE_SUMS, ranges_of_table
+from calibrant.accumulators.replicates import TABLE_SUMS, columns_of_tables
 from calibrant.core.label_policies import N_POLICIES
 
 STEPS_PER_OCTAVE = 2
@@ -36,17 +35,6 @@ N_BETAS = len(BETAS)
 
 TABLE_BINS = 60
 CURVE_COUNTS = ("predictions", "n_zero_probability")
-CURVE_SUMS = (
-    "weight",
-    "nll",
-    "nll_d1",
-    "nll_d2",
-    "nll_d1_squared",
-    "weight_all",
-    "brier",
-    "brier_d1",
-)
-CURVATURE_SUMS = ("brier_d2", "brier_d1_squared")
 UNIT_COUNTS = ("predictions", "units", "correct_units", "incorrect_units")
 # Logits are multiplied by at most the largest beta, and so are their differences.
 _SPAN = LOGIT_SPAN * float(BETAS[-1])
@@ -60,10 +48,12 @@ CURVE_RANGES = {
     "brier": within("weight_all", 0, 2),
     "brier_d1": within("weight_all", -4 * LOGIT_SPAN, 4 * LOGIT_SPAN),
 }
+CURVE_SUMS = tuple(CURVE_RANGES)
 CURVATURE_RANGES = {
     "brier_d2": Range(-16 * LOGIT_SPAN**2 * MAX_MASS, 16 * LOGIT_SPAN**2 * MAX_MASS),
     "brier_d1_squared": Range(0.0, 16 * LOGIT_SPAN**2 * MAX_MASS**2),
 }
+CURVATURE_SUMS = tuple(CURVATURE_RANGES)
 
 
 class TemperatureProfile(Accumulator):
@@ -81,26 +71,15 @@ class TemperatureProfile(Accumulator):
     format = 2
     later_blocks: ClassVar[Mapping[str, int]] = {"curvature": 2, "units": 2}
 
-    def zero(self) -> dict[str, Block]:
+    def columns(self) -> dict[str, BlockColumns]:
+        size, few = N_POLICIES * N_BETAS, {name: within("predictions") for name in UNIT_COUNTS[1:]}
+        one, totals = CURVE_COUNTS[:1], {"predictions": "n_labelled"}
         return {
-            "curve": Block(len(CURVE_COUNTS), len(CURVE_SUMS), N_POLICIES * N_BETAS),
-            "tables": Block(1, len(TABLE_SUMS), N_BETAS * TABLE_BINS),
-            "curvature": Block(1, len(CURVATURE_SUMS), N_POLICIES * N_BETAS),
-            "units": Block(len(UNIT_COUNTS), 0, N_POLICIES),
+            "curve": BlockColumns(CURVE_COUNTS, CURVE_RANGES, size, totals=totals, each=True),
+            "tables": columns_of_tables(N_BETAS, TABLE_BINS),
+            "curvature": BlockColumns(one, CURVATURE_RANGES, size, totals=totals, each=True),
+            "units": BlockColumns(UNIT_COUNTS, {}, N_POLICIES, few, totals, each=True),
         }
-
-    def ranges(self) -> dict[str, Ranges]:
-        totals = {"predictions": "n_labelled"}
-        few = {name: within("predictions") for name in UNIT_COUNTS[1:]}
-        found = {
-            "curve": Ranges(CURVE_COUNTS, CURVE_SUMS, CURVE_RANGES, totals=totals, each=True),
-            "tables": ranges_of_table(N_BETAS, TABLE_BINS),
-            "curvature": Ranges(
-                CURVE_COUNTS[:1], CURVATURE_SUMS, CURVATURE_RANGES, totals=totals, each=True
-            ),
-            "units": Ranges(UNIT_COUNTS, (), {}, few, totals, each=True),
-        }
-        return {name: found[name] for name in self.blocks}
 
 
 ACCUMULATOR = TemperatureProfile

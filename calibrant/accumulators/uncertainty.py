@@ -13,8 +13,7 @@ from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     HITS,
     MASS,
-    Ranges,
-    grid_edges,
+    BlockColumns,
     in_cell,
     variance_of,
     weight_of,
@@ -26,20 +25,6 @@ from calibrant.core.grid import Grid, grid_of
 from calibrant.core.histogram_fields import UNCERTAINTY_CELLS
 from calibrant.raters.label_comparison import entropy
 
-SUMS = (
-    "weight_pooled",
-    "weight",
-    "uncertainty_pooled",
-    "uncertainty",
-    "confidence_pooled",
-    "confidence",
-    "correct_pooled",
-    "correct_mean",
-    "correct_majority",
-    "correct_single",
-    "null_variance_pooled",
-    "null_variance",
-)
 RANGES = {
     "weight_pooled": MASS,
     "weight": weight_of("predictions"),
@@ -51,6 +36,7 @@ RANGES = {
     "null_variance_pooled": variance_of("weight_pooled"),
     "null_variance": variance_of("weight"),
 }
+SUMS = tuple(RANGES)
 CELLS = UNCERTAINTY_CELLS
 
 
@@ -106,16 +92,10 @@ class Uncertainty(Accumulator):
 
     name = "uncertainty"
 
-    def zero(self) -> dict[str, Block]:
-        return {"cells": Block(1, len(SUMS), uncertainty_grid().n_positions)}
-
-    def ranges(self) -> dict[str, Ranges]:
-        edges = grid_edges(uncertainty_grid())
-        return {
-            "cells": Ranges(
-                ("predictions",), SUMS, RANGES, totals={"predictions": "n_labelled"}, edges=edges
-            )
-        }
+    def columns(self) -> dict[str, BlockColumns]:
+        grid, totals = uncertainty_grid(), {"predictions": "n_labelled"}
+        cells = BlockColumns(("predictions",), RANGES, grid.n_positions, totals=totals, edges=grid)
+        return {"cells": cells}
 
 
 ACCUMULATOR = Uncertainty

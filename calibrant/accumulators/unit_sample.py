@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import Ranges
 from calibrant.core.arrays import Ints
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
@@ -51,14 +49,6 @@ class UnitSample(Accumulator):
     @classmethod
     def concerns(cls, batch: Batch) -> bool:
         return batch.has_units
-
-    def zero(self) -> dict[str, Block]:
-        """Return no blocks: units are not cells. They are stored separately."""
-        return {}
-
-    def ranges(self) -> dict[str, Ranges]:
-        """Return no ranges: units are not cells, and `unpack` checks them."""
-        return {}
 
     def shares(self) -> dict[str, tuple[float, str]]:
         n = sum(self.batches.tolist()) if (self.batches > 0).all() else np.inf

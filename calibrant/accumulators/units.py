@@ -8,37 +8,22 @@ counts as new, and `unit_sample` estimates how many did.
 from __future__ import annotations
 
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import HITS, Ranges, bin_edges, in_cell, within
+from calibrant.accumulators.ranges import HITS, BlockColumns, in_cell, within
 
 UNIT_BINS = 60
 COUNTS = ("predictions", "labelled")
-SUMS = (
-    "occupancy",
-    "weight",
-    "confidence",
-    "correct_mean",
-    "correct_majority",
-    "correct_single",
-    "weight_squared",
-    "weight_pooled",
-    "confidence_pooled",
-    "correct_pooled",
-    "weight_squared_pooled",
-)
 RANGES = {
     "occupancy": within("predictions"),
-    **{name: within("labelled") for name in ("weight", "weight_pooled")},
-    **{
-        name: in_cell(name.replace("confidence", "weight"))
-        for name in ("confidence", "confidence_pooled")
-    },
-    **HITS,
-    **{
-        name: within(name.replace("_squared", ""))
-        for name in ("weight_squared", "weight_squared_pooled")
-    },
+    "weight": within("labelled"),
+    "confidence": in_cell("weight"),
+    **{name: HITS[name] for name in ("correct_mean", "correct_majority", "correct_single")},
+    "weight_squared": within("weight"),
+    "weight_pooled": within("labelled"),
+    "confidence_pooled": in_cell("weight_pooled"),
+    "correct_pooled": HITS["correct_pooled"],
+    "weight_squared_pooled": within("weight_pooled"),
 }
+SUMS = tuple(RANGES)
 DEPENDS_ON = (0,) + (1,) * (len(SUMS) - 1)
 
 
@@ -47,13 +32,11 @@ class UnitSums(Accumulator):
 
     name = "units"
 
-    def zero(self) -> dict[str, Block]:
-        return {"bins": Block(len(COUNTS), len(SUMS), UNIT_BINS, DEPENDS_ON)}
-
-    def ranges(self) -> dict[str, Ranges]:
+    def columns(self) -> dict[str, BlockColumns]:
         totals = {"predictions": "n_predictions", "labelled": "n_labelled"}
-        few = {"labelled": within("predictions")}
-        return {"bins": Ranges(COUNTS, SUMS, RANGES, few, totals, edges=bin_edges(UNIT_BINS))}
+        few, bins = {"labelled": within("predictions")}, UNIT_BINS
+        own = BlockColumns(COUNTS, RANGES, bins, few, totals, edges=bins, depends_on=DEPENDS_ON)
+        return {"bins": own}
 
 
 ACCUMULATOR = UnitSums

@@ -75,7 +75,7 @@ def columns(pane: Pane) -> Iterator[tuple[str, Block, int, str]]:
     for name in pane.names:
         declared = pane[name].ranges()
         for key, block in pane[name].blocks.items():
-            for column, sum_name in enumerate(declared[key].sums):
+            for column, sum_name in enumerate(declared[key].of):
                 if block.sums[column].any():
                     yield name, block, column, sum_name
 

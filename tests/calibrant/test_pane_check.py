@@ -229,10 +229,7 @@ def test_every_column_has_a_range(spec: PaneSpec) -> None:
         assert set(declared) >= set(pane[name].blocks)
         for key, block in pane[name].blocks.items():
             ranges = declared[key]
-            assert set(ranges.of) >= set(ranges.sums) and len(ranges.sums) == block.n_sums, (
-                name,
-                key,
-            )
+            assert len(ranges.of) == block.n_sums, (name, key)
             assert len(ranges.counts) == block.n_counts
             # Without a total, a part of the pane could be missing; these two hold only what clients gave.
             assert (
