@@ -12,7 +12,7 @@ from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.spec import PaneSpec
-from calibrant.input.names import invalid_name, name_of
+from calibrant.input.names import checked_name, invalid_name, name_of
 from calibrant.input.timestamps import rejection, timestamp_us
 
 KINDS = ("top_label", "class", "positive", "uncertainty")
@@ -182,12 +182,7 @@ class HistogramFields:
 
     def _name(self, name: str) -> str | None:
         value = self.fields.get(name)
-        if value is None:
-            return None
-        found = name_of(value)
-        if found is None:
-            self._reject(name, "name", invalid_name(value))
-        return found
+        return None if value is None else checked_name(value, f"{self.pointer}/{name}")
 
     def _event_time(self) -> int | None:
         value = self.fields.get("event_time")

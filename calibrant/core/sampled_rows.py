@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,14 +39,6 @@ class SampledBatch(HashedBatch):
         """Origin of units: "unit" if any differs from its prediction's own hash, else "id"."""
         assert self.hashes is not None and self.unit_hashes is not None
         return "id" if np.array_equal(self.hashes, self.unit_hashes) else "unit"
-
-    def _selected(self, index: slice | NDArray[np.int64], ratings: Ratings) -> Self:
-        assert self.hashes is not None and self.unit_hashes is not None
-        return replace(
-            super()._selected(index, ratings),
-            hashes=self.hashes[index],
-            unit_hashes=self.unit_hashes[index],
-        )
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ class HashedBatch(Batch):
         assert self.unit_hashes is not None
         return self.unit_hashes
 
+    def _selected(self, index: slice | NDArray[np.int64], ratings: Ratings) -> Self:
+        columns: Columns = {name: getattr(self, name)[index] for name in ("hashes", "unit_hashes")}
+        return replace(super()._selected(index, ratings), **columns)
+
 
 @dataclass(frozen=True, eq=False)
 class StoredBatch(HashedBatch):
@@ -84,7 +88,5 @@ class StoredBatch(HashedBatch):
         return mix(self.unit_hash ^ mix(self.parts.astype(np.uint64)))
 
     def _selected(self, index: slice | NDArray[np.int64], ratings: Ratings) -> Self:
-        columns: Columns = {
-            name: getattr(self, name)[index] for name in ("hashes", "unit_hashes", "parts")
-        }
-        return replace(super()._selected(index, ratings), **columns)
+        assert self.parts is not None
+        return replace(super()._selected(index, ratings), parts=self.parts[index])

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.class_labels import NO_RATING, ClassLabels, is_missing
-from calibrant.input.names import invalid_name, name_of
+from calibrant.input.names import checked_name
 from calibrant.input.value_checks import MAX_VIOLATIONS, as_sequence, described
 
 COLUMNS = ("ids", "raters", "labels")
@@ -126,20 +126,16 @@ def _column(name: str, values: Any, n: int | None = None) -> list[Any]:
 
 
 def _names(name: str, values: Any) -> list[str]:
-    return [_name(f"/annotations/{name}/{i}", each) for i, each in enumerate(_column(name, values))]
+    return [
+        checked_name(each, f"/annotations/{name}/{i}")
+        for i, each in enumerate(_column(name, values))
+    ]
 
 
 def _raters(values: Any, n: int) -> list[str | None]:
     if values is None:
         return [None] * n
     return [
-        None if is_missing(each) else _name(f"/annotations/raters/{i}", each)
+        None if is_missing(each) else checked_name(each, f"/annotations/raters/{i}")
         for i, each in enumerate(_column("raters", values, n))
     ]
-
-
-def _name(pointer: str, value: Any) -> str:
-    found = name_of(value)
-    if found is None:
-        raise CalibrationInputError.at(pointer, "name", invalid_name(value))
-    return found

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.class_labels import NO_RATING, ClassLabels, is_missing
 from calibrant.input.class_texts import has_numbers
-from calibrant.input.names import are_names, invalid_name, name_of
+from calibrant.input.names import are_names, checked_name
 from calibrant.input.notes import POSSIBLY_ONE_HOT
 from calibrant.input.one_hot import reject_one_hot
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
@@ -229,7 +229,7 @@ def named_raters(
         ):
             if name is None:
                 continue
-            name = _name(name, f"/raters/{i}")
+            name = checked_name(name, f"/raters/{i}")
             own = found.setdefault(name, np.full(len(good), -1, np.int64))
             if own[place] >= 0:
                 detail = f"Received two ratings of rater {name!r} for this row; expected one."
@@ -250,7 +250,7 @@ def _list(name: str, column: Any) -> list[Any]:
 
 def _row(row: Mapping[str, Any], i: int, classes: ClassLabels) -> LabelRow | None:
     """Return the ratings of a row; None if each of them is a value that is no rating."""
-    name = _name(row["ids"], f"/ids/{i}")
+    name = checked_name(row["ids"], f"/ids/{i}")
     label = row["labels"]
     ratings = label if isinstance(label, list) else [label]
     if not ratings:
@@ -274,7 +274,7 @@ def _row(row: Mapping[str, Any], i: int, classes: ClassLabels) -> LabelRow | Non
                 raise CalibrationInputError.at(f"/revision/{i}", "rater_required", detail)
             unnamed[class_index] = unnamed.get(class_index, 0) + 1
             continue
-        rater = _name(rater, f"/raters/{i}")
+        rater = checked_name(rater, f"/raters/{i}")
         if rater in named:
             detail = f"Received two ratings of rater {rater!r} for this row; expected one."
             raise CalibrationInputError.at(f"/raters/{i}", "repeated_rater", detail)
@@ -295,13 +295,6 @@ def _row(row: Mapping[str, Any], i: int, classes: ClassLabels) -> LabelRow | Non
         )
         raise CalibrationInputError.at(f"/labels/{i}", "rater_required", detail)
     return LabelRow(name, unnamed, list(named.values()))
-
-
-def _name(value: Any, pointer: str) -> str:
-    name = name_of(value)
-    if name is None:
-        raise CalibrationInputError.at(pointer, "name", invalid_name(value))
-    return name
 
 
 def _spread(value: Any, n: int, pointer: str, what: str) -> list[Any]:

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.core.errors import CalibrationInputError
+
 # Identifiers are part of paths, where . and .. are folders: a client would change the path of one that ends in them.
 IDENTIFIER = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._:@-]{1,128}")
 IDENTIFIER_RULE = "1 to 128 characters of A-Za-z0-9._:@-, and neither . nor .."
@@ -52,6 +54,20 @@ def name_of(value: Any) -> str | None:
         number = int(value)
         return str(number) if number.bit_length() <= _MAX_BITS else None
     return None
+
+
+def checked_name(value: Any, pointer: str) -> str:
+    """Return the name that a value states.
+
+    Raises
+    ------
+    CalibrationInputError
+        It states none.
+    """
+    name = name_of(value)
+    if name is None:
+        raise CalibrationInputError.at(pointer, "name", invalid_name(value))
+    return name
 
 
 def names_of(values: Sequence[Any]) -> list[str | None]:
