@@ -73,17 +73,11 @@ def panes_request(
     wait: float = 0,
 ) -> Operation[Receipt]:
     """Return the request that sends panes of the messages `[from, to)` of a source."""
-    return _request(model, {"source": source, "offsets": list(offsets)}, panes, wait)
-
-
-def _request(
-    model: str, origin: Mapping[str, object], panes: Iterable[tuple[Key, bytes]], wait: float
-) -> Operation[Receipt]:
     updates = [
         {"kind": "pane", "packed": base64.b64encode(packed).decode(), **_place(key)}
         for key, packed in panes
     ]
-    body = {**origin, "histograms": updates}
+    body = {"source": source, "offsets": list(offsets), "histograms": updates}
     return batch(model, "histograms", json.dumps(body).encode(), False, wait)
 
 
