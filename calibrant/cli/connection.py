@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import typer
 
@@ -22,6 +23,7 @@ Key = Annotated[
     typer.Option("--key", envvar="CALIBRANT_KEY", help="key of your tenant", show_envvar=True),
 ]
 # The service that `calibrant serve` starts with the same environment.
+PAGE_SIZE = "100"
 DEFAULT_URL = f"http://127.0.0.1:{os.environ.get('CALIBRANT_PORT') or '8000'}"
 ADDRESS = ": --url, or CALIBRANT_URL."
 
@@ -34,13 +36,25 @@ class Service:
 
     def get(self, path: str, **query: str) -> Any:
         """Return the JSON of a GET request."""
-        return self.client.run(Operation("GET", path, plain, query))
+        return self._run(Operation("GET", path, plain, query))
 
     def send(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], **query: str
     ) -> Any:
         """Return the JSON of a request with a body."""
-        return self.client.run(Operation(method, path, plain, query, body, headers))
+        return self._run(Operation(method, path, plain, query, body, headers))
+
+    def _run(self, operation: Operation[Any]) -> Any:
+        """Run an operation; add the nearest name to the error of an unknown model."""
+        try:
+            return self.client.run(operation)
+        except ServiceError as error:
+            if error.slug != "model-unknown":
+                raise
+            wanted = unquote(operation.path.split("/")[3])
+            names = [each["model"] for each in pages(self, "/v1/models", "models")]
+            near = get_close_matches(wanted, names, 1)
+            fail(f"{error} The nearest name is {near[0]}." if near else str(error))
 
     def current_map(self, model: str) -> tuple[Mapping[str, str] | None, Any]:
         """Return the headers and the JSON of the promoted map; no headers if none was promoted."""
@@ -58,12 +72,26 @@ class Service:
     def classes(self, model: str) -> list[str] | None:
         """Return the names of a model's classes; None if it has none, does not exist yet, or the key may not read it."""
         try:
-            found: list[str] | None = self.get(of_model(model))["classes"]
+            found: list[str] | None = self.client.run(Operation("GET", of_model(model), plain))[
+                "classes"
+            ]
         except ServiceError as error:
             if error.slug not in ("model-unknown", "scope-missing"):
                 raise
             return None
         return found
+
+
+def pages(connected: Service, path: str, name: str, **query: str) -> list[Mapping[str, Any]]:
+    """Return the entries of all pages of a list."""
+    found: list[Mapping[str, Any]] = []
+    query |= {"limit": PAGE_SIZE}
+    while True:
+        page = connected.get(path, **query)
+        found += page[name]
+        if not page["next"]:
+            return found
+        query["cursor"] = page["next"]
 
 
 def plain(found: Any) -> Any:

@@ -10,13 +10,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, registered, service
+from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, pages, registered, service
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.roles import ColumnRoles, listed
 from calibrant.cli.input_files.tables import FileTable
-from calibrant.cli.models import pages
 from calibrant.cli.table_options import Decimal, Delimiter, text_format
 from calibrant.cli.terminal import fail, new_table, output
 from calibrant.core.arrays import Floats
@@ -54,7 +53,7 @@ def list_(model: Model, url: Url = DEFAULT_URL, key: Key = None) -> None:
             each["created_at"],
             "current" if is_current else "",
         )
-    output().print(table)
+    output().print(table if found else f"No map of {model} was frozen yet.")
 
 
 def get(

@@ -12,13 +12,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, of_model, service
+from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, of_model, pages, service
 from calibrant.cli.terminal import fail, new_table, output
 from calibrant.figures.numbers import MISSING, is_beyond_range, percent, plain_number, to_the_minute
 
 COLOURS = {"ok": "green", "watch": "yellow", "alarm": "bold red"}
 RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
-PAGE_SIZE = "100"
 PATCH = {"Content-Type": "application/merge-patch+json", "If-Match": "*"}
 
 Row = Mapping[str, Any]
@@ -85,7 +84,7 @@ def drift(
     for name in ("calibration", "change", "scores"):
         _write(f"{name}: {_word(found[name])}. {found[name]['sentence']}")
     advice = found["recommendation"]
-    _write(f"what to do: {advice['action'].replace('_', ' ')}. {advice['reason']}")
+    _write(f"what to do: {advice['reason']}")
     for each in events:
         if each["kind"] == "setting":
             _write(f"{to_the_minute(each['at'])}: {each['name']}")
@@ -104,11 +103,21 @@ def alarms(
     table = new_table(())
     _add_names(table, "Model", [str(each["model"]) for each in found])
     for name in ("Slice", "State", "Raised", "Changed since", "Acknowledged by", "Id"):
-        table.add_column(name, no_wrap=name == "Id")
+        table.add_column(name, no_wrap=name not in ("Slice", "Acknowledged by"))
     for each in found:
-        names = ("slice", "state", "raised_at", "start_of_change", "acknowledged_by", "id")
-        table.add_row(Text(each["model"]), *(Text(str(each[name] or MISSING)) for name in names))
-    output().print(table)
+        times = (
+            to_the_minute(each[name]) if each[name] else MISSING
+            for name in ("raised_at", "start_of_change")
+        )
+        texts = (
+            each["slice"] or MISSING,
+            each["state"],
+            *times,
+            each["acknowledged_by"] or MISSING,
+            each["id"],
+        )
+        table.add_row(Text(each["model"]), *map(Text, texts))
+    output().print(table if found else "No alarm was raised.")
 
 
 def set_(
@@ -169,18 +178,6 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def pages(connected: Service, path: str, name: str, **query: str) -> list[Row]:
-    """Return the entries of all pages of a list."""
-    found: list[Row] = []
-    query |= {"limit": PAGE_SIZE}
-    while True:
-        page = connected.get(path, **query)
-        found += page[name]
-        if not page["next"]:
-            return found
-        query["cursor"] = page["next"]
 
 
 def statuses(connected: Service, tag: str | None = None) -> list[Row]:

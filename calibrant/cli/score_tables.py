@@ -50,7 +50,7 @@ def show(contents: ReportContents, console: Console) -> None:
         console.print(Text(note))
     verdict = main_verdict(contents)
     console.print(Text(verdict.headline, style=f"bold {COLOURS[verdict.state]}"))
-    for sentence in verdict.sentences:
+    for sentence in (*verdict.sentences, *verdict.details):
         console.print(Text(sentence))
     for sentence in flagged_sentences(contents):
         console.print(Text(sentence))

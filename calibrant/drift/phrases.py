@@ -1,31 +1,8 @@
-"""Days, events and numbers in the sentences about a model."""
+"""Numbers in the sentences about a model."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 MANY_LABELS = 20_000  # the error is then too near what is allowed for the labels to decide soon
-
-
-def day_of(at_s: int) -> str:
-    """Return a day, for sentences.
-
-    >>> day_of(1794000000)
-    '6 Nov 2026'
-    """
-    at = datetime.fromtimestamp(at_s, UTC)
-    return f"{at.day} {at:%b %Y}"
-
-
-def event_text(kind: str, name: str) -> str:
-    """Return kind and name of a dated event; of other kinds the name alone.
-
-    >>> event_text("version", "2.1"), event_text("scanner", "new at B"), event_text("other", "moved")
-    ('version 2.1', 'scanner: new at B', 'moved')
-    """
-    if kind == "other":
-        return name
-    return f"{kind} {name}" if kind == "version" else f"{kind}: {name}"
 
 
 def size_text(value: float) -> str:

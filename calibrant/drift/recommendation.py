@@ -20,7 +20,6 @@ from calibrant.calibrators.solver import minimise
 from calibrant.core.actions import Advice, recommendation
 from calibrant.core.arrays import Floats, ratio
 from calibrant.core.documents import Extra, Row
-from calibrant.drift.phrases import labels_text
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.inference.reliability_table import wilson
 
@@ -39,7 +38,7 @@ ACTIONS = {
     "scores, so no shift or scale corrects it. First check the bins with the largest error: wrong data may be the cause.",
 }
 PASSED = (
-    "No action is needed: the cohorts after the alarm agree with the predictions. The change did not last, or the alarm was "
+    "No action is needed: the labels after the alarm agree with the predictions. The change did not last, or the alarm was "
     "false."
 )
 # Mean scores closer to 0 or 1 than this are moved to this distance: the log-odds of 1 is infinite.
@@ -186,27 +185,16 @@ def recommended_action(
         return recommendation("collect_more", few, evidence)
     if _is_over(since_change, after):
         return recommendation("none", PASSED, evidence)
-    reason = " ".join([ACTIONS[chosen.action], *_which_way(chosen.parameters or {})])
+    skipped = "slope" if chosen.action == "intercept" else ""  # the map that shifts has one, too
+    shown = {name: each for name, each in (chosen.parameters or {}).items() if name != skipped}
+    reason = " ".join([ACTIONS[chosen.action], *_which_way(shown)])
     return recommendation(chosen.action, reason, evidence)
 
 
-def collect_more(n_more: int | None) -> Advice:
-    """Return the recommendation while the labels decide nothing."""
-    reason = f"Change nothing yet: {labels_text(n_more)} would decide."
-    return recommendation("collect_more", reason, {})
-
-
-def at_rows() -> Advice:
+def at_rows(model: str) -> Advice:
     """Return the recommendation where only the rows of the cohorts determine an update."""
-    reason = (
-        "Read the recommendation of `GET drift`: it fits an update to the rows since the change."
-    )
-    return recommendation("collect_more", reason, {})
-
-
-def no_action() -> Advice:
-    """Return the recommendation of a model that is good and has not changed."""
-    return recommendation("none", ACTIONS["none"], {})
+    reason = f"Run `calibrant drift {model}`: it names the update that corrects the predictions since the change."
+    return recommendation(None, reason, {})
 
 
 def of_raters(advice: Advice, raters: Sequence[str]) -> Advice:

@@ -44,7 +44,6 @@ class Shift:
     is_shifted: bool  # whether test and size both show a shift
     psi: float  # population stability index of the last cohorts
     limit: float  # what it must exceed
-    n_after: int  # cohorts compared
     start: int | None = None  # index of the first shifted cohort, None without a shift
 
 
@@ -71,7 +70,7 @@ def shift_of(occupancy: Floats, weekday: Sequence[int] | None = None) -> Shift |
         best = best if best is not None and best.is_shifted else found
     if best is None or best.start is None:
         return best
-    return Shift(best.is_shifted, best.psi, best.limit, best.n_after, int(filled[best.start]))
+    return replace(best, start=int(filled[best.start]))
 
 
 def window_shift(now: Floats, before: Floats) -> Shift | None:
@@ -85,7 +84,7 @@ def window_shift(now: Floats, before: Floats) -> Shift | None:
     expected = both.sum(axis=1, keepdims=True) * both.sum(axis=0) / both.sum()
     p = scipy.special.chdtrc(max(both.shape[1] - 1, 1), ((both - expected) ** 2 / expected).sum())
     size, limit = psi(now, before), _limit(both.shape[1], float(now.sum()), float(before.sum()))
-    return Shift(bool(p < WINDOW_LEVEL and size > limit), size, limit, 1)
+    return Shift(bool(p < WINDOW_LEVEL and size > limit), size, limit)
 
 
 def psi(now: Floats, before: Floats) -> float:
@@ -119,7 +118,7 @@ def _at_end(rows: Floats, weekday: Ints | None) -> Shift:
     ]
     place = shown.index(True) if any(shown) else len(WINDOWS) - 1
     start = len(rows) - WINDOWS[place] if any(shown) else None
-    return Shift(any(shown), *sides[place], WINDOWS[place], start)
+    return Shift(any(shown), *sides[place], start)
 
 
 def _expected(rows: Floats, weekday: Ints | None) -> tuple[Floats, float]:

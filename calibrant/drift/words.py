@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from calibrant.core.time_texts import day_of, length_text, period_text
 from calibrant.drift.calibration import GOOD, MIN_UNITS, OFF, Judgement, Selection, Word
-from calibrant.drift.phrases import against_scores, day_of, labels_text, percent_text, size_text
+from calibrant.drift.phrases import against_scores, labels_text, percent_text, size_text
 from calibrant.drift.recommendation import temperature_of
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.drift.unlabelled_scores import ExpectedAccuracy, Shift
@@ -23,7 +24,9 @@ NO_PREDICTIONS: ChangeWord = "no_recent_predictions"
 NO_LABELS: ChangeWord = "no_recent_labels"
 ScoresWord = Literal["shifted", "none_seen", "unknown"]
 Status = Literal["alarm", "watch", "ok", "insufficient_data"]
+WITHIN = 7  # cohorts, of the smallest change that would show
 _NAMED = 3  # slices that a sentence names
+LARGE_PSI = 1.0  # no shift of practical size is shown if the index has to exceed this
 SHOWN_POINTS = 0.01  # a smaller change of the rate is not the subject of a sentence
 
 
@@ -34,7 +37,6 @@ class CalibrationState:
     word: Word  # as shown, after it has held on two cohorts
     judgement: Judgement  # of the recent cohorts
     tolerance: float  # allowed error
-    # of the labels
     selection: Selection = Selection(None)  # noqa: RUF009
     slices_off: Mapping[str, float] | None = None  # limit of the error of each slice that is off
     n_slices: int = 0  # slices judged
@@ -42,6 +44,8 @@ class CalibrationState:
     why_not: str | None = None  # why nothing is known
     since: int | None = None  # the cohort at which the word turned
     coverage_fell: bool = False  # whether the labelled share fell by 20 points
+    period: tuple[int, int] | None = None  # start and end of the recent cohorts, in seconds
+    is_since_change: bool = False  # whether they are those of an open change
 
     @property
     def is_off(self) -> bool:
@@ -59,23 +63,33 @@ class CalibrationState:
         if self.why_not is not None:
             return f"Not known: {self.why_not}"
         if found.limit is None:
-            return f"Not known: there are {count if found.n_units else 'no'} recent labelled units, and at least {MIN_UNITS:.0f} are needed"
-        n = f"measured on {count} labelled units"
+            n = (
+                "labelled units since the change"
+                if self.is_since_change
+                else "recent labelled units"
+            )
+            return f"Not known: there are {count if found.n_units else 'no'} {n}, and at least {MIN_UNITS:.0f} are needed"
+        n = f"measured on {count} labelled units{period_text(self.period)}"
         size = f"{size_text(found.limit)} {allowed}, {n}"
         among = f" among the labelled {percent_text(self.selection.coverage)}" if self.selection.is_partial else ""  # fmt: skip
         if self.word in (GOOD, OFF) and found.word != self.word:
             held = f"Good before{among}" if self.word == GOOD else "Off before"
             now = {GOOD: "is at most", OFF: "is at least"}.get(found.word, "may be up to")
-            return f"{held}; now the error {now} {size}"
+            return f"{held}; {self._since_change or 'now '}the error {now} {size}"
         if self.word == OFF:
-            return f"Off {'since the start, ' if self.is_since_start else ''}by at least {size}"
+            since = self._since_change or ("since the start, " if self.is_since_start else "")
+            return f"Off {since}by at least {size}"
         if self.word == GOOD:
             return f"Good{among}: the error is at most {size}"
         if found.word != "unknown":
             least = "at least" if found.word == OFF else "at most"
-            error = f"an error of {least} {size_text(found.limit)} {allowed}"
-            return f"Not known yet: the labels show {error}, which the next cohort has to confirm"
-        return f"Not known: the error may be up to {size_text(found.limit)} {allowed}, {n}; {labels_text(found.n_more)} would decide"
+            error = f"an error of {least} {size}"
+            return f"Not known yet: the labels show {error}; the next labels have to confirm it"
+        return f"Not known: the error may be up to {size}; {labels_text(found.n_more)} would decide"
+
+    @property
+    def _since_change(self) -> str:
+        return "since the change, " if self.is_since_change else ""
 
     def _slices(self) -> str:
         if not self.slices_off:
@@ -105,15 +119,17 @@ class ChangeState:
     latest: int | None = None
     sides: tuple[UnitTable, UnitTable] | None = None  # labelled units before and since the change
     is_binary: bool = False  # whether labels are positive, rather than correct
-    # whether the live data differ from the reference from their first day
-    of_reference: bool = False
+    of_reference: bool = False  # whether live data differ from the reference from the first day
     # change of the rate that would show within 7 cohorts; None if none would
     smallest_points: float | None = None
     armed_at: int | None = None  # when the change is armed; None if it is, or will not be
     # end of the last predictions or labels, of the words about missing data
     last_at: int | None = None
     acknowledged_at: int | None = None  # of the last change
-    is_by_day: bool = True  # whether a cohort is at least a day
+    cohort_s: int = 86_400  # length of a cohort
+    since: int | None = None  # start of the first cohort compared
+    # end of the evaluated part of a history that is still being evaluated
+    evaluated_to: int | None = None
     why_not: str | None = None  # why no change can be seen at all
     # dated events of the model about DATE, each with its time
     events: tuple[tuple[str, float], ...] = ()
@@ -129,9 +145,15 @@ class ChangeState:
             return f"No {what} {since}: a change would not be seen."
         if self.word == NOT_ARMED:
             return self._not_armed()
-        after = "" if self.acknowledged_at is None else f" since {self._day(self.acknowledged_at)}, when the last one was acknowledged"  # fmt: skip
-        would = "" if self.smallest_points is None else f"; {self._points()} would show within 7 cohorts"  # fmt: skip
-        return f"No change is seen{after} in {self.n_units:,.0f} labelled units{would}."
+        would = "" if self.smallest_points is None else f"; {self._points()} would show within {length_text(WITHIN * self.cohort_s)}"  # fmt: skip
+        return f"No change is seen{self._compared()}{would}."
+
+    def _compared(self) -> str:
+        """Return which labels are compared."""
+        since = "" if self.since is None else f" since {self._day(self.since)}"
+        if self.acknowledged_at is not None:
+            since += f" (the last one was acknowledged on {self._day(self.acknowledged_at)})"
+        return f" in {self.n_units:,.0f} labelled units{since}"
 
     def _changed(self) -> str:
         n = f" ({self.n_units:,.0f} labelled units since)"
@@ -152,7 +174,7 @@ class ChangeState:
         if abs(after - before) >= beyond:
             verb = "fell" if after < before else "rose"
             return f": {self._rate} {verb} from {percent_text(before)} to {percent_text(after)}"
-        earlier, now = (mean_gap(each) for each in self.sides)
+        earlier, now = ((s.correct - s.confidence).sum() / s.n_units for s in self.sides)
         if abs(now - earlier) >= beyond:
             return f": {self._rate} was {against_scores(earlier)} before, and is now {against_scores(now)}"
         first, last = (temperature_of(each) for each in self.sides)
@@ -169,21 +191,21 @@ class ChangeState:
 
     def _not_armed(self) -> str:
         if self.why_not is not None:
-            return f"A change cannot be seen: {self.why_not}."
+            return f"A change cannot be seen yet: {self.why_not}."
+        if self.evaluated_to is not None:
+            return f"No change is seen so far: the posted history is evaluated up to {self._day(self.evaluated_to)}, and the rest is being evaluated."
         if self.armed_at is None:
             when = "would not show with the present number of labels a day"
         else:
             when = f"would show from {self._day(self.armed_at)} on"
+        seen = f"No change is seen{self._compared()}, but today"
         if self.smallest_points is None:
-            return f"No change is seen, but today none would show. A change {when}."
-        return f"No change is seen, but today only {self._points()} or more would show. Smaller ones {when}."
+            return f"{seen} none would show. A change {when}."
+        return f"{seen} only {self._points()} or more would show. Smaller ones {when}."
 
     def _day(self, at_s: int) -> str:
-        return (
-            day_of(at_s)
-            if self.is_by_day
-            else f"{day_of(at_s)} {datetime.fromtimestamp(at_s, UTC):%H:%M}"
-        )
+        time = "" if self.cohort_s >= 86_400 else f" {datetime.fromtimestamp(at_s, UTC):%H:%M}"
+        return f"{day_of(at_s)}{time}"
 
 
 @dataclass(frozen=True)
@@ -208,11 +230,8 @@ class ScoresState:
     @property
     def sentence(self) -> str:
         """The word in one sentence, with the accuracy to expect of predictions without a label."""
-        return (
-            self._shift()
-            if self.expected is None
-            else f"{self._shift()} {self._expected(self.expected)}"
-        )
+        expected = [] if self.expected is None else [self._expected(self.expected)]
+        return " ".join([self._shift(), *expected])
 
     @staticmethod
     def _expected(found: ExpectedAccuracy) -> str:
@@ -226,20 +245,14 @@ class ScoresState:
         if self.word == "unknown":
             return "Too few predictions to compare the scores of days."
         size = f"population stability index {size_text(self.psi or 0.0)}, limit {size_text(self.limit or 0.0)}"
+        if self.word == "none_seen" and (self.limit or 0.0) > LARGE_PSI:
+            return f"Too few predictions a day to show a shift of the scores ({size})."
         if self.word == "none_seen":
             return f"The scores have not shifted ({size})."
         since = "" if self.start is None else f" about {day_of(self.start)}"
-        known = (
-            "Labels decide whether the model is still calibrated."
-            if self.is_known
-            else "Whether the model is still calibrated is not known without labels."
-        )
+        known = "Labels decide" if self.is_known else "Without labels it is not known"
+        known += " whether the model is still calibrated."
         return f"The scores shifted{since} ({size}). {known}"
-
-
-def mean_gap(table: UnitTable) -> float:
-    """Return the mean label less the mean score; 0 without units."""
-    return float((table.correct - table.confidence).sum()) / table.n_units if table.n_units else 0.0
 
 
 def status_of(calibration: CalibrationState, change: ChangeState, scores: ScoresState) -> Status:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result, Row
-from calibrant.drift.phrases import event_text
+from calibrant.core.time_texts import event_text
 from calibrant.figures.base import (
     BLUE,
     FAINT,

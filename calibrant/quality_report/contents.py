@@ -73,7 +73,9 @@ class ReportContents:
     compat : values of other libraries, as `calibrant.compat` returns them
     extra_tables : further results: caption, header and rows of texts
     drift : as `GET drift` returns it
+    are_words_the_verdict : whether its words are the verdict: the report is of the present, with the model's tolerance
     active_map : as `GET maps/current` returns it
+    map_effect : as `GET maps/current/effect` returns it, with labels since the promotion
     versions : name and text: versions of the software, digests of files and state
     image_digests : by case, the SHA-256 of each image file by its column
     """
@@ -103,7 +105,9 @@ class ReportContents:
     compat: Mapping[str, Any] | None = None
     extra_tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = ()
     drift: Mapping[str, Any] | None = None
+    are_words_the_verdict: bool = False
     active_map: Mapping[str, Any] | None = None
+    map_effect: Mapping[str, Any] | None = None
     versions: Sequence[tuple[str, str]] = ()
     image_digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

@@ -19,6 +19,19 @@ def flagged_sentences(contents: ReportContents) -> list[str]:
     ]
 
 
+def misleading_threshold(contents: ReportContents) -> float | None:
+    """Return the first decision threshold at which predicted and observed share differ beyond tolerance and chance; else None."""
+    n_units = contents.count("n_units") or 0
+    for key, each in contents.estimates.items():
+        if slug_of(key) != "net_benefit" or each.get("observed") is None:
+            continue
+        observed, n = each["observed"], each["acted_on"] * n_units
+        chance = 2.0 * (observed * (1.0 - observed) / n) ** 0.5 if n else 1.0
+        if abs(each["predicted"] - observed) > (contents.tolerance or 0.0) + chance:
+            return float(each["threshold"])
+    return None
+
+
 def flagged_sentence(each: Mapping[str, Any]) -> str:
     """Return what became of the predictions at or above a decision threshold.
 

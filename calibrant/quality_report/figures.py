@@ -12,6 +12,7 @@ from calibrant.figures.decision_curve import draw_decision_curve
 from calibrant.figures.estimates import draw_estimates
 from calibrant.figures.images import image
 from calibrant.figures.losses import draw_losses
+from calibrant.figures.map_effect import draw_map_effect
 from calibrant.figures.numbers import percent, plain_number
 from calibrant.figures.over_time import draw_over_time
 from calibrant.figures.reliability import draw_class_reliability, draw_reliability, filled_rows
@@ -56,6 +57,8 @@ def figures(contents: ReportContents) -> list[ReportFigure]:
     errors = [key for key in contents.estimates if is_error(slug_of(key))]
     if any(contents.estimates[key].get("value") is not None for key in errors):
         found.append(_errors(contents))
+    if contents.map_effect is not None:
+        found.append(_map_effect(contents.map_effect))
     fitted = contents.temperature
     if fitted is not None and fitted.get("curve") and fitted.get("temperature") is not None:
         found.append(_temperature(fitted))
@@ -68,6 +71,13 @@ def figures(contents: ReportContents) -> list[ReportFigure]:
         drawn = draw_class_reliability(contents.class_reliability)
         found.append(_figure("Reliability of each class", [caption], drawn))
     return found
+
+
+def _map_effect(effect: Mapping[str, Any]) -> ReportFigure:
+    caption = [
+        "The labels so far of predictions since the promotion: as the model sent them, and after the map. It was not fitted to them."
+    ]
+    return _figure("Before and after the map", caption, draw_map_effect(effect))
 
 
 def _decisions(curve: Mapping[str, Any]) -> ReportFigure:

@@ -77,7 +77,6 @@ def page(contents: ReportContents) -> str:
         written_at=contents.generated_at and to_the_minute(contents.generated_at),
         style=Markup(style),
         verdict=main_verdict(contents),
-        words=_words(contents.drift),
         data=[*contents.subject, *_data(contents)],
         ratings=list(contents.ratings_per_prediction.items()),
         metrics=metrics,
@@ -313,22 +312,19 @@ def _active_map(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     return rows
 
 
-def _words(drift: Mapping[str, Any] | None) -> list[str]:
-    """Return the sentences of the two words of a model of a service, and its recommendation: of its latest sealed data."""
-    found = {name: (drift or {}).get(name) or {} for name in ("calibration", "change")}
-    words = [f"{name.capitalize()} now: {each['sentence']}" for name, each in found.items() if each]
-    advice = (drift or {}).get("recommendation") or {}
-    is_correction = advice.get("action") not in (None, "none", "collect_more")
-    return [*words, f"What to do now: {advice['reason']}"] if is_correction else words
-
-
 def _alarm(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Return status, scores and false-alarm rate of the model, with the changes of what its verdict depends on."""
     if drift is None:
         return []
     status, scores = str(drift.get("status", MISSING)), drift.get("scores") or {}
+    words = [
+        (name.capitalize(), str(drift[name]["sentence"]))
+        for name in ("calibration", "change")
+        if name in drift
+    ]
     return [
         ("Status", "undecided" if status == "insufficient_data" else status),
+        *words,
         ("Scores", str(scores.get("sentence", MISSING))),
         ("False alarms", _false_alarm_rate(drift.get("level"))),
         *(
@@ -341,4 +337,4 @@ def _alarm(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 def _false_alarm_rate(level: float | None) -> str:
     if level is None:
         return "None are possible, because no alarm can be raised yet."
-    return f"While nothing changes, the model and each watched slice raise a false alarm in at most 1 of {plain_number(1.0 / level)} cohorts each."
+    return f"While nothing changes, the model and each watched slice raise a false alarm in at most 1 of {plain_number(1.0 / level)} evaluations each."

@@ -20,11 +20,18 @@ from calibrant.inference.replication import MIN_UNITS
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.metrics.estimate import Estimate
 from calibrant.quality_report.contents import ReportContents
+from calibrant.quality_report.decisions import misleading_threshold
 
 WORDS = {
     "within_tolerance": "within tolerance",
     "outside": "outside tolerance",
     "not_shown": "undecided",
+}
+# By the word of calibration: state and headline.
+WORD_STATES = {
+    "good": ("within_tolerance", "Good"),
+    "off": ("outside", "Off"),
+    "unknown": ("not_shown", "Undecided"),
 }
 ABOVE = {True: "above", False: "not above", None: "too close to decide"}
 
@@ -37,12 +44,14 @@ class Verdict:
     ----------
     state : "within_tolerance", "outside", "not_shown", or "none" where there was no tolerance or no value
     headline : a few words
-    sentences : what was measured, and what it means
+    sentences : the verdict itself, at most two unless a warning is due
+    details : what chance alone would show, and what to do
     """
 
     state: str
     headline: str
     sentences: tuple[str, ...]
+    details: tuple[str, ...] = ()
 
 
 def main_metric(estimates: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -67,16 +76,32 @@ def main_verdict(contents: ReportContents) -> Verdict:
     if each.get("value") is None:
         why = reason_text(each)
         return Verdict("none", "Not enough data", (f"{title_of(key)} has no value: {why}.",))
-    measured = [_measured(key, each, contents), *_before_map(contents)]
-    sentences = [*measured, *_unrelated(contents), *_against_null(each)]
+    measured, warning = _measured(key, each, contents), _unrelated(contents)
+    details = (*_before_map(contents), *_against_null(each))
+    if contents.are_words_the_verdict:
+        return _verdict_of_words(contents.drift or {}, measured, (*warning, *details))
     if contents.tolerance is None:
         advice = "No tolerance was set, so there is no verdict. Choose one before you look at the data, such as 0.05."
-        return Verdict("none", "Measured, without a tolerance", (*sentences, advice))
+        return Verdict(
+            "none", "Measured, without a tolerance", (measured, *warning, advice), details
+        )
     state = verdict_of(each, contents.tolerance)
-    meaning = _against_tolerance(state, each, contents)
-    has_map = contents.active_map is not None
+    sentences = (measured, *warning, _against_tolerance(state, each, contents))
+    advice = _advice(state, each, contents)
+    return Verdict(state, _capital(WORDS[state]), sentences, (*details, advice))
+
+
+def _verdict_of_words(drift: Mapping[str, Any], measured: str, details: tuple[str, ...]) -> Verdict:
+    """Return the two words of a model of a service as the verdict; the measurement is of all data of the report."""
+    calibration, change = drift["calibration"], drift["change"]
+    state, word = WORD_STATES[calibration["word"]]
+    headline = f"{word}, changed" if change["word"] == "changed" else word
+    advice = drift["recommendation"]
+    is_correction = advice["action"] not in ("none", "collect_more")
+    advised = (f"What to do: {advice['reason']}",) if is_correction else ()
+    of_all = f"All data of this report: {measured}"
     return Verdict(
-        state, _capital(WORDS[state]), (*sentences, meaning, _advice(state, each, has_map))
+        state, headline, (calibration["sentence"], change["sentence"]), (*advised, of_all, *details)
     )
 
 
@@ -151,7 +176,13 @@ def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportCont
     )
 
 
-def _advice(state: str, each: Mapping[str, Any], has_map: bool) -> str:
+def _advice(state: str, each: Mapping[str, Any], contents: ReportContents) -> str:
+    has_map = contents.active_map is not None
+    if state == "within_tolerance" and (threshold := misleading_threshold(contents)) is not None:
+        return (
+            f"What to do: correct the probabilities, such as by a temperature, before you act on them at the threshold {threshold:g}. On "
+            "average over all predictions the error is within the tolerance, but not of the flagged ones."
+        )
     if state == "within_tolerance":
         again = "Evaluate again when the model, its inputs or its readers change."
         if each.get("above_null"):

@@ -133,7 +133,7 @@ class Drift(Result):
     change: ChangeWord
     scores: ScoresWord
     effect: dict[str, Any] | None = says(
-        "Accuracy, mean confidence and temperature before and after an open change."
+        "Accuracy, or of two classes the rate of positive labels, with mean confidence and temperature before and after an open change."
     )
     title: str | None = says(
         "Subject of an alarm: model drift, rater shift with the raters, or calibration drift.",

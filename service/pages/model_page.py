@@ -12,6 +12,7 @@ from calibrant.core.documents import Result, Row
 from calibrant.core.durations import parse_duration
 from calibrant.figures.base import MIN_JOINED
 from calibrant.figures.reliability import band_of, filled_rows
+from calibrant.results.drift import EVIDENCE
 from calibrant.results.report import MULTILABEL
 from calibrant_server.service.pages.api import Api, ApiResponse, together
 from calibrant_server.service.pages.numbers import (
@@ -74,7 +75,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         series=api.get(f"{path}/metrics", **curve),
         reliability=api.get(f"{path}/reliability", **view),
         temperature=api.get(f"{path}/temperature", **view),
-        drift=api.get(f"{path}/drift", slice=query.slice),
+        drift=api.get(f"{path}/drift", slice=query.slice, include=EVIDENCE),
         alarms=api.get("/v1/alarms", model=model, limit=MAX_LISTED),
         maps=api.get(f"{path}/maps", limit=100),
         current=api.get(f"{path}/maps/current"),
@@ -82,7 +83,10 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         reports=api.get(f"{path}/reports", limit=1000),
     )
     labels = [LABEL_SLICE] if is_multilabel else []
-    names = [*labels, *(settings.document["slices"] or {})][:MAX_SLICE_KEYS]
+    watched = (each["slice"] or "" for each in found["drift"].document.get("slices") or ())
+    sent = (each.partition(":")[0] for each in watched if ":" in each)
+    names = list(dict.fromkeys([*labels, *(settings.document["slices"] or {}), *sent]))
+    names = names[:MAX_SLICE_KEYS]
     by_slice = await together(
         **{
             name: api.get(f"{path}/metrics", metrics="ece", by=name, window=window)
@@ -94,6 +98,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         "reliability": figure(model, "reliability", **view),
         "temperature": figure(model, "temperature", include="curve", **view),
         "drift": figure(model, "drift", slice=query.slice),
+        "map_effect": figure(model, "map_effect"),
     }
     slices = [_slice_table(model, name, each, window) for name, each in by_slice.items()]
     return {
@@ -128,7 +133,7 @@ def _texts(settings: ApiResponse, found: dict[str, ApiResponse]) -> dict[str, An
             interval((each or {}).get("interval")) for each in (*estimates.values(), temperature)
         ),
         "is_above_interval": _is_above(estimates.get("ece")),
-        "status": shown_status(drift.get("status"), settings.document["label_horizon"] is not None),
+        "status": shown_status(drift, settings.document["label_horizon"] is not None),
         "before_map": before_map(current.document["version"] if current.is_ok else None, drift),
         "n_few": sum(row["n_effective"] < MIN_JOINED for row in rows),
         "rows": rows,

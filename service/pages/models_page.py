@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.pages.numbers import seen, shown_status
+from calibrant_server.service.pages.numbers import is_without_data, seen, shown_status
 from calibrant_server.service.pages.visitors import Visitor
 from calibrant_server.service.reads.fleet import DatedStatus, recent_statuses
 from calibrant_server.service.reads.model_list import has_tag
@@ -23,7 +23,7 @@ PAGE_SIZE, MAX_SHOWN_TAGS = 25, 200
 RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
 UNKNOWN_RANK = 2
 ORDERS = {
-    "status": "Order: open alarm, watch, undecided, OK; equal ones by name.",
+    "status": "Order: open alarm, watch, no recent data, undecided, OK; equal ones by name.",
     "error": "Order: by calibration error, the largest first.",
     "labels": "Order: by labelled share, the smallest first.",
     "seen": "Order: by last data, the oldest first.",
@@ -136,8 +136,8 @@ def _place(
         return (fields["last_seen"] is None, fields["last_seen"] or "", config.model)
     if query.sort == "name":
         return (config.model,)
-    status = _status_of(config, summaries, known)
-    return (RANKS.get(status, UNKNOWN_RANK), config.model)
+    rank = RANKS.get(_status_of(config, summaries, known), UNKNOWN_RANK)
+    return (rank, not is_without_data(fields), config.model)
 
 
 def _matches(
@@ -171,7 +171,7 @@ def _rows(configs: Sequence[ModelConfig], statuses: dict[str, DatedStatus]) -> l
     rows = []
     for config in configs:
         fields = statuses[config.key].fields if config.key in statuses else UNKNOWN_STATUS
-        status = shown_status(fields["status"], config.label_horizon_s is not None)
+        status = shown_status(fields, config.label_horizon_s is not None)
         when = "–" if status is None else seen(fields["last_seen"], config.pane_s)
         rows.append(
             ModelRow(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from markupsafe import Markup, escape
 
 from calibrant.core.documents import Result, Row
+from calibrant.core.time_texts import length_text
 from calibrant.figures.numbers import (
     interval_text,
     is_beyond_range,
@@ -172,33 +175,43 @@ def seen(start: str | None, pane_s: int, now: datetime | None = None) -> str:
     now = now or datetime.now(UTC)
     if (now - datetime.fromisoformat(start)).total_seconds() >= pane_s:
         return ago(start, now)
-    unit, seconds = next(each for each in (*UNITS, ("second", 1)) if pane_s % each[1] == 0)
-    n = pane_s // seconds
-    return f"in the last {unit}" if n == 1 else f"in the last {n} {unit}s"
+    return f"in the last {length_text(pane_s).removeprefix('1 ')}"
 
 
-def shown_status(status: str | None, is_watched: bool) -> str | None:
-    """Return the status of a badge: a model without a label horizon has no alarm, which is not a lack of data."""
-    return "not_watched" if status == "insufficient_data" and not is_watched else status
+def shown_status(found: Mapping[str, Any], is_watched: bool) -> str | None:
+    """Return the status of a badge: a model without a label horizon has no alarm, which is not a lack of data.
+
+    >>> stopped = {"status": "insufficient_data", "change": {"word": "no_recent_predictions"}}
+    >>> shown_status(stopped, True), shown_status({"status": "insufficient_data"}, False)
+    ('no_data', 'not_watched')
+    """
+    status: str | None = found.get("status")
+    if status != "insufficient_data":
+        return status
+    if not is_watched:
+        return "not_watched"
+    return "no_data" if is_without_data(found) else status
+
+
+def is_without_data(found: Mapping[str, Any]) -> bool:
+    """Return whether predictions or labels have stopped."""
+    return str((found.get("change") or {}).get("word")).startswith("no_recent")
 
 
 def verdict(metrics: Result, reliability: Result) -> str:
-    """Return how far confidence is from accuracy, with what a calibrated model would show."""
+    """Return how far confidence is from accuracy in a window, with what a calibrated model would show; the verdict is in the words."""
     error = (metrics.get("metrics") or {}).get("ece") or {}
     if error.get("value") is None:
-        return f"There is no verdict on calibration yet. {reason(error.get('reason'))}"
+        return f"No calibration error. {reason(error.get('reason'))}"
     measured = f"expected calibration error {plain_number(error['value'])}"
     if interval(error.get("interval")):
         measured += f" (95 % interval {interval_text(error['interval'])})"
     if error.get("null_q95") is None:
-        return f"Whether the model is miscalibrated is open: {measured}. What chance alone would show is not known."
+        return f"{measured[0].upper()}{measured[1:]}. What chance alone would show is not known."
     mean, limit = plain_numbers([error["null_mean"], error["null_q95"]])
     null = f"By chance alone, a calibrated model would show {mean} on average, and at most {limit} in 19 of 20 cases"
-    if error.get("above_null") is None:
-        return f"Whether the model is miscalibrated is open: {measured}. {null}."
-    if error["above_null"]:
-        return f"{_direction(reliability)}{measured[0].upper()}{measured[1:]}. {null}."
-    return f"No miscalibration is shown: {measured}. {null}."
+    direction = _direction(reliability) if error.get("above_null") else ""
+    return f"{direction}{measured[0].upper()}{measured[1:]}. {null}."
 
 
 def before_map(version: int | None, drift: Result) -> str:
@@ -218,7 +231,7 @@ def restart(drift: Result, promotions: list[Row]) -> str:
     when = f" on {day(times[-1])}" if times else ""
     return (
         f"The evidence restarted when map version {version} was promoted{when}: "
-        "earlier cohorts stay in the curve, but no longer count for the words."
+        "earlier predictions stay in the curve, but no longer count for the words."
     )
 
 
@@ -255,12 +268,12 @@ def _direction(reliability: Result) -> str:
     """Return whether the model is over- or underconfident on average."""
     confidence, accuracy = reliability.get("mean_confidence"), reliability.get("accuracy")
     if confidence is None or accuracy is None:
-        return "The model is miscalibrated. "
+        return ""
     means = f"mean confidence {per_cent(confidence)}, accuracy {per_cent(accuracy)}"
     if reliability.get("scope") != "top_label":
         means = f"mean probability {per_cent(confidence)}, observed frequency {per_cent(accuracy)}"
         return f"{_tendency(reliability)}: {means}. "
-    return f"The model is {'over' if confidence > accuracy else 'under'}confident: {means}. "
+    return f"{'Over' if confidence > accuracy else 'Under'}confident on average: {means}. "
 
 
 def _tendency(reliability: Result) -> str:
@@ -273,7 +286,7 @@ def _tendency(reliability: Result) -> str:
     upward = sum(gaps)
     if abs(outward) > 2.0 * abs(upward):
         where = "extreme" if outward < 0 else "near one half"
-        return f"The model is miscalibrated, its probabilities are too {where}"
+        return f"Probabilities are too {where}"
     if upward:
-        return f"The model is miscalibrated, its probabilities are too {'low' if upward > 0 else 'high'}"
-    return "The model is miscalibrated"
+        return f"Probabilities are too {'low' if upward > 0 else 'high'} on average"
+    return "Probabilities differ from frequencies"

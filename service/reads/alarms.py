@@ -45,7 +45,7 @@ from calibrant_server.workers.store.model_config import ModelConfig
 
 HIDDEN_SECRET = f"{SECRET_PREFIX}…"
 SCORES = ("top_label", "positive")
-MAX_WEBHOOKS = 10
+MAX_WEBHOOKS, MAX_THRESHOLDS = 10, 10
 MAX_CLASSES = 64
 MAX_RATERS = 64
 
@@ -179,6 +179,11 @@ class AlarmBody(BaseModel):
     )
     false_flags: float = Field(
         0.05, gt=0, lt=1, description="Maximum expected share of false flags among flagged slices."
+    )
+    thresholds: list[Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]] = Field(
+        [],
+        max_length=MAX_THRESHOLDS,
+        description="Decision thresholds: scores from which on somebody acts. Reports state what became of the predictions above each.",
     )
     webhooks: list[WebhookBody] = Field([], max_length=MAX_WEBHOOKS)
 

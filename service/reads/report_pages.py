@@ -8,10 +8,12 @@ import orjson
 
 from calibrant.quality_report import ReportContents
 from calibrant_server.service.reads.frozen_maps import is_observed
+from calibrant_server.service.reads.map_effects import effect_query
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.queries import unanswerable
 from calibrant_server.service.reads.read_query import ReadQuery, resolved
 from calibrant_server.service.reads.reports import (
+    EFFECT,
     ReportParameters,
     contents_of,
     queries,
@@ -51,6 +53,7 @@ class PreparedReport:
 async def prepared(read: Access, query: ReportParameters) -> PreparedReport:
     """Return what a report of the model is computed from."""
     config = await read.config()
+    query = query.of_model(config)
     current = await read.connection.inbox.maps.current(config)
     listed, left_out = await subgroups_of(read, query, config)
     observed = is_observed(read.request.app.state.settings, config)
@@ -62,6 +65,9 @@ async def prepared(read: Access, query: ReportParameters) -> PreparedReport:
 
     shown = (map_etag, str(query.tolerance_of(config)), str(observed), *left_out)
     found = queries(query, config, listed, shown)
+    effect = None if active_map is None or observed else effect_query(active_map, config)
+    if effect is not None:
+        found[EFFECT] = effect
     return PreparedReport(config, found, map_etag, contents)
 
 

@@ -23,6 +23,7 @@ from calibrant.results.reliability import reliability
 from calibrant.results.temperature import temperature
 from calibrant.segmentation.case_report import worst_first
 from calibrant_server.service.ingest.model_rules import SEGMENTATION
+from calibrant_server.service.reads.map_effects import effect_document
 from calibrant_server.service.reads.parts import require_label
 from calibrant_server.service.reads.queries import ClockQuery, reject_costly, resolved_query
 from calibrant_server.service.reads.read_query import ReadQuery
@@ -46,11 +47,14 @@ ExtraTable = tuple[str, list[str], list[list[str]]]
 OBSERVED = "observe: maps are advice; none is promoted or applied"
 # Of the metrics over time: a window without a start is this long, and has at most so many parts.
 SERIES, OVER_TIME = "series", "ece,accuracy"
+EFFECT = "map_effect"
 LONGEST_SERIES, MAX_PARTS, DAY_S = "P56D", 60, 86_400
 # Any tolerance makes the workers compute what could have been found; the verdict is that of the request.
 ANY_TOLERANCE = 1.0
 # Of the metrics; the other queries of a report take about as much.
 MAX_WORK = 150
+# A report with these describes another period, or another tolerance, than the words of the model.
+OF_ANOTHER_VERDICT = {"from_", "to", "window", "tolerance", "clock"}
 BINNED = ("bins", "scope", "raters", "ci")
 
 
@@ -91,6 +95,14 @@ class ReportParameters(ClockQuery):
     def tolerance_of(self, config: ModelConfig) -> float:
         """Return the tolerance of the request, else that of the model."""
         return AlarmSettings.of(config).tolerance if self.tolerance is None else self.tolerance
+
+    def of_model(self, config: ModelConfig) -> "ReportParameters":
+        """Return the parameters with the net benefit at the model's decision thresholds, unless the request names metrics."""
+        thresholds = config.alarm.get("thresholds") or []
+        if "metrics" in self.model_fields_set or not thresholds:
+            return self
+        named = (f"net_benefit(threshold={each:g})" for each in thresholds)
+        return self.model_copy(update={"metrics": ",".join([self.metrics, *named])})
 
     def given(self, *names: str) -> dict[str, Any]:
         """Return parameters that the request has; the others get the defaults of their query."""
@@ -170,7 +182,7 @@ def contents_of(
     parameters: ReportParameters,
     config: ModelConfig,
     results: Mapping[str, Any],
-    active_map: Mapping[str, Any] | None,
+    active_map: dict[str, Any] | None,
     subgroups_left_out: Sequence[str] = (),
     is_observed: bool = False,
 ) -> ReportContents:
@@ -211,7 +223,9 @@ def contents_of(
         rater_disagreement=results["raters"].get("disagreement"),
         extra_tables=_cases(results.get("cases")),
         drift=results["drift"],
+        are_words_the_verdict=not parameters.model_fields_set & OF_ANOTHER_VERDICT,
         active_map=None if is_observed else active_map,
+        map_effect=None if active_map is None else _effect(results.get(EFFECT), active_map, config),
         versions=[
             ("calibrant", version("calibrant")),
             ("Code", CODE_VERSION),
@@ -219,6 +233,14 @@ def contents_of(
             ("Model", f"revision {config.revision}"),
         ],
     )
+
+
+def _effect(
+    found: dict[str, Any] | None, active_map: dict[str, Any], config: ModelConfig
+) -> dict[str, Any] | None:
+    """Return what the promoted map changed, if predictions since its promotion have labels."""
+    has_labels = found is not None and found["before"] is not None
+    return effect_document(found, active_map, config) if has_labels else None
 
 
 def _span(window: Mapping[str, str]) -> str:

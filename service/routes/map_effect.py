@@ -1,22 +1,20 @@
 """Reliability before and after the current map, on labels of predictions since its promotion."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 from fastapi import Response
 from pydantic import BaseModel, Field
 
+from calibrant.figures.map_effect import draw_map_effect
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.errors import MapUnknown
+from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.frozen_maps import formula_of, reject_observed
+from calibrant_server.service.reads.frozen_maps import reject_observed
+from calibrant_server.service.reads.map_effects import effect_document, effect_query
 from calibrant_server.service.reads.operations import Access, Operations, Reader
-from calibrant_server.service.reads.queries import ClockQuery
-from calibrant_server.service.reads.read_query import ReadQuery
-from calibrant_server.workers.queries.kinds.map_effect import MapEffectQuery
-from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.windows import rfc3339
+from calibrant_server.service.reads.representations import IMAGES, drawn, or_drawn
 
 router = Operations("maps")
 
@@ -46,29 +44,22 @@ class MapEffectResponse(BaseModel):
 @router.operation(
     "GET /v1/models/{model}/maps/current/effect",
     Reader,
-    success(MapEffectResponse, "Reliability before and after"),
+    or_drawn(success(MapEffectResponse, "Reliability before and after, or a figure")),
+    406,
     409,
 )
 async def get_map_effect(access: Access) -> Response:
-    """Return the reliability before and after the current map, on labels that came after its promotion."""
+    """Return the reliability before and after the current map, on labels that came after its promotion; as JSON, SVG or PNG."""
     config = await access.config()
     reject_observed(access.settings, config)
     current = await access.inbox.maps.current(config)
     if current is None:
         raise MapUnknown("No map of this model was promoted yet.")
     fitted: dict[str, Any] = orjson.loads(current.body)
-    since = _first_slice_after(fitted, config)
-    found = {"n": 0, "before": None, "after": None, "reason": "no_labels"}
-    if since < datetime.now(UTC):
-        query = MapEffectQuery(fitted=formula_of(fitted), raters=fitted.get("raters", "pooled"))
-        view = ClockQuery.model_validate({"from": rfc3339(since)})
-        found = orjson.loads((await access.reads.result(ReadQuery(query, config, view))).body)
-    about = {"model": config.model, "version": fitted["version"], "since": rfc3339(since)}
-    return Response(orjson.dumps(found | about), 200, {"Cache-Control": "no-cache"}, JSON)
-
-
-def _first_slice_after(fitted: dict[str, Any], config: ModelConfig) -> datetime:
-    """Return the start of the first time slice after the promotion of a map and after the window that it was fitted to."""
-    times = (fitted["promotion"]["promoted_at"], fitted["window"]["to"])
-    last_s = max(datetime.fromisoformat(each).timestamp() for each in times)
-    return datetime.fromtimestamp(-(-last_s // config.pane_s) * config.pane_s, UTC)
+    query = effect_query(fitted, config)
+    found = None if query is None else orjson.loads((await access.reads.result(query)).body)
+    media_type = negotiated(access.request, [JSON, *IMAGES])
+    body = orjson.dumps(effect_document(found, fitted, config))
+    render = drawn(draw_map_effect, media_type)
+    headers = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
+    return Response(body if render is None else await render(body), 200, headers, media_type)

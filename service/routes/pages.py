@@ -45,7 +45,9 @@ ASSETS = {
     "icon.svg": "image/svg+xml",
 }
 # Reads of the API whose figures pages show.
-FIGURES = ("drift", "metrics", "reliability", "temperature")
+# By the name in the address of a page, the read that is drawn.
+FIGURES = {name: name for name in ("drift", "metrics", "reliability", "temperature")}
+FIGURES["map_effect"] = "maps/current/effect"
 # A new version of the service has other files under the same names.
 AN_HOUR = {"Cache-Control": "public, max-age=3600"}
 
@@ -87,7 +89,7 @@ async def get_page_figure(model: ModelId, name: str, request: Request, visitor: 
     if name not in FIGURES:
         raise PathUnknown("There is no such figure.")
     known = request.headers.get("if-none-match")
-    path, query = f"/v1/models/{model}/{name}", str(request.url.query)
+    path, query = f"/v1/models/{model}/{FIGURES[name]}", str(request.url.query)
     found = await visitor.api.read(path, "image/svg+xml", query, known)
     headers = rendering.FIGURE_HEADERS | ({"ETag": found.etag} if found.etag else {})
     if not found.is_ok:

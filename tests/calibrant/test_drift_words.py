@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit, logit
@@ -209,3 +211,27 @@ def test_a_word_that_the_last_cohorts_do_not_confirm_is_said_to_be_of_before(
 ) -> None:
     expected = f"{sentence} (allowed 0.05), measured on 400 labelled units."
     assert CalibrationState(shown, found, 0.05).sentence == expected
+
+
+def test_a_sentence_states_the_period_of_its_labels():
+    found = Judgement("off", 0.06, 0.14, 0.08, 400.0)
+    days = (1_763_337_600, 1_763_337_600 + 3 * 86_400)
+    of_change = CalibrationState("off", found, 0.05, period=days, is_since_change=True)
+    assert of_change.sentence == (
+        "Off since the change, by at least 0.06 (allowed 0.05), measured on 400 labelled units of 17 Nov 2025 to 19 Nov 2025."
+    )
+    few = replace(found, word="unknown", limit=None, n_units=30.0)
+    assert replace(of_change, word="unknown", judgement=few).sentence == (
+        "Not known: there are 30 labelled units since the change, and at least 50 are needed."
+    )
+    seen = ChangeState("none_seen", 900.0, smallest_points=0.06, cohort_s=3600, since=days[0])
+    assert seen.sentence == (
+        "No change is seen in 900 labelled units since 17 Nov 2025 00:00; a change of accuracy by 6.0 points would show within 7 hours."
+    )
+
+
+def test_while_a_history_is_being_evaluated_the_sentence_says_so():
+    behind = ChangeState("not_armed", 900.0, armed_at=1_763_337_600, evaluated_to=1_763_337_600)
+    assert behind.sentence == (
+        "No change is seen so far: the posted history is evaluated up to 17 Nov 2025, and the rest is being evaluated."
+    )

@@ -14,6 +14,7 @@ import calibrant as cal
 from calibrant.figures.numbers import interval_text, plain_number
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page
 from calibrant.quality_report.figures import figures
+from calibrant.quality_report.verdicts import main_verdict
 from tests.service.figure_marks import Figure
 
 HOSTILE = "<script>alert(1)</script>$\\frac{1}{0}$\"'&{{ 7 * 7 }}"
@@ -300,15 +301,47 @@ def test_results_before_a_map_are_not_taken_for_those_after_it(contents: ReportC
     assert "do not use the probabilities as they are" in without
 
 
-def test_the_verdict_of_the_period_comes_before_the_words_of_now(contents: ReportContents) -> None:
-    text = Reader(page(replace(contents, drift={"calibration": {"sentence": "Not known."}}))).text
-    assert text.index("Expected calibration error is") < text.index("Calibration now: Not known.")
+OFF = {
+    "status": "watch",
+    "calibration": {"word": "off", "sentence": "Off by at least 0.1 of 1 Nov 2026."},
+    "change": {"word": "none_seen", "sentence": "No change is seen."},
+    "recommendation": {"action": "temperature", "reason": "Divide the logits by 2."},
+}
 
 
-@pytest.mark.parametrize(("action", "is_written"), [("temperature", True), ("collect_more", False)])
-def test_a_correction_that_the_model_needs_now_is_in_the_verdict(
-    contents: ReportContents, action: str, is_written: bool
+def test_the_words_of_the_model_are_the_one_verdict_of_a_report_of_the_present(
+    contents: ReportContents,
 ) -> None:
-    advice = {"action": action, "reason": "Divide the logits by 2."}
-    text = Reader(page(replace(contents, drift={"recommendation": advice}))).text
-    assert ("What to do now: Divide the logits by 2." in text) == is_written
+    now = replace(contents, drift=OFF, are_words_the_verdict=True)
+    verdict = main_verdict(now)
+    assert (verdict.state, verdict.headline) == ("outside", "Off")
+    assert verdict.sentences == ("Off by at least 0.1 of 1 Nov 2026.", "No change is seen.")
+    assert verdict.details[0] == "What to do: Divide the logits by 2."
+    assert verdict.details[1].startswith("All data of this report: Expected calibration error is")
+    changed = OFF | {"change": {"word": "changed", "sentence": "Changed about 1 Nov."}}
+    assert main_verdict(replace(now, drift=changed)).headline == "Off, changed"
+    waiting = OFF | {"recommendation": {"action": "collect_more", "reason": "Change nothing yet."}}
+    assert "Change nothing yet" not in Reader(page(replace(now, drift=waiting))).text
+
+
+def test_a_report_of_another_period_has_the_verdict_of_its_own_data(
+    contents: ReportContents,
+) -> None:
+    verdict = main_verdict(replace(contents, drift=OFF))
+    assert verdict == main_verdict(replace(contents, drift=None)) and len(verdict.sentences) == 2
+    text = Reader(page(replace(contents, drift=OFF))).text
+    assert text.count("Off by at least 0.1 of 1 Nov 2026.") == 1
+    assert text.index("8. Change and alarm") < text.index("Off by at least 0.1 of 1 Nov 2026.")
+
+
+@pytest.mark.parametrize(("predicted", "is_misleading"), [(0.75, True), (0.58, False)])
+def test_a_report_within_tolerance_warns_of_a_threshold_that_misleads(
+    contents: ReportContents, predicted: float, is_misleading: bool
+) -> None:
+    decision = {"value": 0.1, "threshold": 0.3, "scope": "positive", "acted_on": 0.2}
+    decision |= {"observed": 0.55, "predicted": predicted}
+    estimates = {"ece": {"value": 0.01, "interval": [0.0, 0.02]}, "net_benefit": decision}
+    measured = {"n_units": 10_000, "metrics": estimates}
+    found = main_verdict(replace(contents, metrics=measured, tolerance=0.05))
+    assert found.state == "within_tolerance"
+    assert ("before you act on them at the threshold 0.3" in found.details[-1]) == is_misleading

@@ -105,7 +105,9 @@ def test_words_and_alarms_are_listed(run: Run, files: list[Path], embedded: Depl
     assert words.code == 0, words.error
     sentence = embedded.get(f"/v1/models/{MODEL}/drift")["change"]["sentence"]
     assert sentence in " ".join(words.out.split())
-    assert "Raised" in run("alarms", MODEL, "--state", "open").out
+    assert run("alarms", MODEL, "--state", "open").out.strip() == "No alarm was raised."
+    assert f"The nearest name is {MODEL}." in run("drift", f"{MODEL[:-1]}").error
+    assert "nearest" not in run("drift", "quite-another-word").error
 
 
 def test_a_result_is_written_as_json(run: Run, files: list[Path], embedded: Deployment) -> None:
@@ -122,6 +124,7 @@ def test_a_map_is_promoted_read_and_applied(
 ) -> None:
     pushed(run, files, embedded)
     assert "No map of this model was promoted yet" in run("maps", "get", MODEL).error
+    assert "was frozen yet" in run("maps", "list", MODEL).out
     made = embedded.client.post(f"/v1/models/{MODEL}/maps", json={"window": "P7D"})
     assert made.status_code == 201, made.text
     promoted = run("maps", "promote", MODEL, 1, "--reason", "first")

@@ -276,3 +276,6 @@ def test_after_a_promotion_the_effect_is_that_on_labels_since_then(simulated):
         error = sum(abs((score - y)[cell == b].sum()) for b in range(1, 11)) / 800
         assert found[side]["ece"]["value"] == pytest.approx(error, abs=1e-6), side
         assert f"{error:.3f}" in client.get("/models/effect").text
+    drawn = client.get("/models/effect/figures/map_effect")
+    assert drawn.status_code == 200 and "Before and after map version 1" in drawn.text
+    assert "Before and after the map" in client.get(f"{path}/report").text

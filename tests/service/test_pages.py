@@ -378,7 +378,10 @@ async def test_the_list_of_models_states_its_order_and_has_it(app, registry, inb
         for _ in range(3):
             names, text = await models_of(client)
             assert names == ["d", "e", "a", "b", "c"]
-            assert "Order: open alarm, watch, undecided, OK; equal ones by name" in text
+            assert (
+                "Order: open alarm, watch, no recent data, undecided, OK; equal ones by name"
+                in text
+            )
         names, text = await models_of(client, sort="name")
         assert names == ["a", "b", "c", "d", "e"] and "Order: by name." in text
 
@@ -434,7 +437,7 @@ async def test_the_list_shows_a_decision_at_once_and_new_data_after_a_minute(app
             """The badge of the row, if this is the status of this state."""
             inbox.answers["drift"] = {"status": status}
             inbox.statuses.states["default/a"] = state
-            [found] = re.findall(r'class="badge ([a-z_]+)', (await models_of(client))[1])
+            [found] = re.findall(r'class="badge ([a-z_]+)"', (await models_of(client))[1])
             return found
 
         assert await shown("ok", "no map|1 row") == "ok"

@@ -106,8 +106,11 @@ def test_a_model_without_sealed_cohorts_is_judged_by_its_panes(bench):
         )
 
     plain = replace(CONFIG, model="plain", label_horizon_s=None, alarm={})
-    assert words(plain, good) == ("insufficient_data", "good", "not_armed", "collect_more")
+    assert words(plain, good) == ("insufficient_data", "good", "not_armed", "none")
     assert words(plain, off)[:3] == ("watch", "off", "not_armed")
     # The recommendation is that of the temperature of the merged panes, where they are read.
     assert words(plain, off, sum(each.pane for each in off))[3] == "temperature"
+    slight = [DatedPane(day * DAY_S, DAY_S, pane_of(rng, slope=0.65)) for day in range(20)]
+    found = words(plain, slight, sum(each.pane for each in slight))
+    assert (found[1], found[3]) == ("unknown", "temperature")
     assert words(replace(CONFIG, alarm={}), off)[:3] == ("watch", "off", "not_armed")

@@ -32,7 +32,7 @@ ALARM = {
 }
 TITLE, TEXT = (
     "triage, site:<A>: calibration drift",
-    "Changed about 20 Nov 2026. Divide log-odds by 1.6.",
+    "Changed about 20 Nov 2026. What to do: Divide log-odds by 1.6. Page: /models/triage (alarm al_1).",
 )
 
 

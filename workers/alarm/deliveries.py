@@ -167,7 +167,9 @@ def message_of(kind: str, data: Mapping[str, Any]) -> tuple[str, str]:
         return f"{where}: alarm closed", f"Closed: {data.get('closed_because')}."
     words = [(data.get(name) or {}).get("sentence") for name in ("change", "calibration")]
     advice = (data.get("recommendation") or {}).get("reason")
-    return f"{where}: {data.get('title')}", " ".join(each for each in (*words, advice) if each)
+    page = f"Page: /models/{data.get('model')} (alarm {data.get('id')})."
+    texts = (*words, advice and f"What to do: {advice}", page)
+    return f"{where}: {data.get('title')}", " ".join(each for each in texts if each)
 
 
 def is_address(url: str) -> bool:

@@ -181,7 +181,8 @@ def _recommendation(
     """Return what to do about a change that was just shown, with the request that does it."""
     config, is_binary = writing.config, writing.config.task == "binary"
     # The table of a top label gives another temperature than its rows do.
-    advice = recommended_action(since, None, writing.settings.tolerance) if is_binary else at_rows()
+    tolerance = writing.settings.tolerance
+    advice = recommended_action(since, None, tolerance) if is_binary else at_rows(config.model)
     advice = advised(advice, who)
     window = {"from": at(change.start), "clock": "sealed"}
     return {**advice, "next": next_request(advice["action"], config.model, is_binary, window)}

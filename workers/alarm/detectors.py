@@ -21,12 +21,12 @@ from calibrant.drift.false_alarm_rate import flagged
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
 from calibrant_server.workers.alarm.cohorts import CohortResult, parts_of, rater_in
+from calibrant_server.workers.ingest.reference import MIN_DAYS
 from calibrant_server.workers.store.windows import Window
 
 FORMAT = 2
 # Further slices of a model are not watched, and the verdict reports it: each reduces the sensitivity of all others.
 MAX_DETECTORS = 256
-MIN_DAYS = 7  # of a reference with labels, to count as cohorts: fewer are one block
 MAX_BYTES = 1 << 19
 
 

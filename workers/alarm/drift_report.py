@@ -98,10 +98,10 @@ def effect_of(change: ChangeState, task: str) -> Result | None:
 
 def _side(table: UnitTable, task: str) -> Result:
     # The table of a top label gives another temperature than its rows do.
-    n = table.n_units
+    n, rate = table.n_units, "positive_rate" if task == "binary" else "accuracy"
     return {
         "n": n,
-        "accuracy": float(table.correct.sum()) / n if n else None,
+        rate: float(table.correct.sum()) / n if n else None,
         "mean_confidence": float(table.confidence.sum()) / n if n else None,
         "temperature": temperature_of(table) if task == "binary" else None,
     }

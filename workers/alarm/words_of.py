@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from calibrant.core.pane import Pane
-from calibrant.drift.calibration import N_RECENT, OFF, selection_of
+from calibrant.core.time_texts import event_text
+from calibrant.drift.calibration import N_RECENT, OFF, UNKNOWN, Judgement, Word, selection_of
 from calibrant.drift.evaluation import Monitor, columns_of, judge_cohorts
-from calibrant.drift.phrases import event_text
 from calibrant.drift.unit_tables import merged
 from calibrant.drift.unlabelled_scores import Shift, shift_of
 from calibrant.drift.words import (
@@ -56,6 +57,7 @@ DAY_S = 86_400
 # Predictions, and labels after their horizon, are missing after so many label horizons.
 MISSING_AFTER = 2
 MAX_NAMED_EVENTS = 3
+BEHIND = 2  # cohorts past the label horizon that are not evaluated: a history is being evaluated
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,20 @@ class AlarmSnapshot:
         each = self.detector
         return self.state.episode(each.episode) if each and each.episode else None
 
+    @cached_property
+    def judged(self) -> tuple[Word, Judgement]:
+        """The word of calibration as shown, and the judgement of the recent cohorts, which is shown if the tolerance is another."""
+        words, settings = self.watched.words, self.state.settings
+        n = n_judged(self.state.detectors, settings)
+        now = judge_cohorts([each.table for each in self.recent], settings.tolerance, n)
+        return words.calibration if words.tolerance == settings.tolerance else now.word, now
+
     def corrected(self) -> tuple[Window, Window] | None:
         """The cohorts that an update corrects, and those of them after the alarm: since an open change, or the recent ones if off."""
         each, length_s = self.detector, self.state.settings.bucket_s
-        if each is None or each.last is None or not (each.change or each.words.calibration == OFF):
+        if each is None or each.last is None or not self.recent:
             return None
-        if not self.recent:
+        if each.change is None and self.judged[0] != OFF:
             return None
         end_s = each.last + length_s
         later = end_s if each.change is None else min(each.change.alarmed_at + length_s, end_s)
@@ -170,27 +180,27 @@ def words_of(
     live : shift of the scores of the last days, sealed or not
     """
     calibration, change = _calibration(alarm), change_of(alarm, now_s, last_s)
-    is_known = calibration.word != "unknown" and change.word in (NONE_SEEN, CHANGED)
+    is_known = change.word == CHANGED or (calibration.word != UNKNOWN and change.word == NONE_SEEN)
     return ModelWords(calibration, change, _scores(alarm, live, is_known))
 
 
 def _calibration(alarm: AlarmSnapshot) -> CalibrationState:
     settings, words, sealed = alarm.state.settings, alarm.watched.words, alarm.counted
-    n = n_judged(alarm.state.detectors, settings)
-    now = judge_cohorts([each.table for each in alarm.recent], settings.tolerance, n)
-    word = words.calibration if words.tolerance == settings.tolerance else now.word
+    recent, (word, now) = alarm.recent, alarm.judged
     return CalibrationState(
         word,
         now,
         settings.tolerance,
         selection_of(merged(each.table for each in sealed[-N_RECENT:])),
         _slices_off(alarm) if is_of_all(alarm.name) else {},
-        n - 1,
+        n_judged(alarm.state.detectors, settings) - 1,
         is_since_start=word == OFF and not words.was_good,
         since=words.since,
         coverage_fell=coverage_fell(
             [each.table.labelled_share for each in sealed if each.table.predictions.any()]
         ),
+        period=(recent[0].cohort, recent[-1].cohort + settings.bucket_s) if recent else None,
+        is_since_change=alarm.watched.in_alarm,
     )
 
 
@@ -209,7 +219,8 @@ def change_of(alarm: AlarmSnapshot, now_s: float, last_s: int | None) -> ChangeS
     detector, bucket_s = alarm.watched, alarm.state.settings.bucket_s
     if detector.change is not None:
         return _changed(alarm, detector.change)
-    n, missing = sum(each.table.n_units for each in alarm.labelled), _missing(alarm, now_s, last_s)
+    labelled, missing = alarm.labelled, _missing(alarm, now_s, last_s)
+    n = sum(each.table.n_units for each in labelled)
     if missing is not None:
         word, end_s = missing
         return ChangeState(word, n, last_at=end_s, acknowledged_at=detector.acknowledged_at)
@@ -222,8 +233,18 @@ def change_of(alarm: AlarmSnapshot, now_s: float, last_s: int | None) -> ChangeS
         smallest_points=None if monitor is None else monitor.smallest_points,
         armed_at=(detector.last or 0) + (wait + 1) * bucket_s if wait else None,
         acknowledged_at=detector.acknowledged_at,
-        is_by_day=bucket_s >= DAY_S,
+        cohort_s=bucket_s,
+        since=labelled[0].cohort if labelled else None,
+        evaluated_to=_evaluated_to(alarm, now_s, last_s),
     )
+
+
+def _evaluated_to(alarm: AlarmSnapshot, now_s: float, last_s: int | None) -> int | None:
+    """Return the end of the last evaluated cohort, if several later ones are past the label horizon; else None."""
+    config, length_s, last = alarm.state.config, alarm.state.settings.bucket_s, alarm.watched.last
+    due_s = min(now_s - (config.label_horizon_s or 0), last_s or 0)
+    is_behind = last is not None and due_s >= last + (1 + BEHIND) * length_s
+    return last + length_s if last is not None and is_behind else None
 
 
 def _changed(alarm: AlarmSnapshot, change: OpenChange) -> ChangeState:
@@ -240,7 +261,7 @@ def _changed(alarm: AlarmSnapshot, change: OpenChange) -> ChangeState:
         (merged(before), since),
         config.task == "binary",
         change.of_reference,
-        is_by_day=bucket_s >= DAY_S,
+        cohort_s=bucket_s,
         events=_events_about(change, config, bucket_s),
     )
 

@@ -16,6 +16,8 @@ from calibrant_server.workers.store.slice_names import (
     reference_days_slice,
 )
 
+MIN_DAYS = 7  # with labels, to count as days: fewer do not show how days vary
+
 
 def reference_panes(
     node: Any, keys: PartitionKeys, config: ModelConfig

@@ -18,6 +18,7 @@ from calibrant_server.workers.ingest.baseline_samples import START_S
 from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.reference import MIN_DAYS
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day, merged_sample
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.queries.versions import panes_in
@@ -33,8 +34,7 @@ from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, day_of
 from calibrant_server.workers.store.windows import Window
 
 MAX_BASELINES = 100
-# Days of a reference that count as days: fewer do not show how days vary, and each costs a pane.
-MIN_DAYS, MAX_DAYS = 7, 120
+MAX_DAYS = 120  # of a reference that count as days: each costs a pane
 SAMPLE, ANY_TIME = "sample", Window(START_S, 1 << 60)
 _DEFINITION = ("slice", "clock", "window", "content")
 Panes = dict[int, Any]  # by start

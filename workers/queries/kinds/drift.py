@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
-from calibrant.core.actions import Advice
+from calibrant.core.actions import Advice, map_method
 from calibrant.core.documents import Extra, Result
-from calibrant.drift.calibration import Selection, judge, selection_of
-from calibrant.drift.recommendation import collect_more, no_action
+from calibrant.core.time_texts import day_of
+from calibrant.drift.calibration import GOOD, OFF, Selection, judge, selection_of
 from calibrant.drift.unit_tables import UnitTable, merged, unit_table
 from calibrant.drift.unlabelled_scores import Shift, expected_of_panes, window_shift
 from calibrant.drift.words import (
     CHANGED,
-    NONE_SEEN,
     NOT_ARMED,
     CalibrationState,
     ChangeState,
@@ -21,7 +20,7 @@ from calibrant.drift.words import (
 )
 from calibrant.results.drift import CURRENT_S, EVIDENCE, RECENT, drift
 from calibrant_server.workers.alarm.cohorts import parts_of
-from calibrant_server.workers.alarm.detectors import Detector, n_requested
+from calibrant_server.workers.alarm.detectors import MAX_DETECTORS, Detector, n_requested
 from calibrant_server.workers.alarm.drift_report import (
     Attribution,
     advised,
@@ -39,6 +38,7 @@ from calibrant_server.workers.alarm.words_of import AlarmSnapshot, ModelWords, w
 from calibrant_server.workers.queries import change_advice
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import Declared, declared_query
+from calibrant_server.workers.queries.waiting_advice import advice_without_update
 from calibrant_server.workers.store.model_events import SETTING
 from calibrant_server.workers.store.windows import DatedPane
 
@@ -54,16 +54,17 @@ def accumulators(query: Declared) -> Iterable[str]:
 def compute(query: Declared, inputs: Inputs) -> Result:
     """The words of the slice's detector with their recommendation, and the parts that the query includes."""
     config, alarm = inputs.config, inputs.alarm
-    why_not = _why_not(alarm)
+    why_not = _why_not(inputs)
     watched = None if why_not is not None else alarm.detector
     words = _with_expected(_words(inputs, watched, why_not), inputs)
     who = None if watched is None else who_alarms(alarm.requested)
+    advice = _advice(inputs, words, watched, who)
     found = words_document(words) | {
-        "effect": effect_of(words.change, config.task),
+        "effect": _effect(words, config.task, advice),
         "title": None if watched is None else title(alarm, who),
         "alarm": None if watched is None else watched.episode,
         "map_version": alarm.state.active_map.version,
-        "recommendation": _advice(inputs, words, watched, who),
+        "recommendation": advice,
     }
     included = query.plain().included
     if RECENT in included:
@@ -79,6 +80,17 @@ def compute(query: Declared, inputs: Inputs) -> Result:
         "detector_reason": why_not,
         "settings": [each for each in config.events if each["kind"] == SETTING],
     }
+
+
+def _effect(words: ModelWords, task: str, advice: Advice) -> Result | None:
+    """Return the size of an open change, with the temperature that the recommendation fitted to the rows since."""
+    found = effect_of(words.change, task)
+    fitted = [
+        each for each in advice["evidence"].get("tried", ()) if each["action"] == "temperature"
+    ]
+    if found is not None and fitted:
+        found["after"]["temperature"] = fitted[0]["parameters"]["temperature"]
+    return found
 
 
 def _words(inputs: Inputs, watched: Detector | None, why_not: str | None) -> ModelWords:
@@ -112,17 +124,22 @@ def _without_cohorts(
     change = ChangeState(NOT_ARMED, why_not=why_not)
     if settings.is_mapped and version is not None:
         # The data that a map was fitted to are no evidence about it.
-        why = f"map version {version} is in use, and no cohort after its data is sealed"
+        why = f"map version {version} is in use, and no label of a prediction after its data is complete"
         nothing = judge(UnitTable.empty(), tolerance=settings.tolerance)
         state = CalibrationState(nothing.word, nothing, settings.tolerance, why_not=why)
         return ModelWords(state, change, ScoresState.of(live, False))
-    found = judge(sides[0], tolerance=settings.tolerance)
+    panes = inputs.panes
+    found, first_s = judge(sides[0], tolerance=settings.tolerance), start_of_current(panes)
     if found.limit is None:
-        found = judge(merged(sides), tolerance=settings.tolerance)
+        found, first_s = judge(merged(sides), tolerance=settings.tolerance), 0
     selection = Selection(None)
-    if inputs.config.label_horizon_s is None and inputs.panes:
+    if inputs.config.label_horizon_s is None and panes:
         selection = selection_of(merged(sides))
-    state = CalibrationState(found.word, found, settings.tolerance, selection)
+    spans = [
+        (each.start_s, each.start_s + each.length_s) for each in panes if each.start_s >= first_s
+    ]
+    period = (min(spans)[0], max(spans)[1]) if spans else None
+    state = CalibrationState(found.word, found, settings.tolerance, selection, period=period)
     return ModelWords(state, change, ScoresState.of(live, found.word != "unknown"))
 
 
@@ -134,11 +151,14 @@ def _advice(
 ) -> Advice:
     """Return what to do: correct what changed or is off, else wait, or nothing."""
     found = None if watched is None else change_advice.change_advice(inputs)
-    if inputs.alarm.unwatched is not None and words.calibration.word == "off":
-        found = change_advice.of_temperature(inputs, inputs.alarm.unwatched())
+    calibration = words.calibration
+    is_open = calibration.word != GOOD and calibration.why_not is None
+    if inputs.alarm.unwatched is not None and is_open:
+        fitted = change_advice.of_temperature(inputs, inputs.alarm.unwatched())
+        is_correction = map_method(str(fitted["action"]), is_binary=True) is not None
+        found = fitted if is_correction or calibration.word == OFF else None
     if found is None:
-        is_fine = (words.calibration.word, words.change.word) == ("good", NONE_SEEN)
-        found = no_action() if is_fine else collect_more(words.calibration.judgement.n_more)
+        found = advice_without_update(words, inputs.config)
     return advised(found, who) if watched is not None and watched.in_alarm else found
 
 
@@ -175,21 +195,37 @@ def _tables(inputs: Inputs) -> tuple[UnitTable, UnitTable]:
     return merged(tables[True]), merged(tables[False])
 
 
-def _why_not(alarm: AlarmSnapshot) -> str | None:
+def _why_not(inputs: Inputs) -> str | None:
     """Return why there is no verdict of a detector, None if there is one."""
-    detector = alarm.detector
+    alarm, detector = inputs.alarm, inputs.alarm.detector
     if alarm.state.config.label_horizon_s is None:
         return "the model has no label_horizon. Declare the time after which labels are complete"
     if detector is None:
-        or_else = ", or this slice is not watched" if parts_of(alarm.name)[1] else ""
-        return f"no cohort has been sealed yet{or_else}{closed_by_map(alarm)}"
+        return f"{_not_evaluated(inputs)}{closed_by_map(alarm)}"
     if detector.made_of != alarm.state.settings.made_of:
-        return "the settings of the alarm changed: it restarts with the next cohort"
+        return "the settings of the alarm changed: it starts again with the labels that are complete next"
     if detector.begun is None:
         passed = skipped_cohorts(detector)
-        skipped = f": {passed['n']} were skipped: {passed['detail']}" if passed["n"] else ""
-        return f"no cohort counts yet{skipped}{closed_by_map(alarm)}"
+        skipped = f". {passed['n']} cohorts were skipped: {passed['detail']}" if passed["n"] else ""
+        return f"no labels count yet{skipped}{closed_by_map(alarm)}"
     return None
+
+
+def _not_evaluated(inputs: Inputs) -> str:
+    """Return why no cohort was evaluated: none is past the label horizon, or the posted history is being evaluated."""
+    alarm, state = inputs.alarm, inputs.alarm.state
+    if parts_of(alarm.name)[1] and len(state.detectors) >= MAX_DETECTORS:
+        return (
+            f"this slice is not watched, because the model has {MAX_DETECTORS} watched ones already"
+        )
+    if not inputs.panes:
+        return "there are no predictions yet"
+    length_s = state.settings.bucket_s
+    first_s = min(each.start_s for each in inputs.panes) // length_s * length_s
+    complete_s = first_s + length_s + (state.config.label_horizon_s or 0)
+    if complete_s <= inputs.window.to_s:
+        return "the posted history is being evaluated"
+    return f"the first labels are complete on {day_of(complete_s)}"
 
 
 def start_of_current(panes: list[DatedPane]) -> int:

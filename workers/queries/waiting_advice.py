@@ -1,0 +1,48 @@
+"""The recommendation where no update of the model is due: wait for labels, look for missing data, or nothing."""
+
+from __future__ import annotations
+
+from calibrant.core.actions import Advice, recommendation
+from calibrant.drift.calibration import GOOD, UNKNOWN
+from calibrant.drift.phrases import labels_text
+from calibrant.drift.recommendation import ACTIONS
+from calibrant.drift.words import NO_LABELS, NO_PREDICTIONS, CalibrationState
+from calibrant_server.workers.alarm.words_of import ModelWords
+from calibrant_server.workers.store.model_config import ModelConfig
+
+NO_DATA = {
+    NO_PREDICTIONS: "Check the program that sends predictions: none arrived recently.",
+    NO_LABELS: "Check the source of the labels: none arrived for recent predictions.",
+}
+
+
+def advice_without_update(words: ModelWords, config: ModelConfig) -> Advice:
+    """Return what to do about a model that neither changed nor is off as a whole."""
+    found = _advice(words)
+    if config.label_horizon_s is not None:
+        return found
+    declare = f"To detect changes, declare a label horizon: `calibrant set {config.model} label_horizon=P7D`."
+    return {**found, "reason": f"{found['reason']} {declare}"}
+
+
+def _advice(words: ModelWords) -> Advice:
+    calibration, change = words.calibration, words.change
+    if calibration.slices_off:
+        return recommendation(None, _of_slices(sorted(calibration.slices_off)), {})
+    if change.word in NO_DATA:
+        return recommendation("collect_more", NO_DATA[change.word], {})
+    if calibration.word == GOOD and calibration.judgement.word in (GOOD, UNKNOWN):
+        return recommendation("none", ACTIONS["none"], {})
+    return recommendation("collect_more", f"Change nothing yet: {_what_decides(calibration)}.", {})
+
+
+def _of_slices(names: list[str]) -> str:
+    which = f"{names[0]} is off" if len(names) == 1 else f"{len(names)} slices are off"
+    return f"Only {which}: read the recommendation of `GET drift?slice={names[0]}`."
+
+
+def _what_decides(calibration: CalibrationState) -> str:
+    found = calibration.judgement
+    if found.word not in (UNKNOWN, calibration.word):
+        return "the next labels have to confirm it"
+    return f"{labels_text(found.n_more)} would decide"
