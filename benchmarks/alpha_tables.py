@@ -32,7 +32,7 @@ from calibrant.raters.alpha_fits import Fit, fit_method
 from calibrant.raters.concentration import Concentration, fit_concentration
 from calibrant.raters.disagreement_tables import disagreement_table, table_of_rows
 from calibrant.raters.label_statistics import disagreement
-from calibrant.raters.posterior import dirichlet_disagreement, posterior_epistemic_loss
+from calibrant.raters.posterior import expected_disagreement, posterior_epistemic_loss
 from calibrant.raters.rated_rows import RatedRows, rated_rows
 
 Floats = NDArray[np.float64]
@@ -215,7 +215,7 @@ def scored(test: Ratings, temperature: float, alpha: float) -> tuple[Numbers, fl
     view = View(pane, PaneQuery())
     metrics = compute_metrics(view, ("epistemic_loss", "irreducible_loss"))
     prior, spread = metrics["epistemic_loss"]["value"], metrics["irreducible_loss"]["value"]
-    predicted = dirichlet_disagreement(test.batch(temperature).probabilities, alpha)
+    predicted = expected_disagreement(test.batch(temperature).probabilities, alpha)
     rows = table_of_rows(predicted, disagreement(test.counts))
     none = np.isinf(alpha)
     after = None if none else posterior_epistemic_loss(prior, spread, alpha)

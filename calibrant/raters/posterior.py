@@ -35,37 +35,20 @@ class Posterior:
     weights: Floats | None = None
 
 
-def point_disagreement(probabilities: ArrayLike) -> Floats:
-    """Return the probability that two raters differ if the prediction is the label distribution: 1 - sum f^2.
+def expected_disagreement(
+    members: ArrayLike, concentration: ArrayLike = np.inf, weights: ArrayLike | None = None
+) -> Floats:
+    """Return the probability that two raters differ under a belief: the mean over members of alpha0 / (alpha0 + 1) (1 - sum f^2).
 
     Parameters
     ----------
-    probabilities : float64 (..., n_classes)
+    members : float64 (n, n_classes), or (members, n, n_classes) of an ensemble: the means
+    concentration : a number, float64 (n,), or (members, n) or (members, 1), positive. Default: infinity, which is a point.
+    weights : float64 (members,) or (members, n), not negative. Default: equal.
 
     Returns
     -------
-    float64 (...,) in [0, 1 - 1 / n_classes]
-
-    Examples
-    --------
-    >>> float(point_disagreement([0.5, 0.5]))
-    0.5
-    """
-    f = np.asarray(probabilities, np.float64)
-    return np.asarray(1.0 - np.einsum("...k,...k->...", f, f))
-
-
-def dirichlet_disagreement(probabilities: ArrayLike, concentration: ArrayLike) -> Floats:
-    """Return the probability that two raters differ under a Dirichlet: alpha0 / (alpha0 + 1) times the point's.
-
-    Parameters
-    ----------
-    probabilities : float64 (..., n_classes), the mean
-    concentration : float64 (...,) or a number, positive; infinity gives the point
-
-    Returns
-    -------
-    float64 (...,)
+    float64 (n,) in [0, 1 - 1 / n_classes]
 
     Raises
     ------
@@ -74,55 +57,28 @@ def dirichlet_disagreement(probabilities: ArrayLike, concentration: ArrayLike) -
 
     Examples
     --------
-    >>> float(dirichlet_disagreement([0.5, 0.5], 1.0))
-    0.25
+    >>> expected_disagreement([[0.5, 0.5]]).tolist(), expected_disagreement([[0.5, 0.5]], 1.0).tolist()
+    ([0.5], [0.25])
     """
-    alpha = _positive(concentration)
-    return np.asarray(1.0 / (1.0 + 1.0 / alpha) * point_disagreement(probabilities))
+    f, alpha = np.asarray(members, np.float64), _positive(concentration)
+    each = 1.0 / (1.0 + 1.0 / alpha) * (1.0 - np.einsum("...k,...k->...", f, f))
+    return np.asarray(each if f.ndim == 2 else _mean_over_members(each, weights))
 
 
-def ensemble_disagreement(members: ArrayLike, weights: ArrayLike | None = None) -> Floats:
-    """Return the probability that two raters differ under an ensemble of points: the weighted mean of theirs.
-
-    Parameters
-    ----------
-    members : float64 (members, n, n_classes)
-    weights : float64 (members,) or (members, n), not negative. Default: equal.
-
-    Returns
-    -------
-    float64 (n,)
-    """
-    return _mean_over_members(point_disagreement(members), weights)
-
-
-def dirichlet_ensemble_disagreement(
-    members: ArrayLike, concentrations: ArrayLike, weights: ArrayLike | None = None
-) -> Floats:
-    """Return the probability that two raters differ under an ensemble of Dirichlets.
-
-    Parameters
-    ----------
-    members : float64 (members, n, n_classes), their means
-    concentrations : float64 (members, n), (members, 1) or a number, positive
-    weights : as `ensemble_disagreement`
-
-    Returns
-    -------
-    float64 (n,)
-    """
-    return _mean_over_members(dirichlet_disagreement(members, concentrations), weights)
-
-
-def dirichlet_posterior(
-    probabilities: ArrayLike, concentration: ArrayLike, label_counts: ArrayLike
+def after_ratings(
+    members: ArrayLike,
+    label_counts: ArrayLike,
+    concentration: ArrayLike = np.inf,
+    weights: ArrayLike | None = None,
 ) -> Posterior:
-    """Return a Dirichlet after any number of ratings: mean (alpha0 f + y) / (alpha0 + n), concentration alpha0 + n.
+    """Return a belief after any number of ratings.
+
+    Each mean becomes (alpha0 f + y) / (alpha0 + n), each concentration alpha0 + n. Members of an ensemble are weighted by the
+    likelihood of the ratings: prod_k f_k ** y_k for points, else the Dirichlet-multinomial evidence.
 
     Parameters
     ----------
-    probabilities : float64 (n, n_classes)
-    concentration : float64 (n,) or a number, positive
+    members, concentration, weights : as in `expected_disagreement`; the weights, float64 (members,), are those before the ratings
     label_counts : int (n, n_classes); a row without ratings keeps its probabilities
 
     Returns
@@ -132,103 +88,34 @@ def dirichlet_posterior(
     Raises
     ------
     CalibrationInputError
-        Shapes that do not match, negative label counts, or a concentration that is not positive.
+        Shapes that do not match, negative label counts, a concentration that is not positive, or ratings that are impossible under
+        all members.
 
     Source
     ------
-    Mimori et al. (AISTATS 2021), eq. 19, for n ratings.
+    Mimori et al. (AISTATS 2021), eqs. 17 to 19, for n ratings.
 
     Examples
     --------
-    >>> dirichlet_posterior([[0.5, 0.5]], 2.0, [[2, 0]]).probabilities.tolist()
+    >>> after_ratings([[0.5, 0.5]], [[2, 0]], 2.0).probabilities.tolist()
     [[0.75, 0.25]]
-    """
-    f, ratings = _matched(probabilities, label_counts)
-    alpha = np.broadcast_to(_positive(concentration), f.shape[:1])
-    total = ratings.sum(axis=1)
-    pull = 1.0 / (1.0 + total / alpha)  # weight of the prediction, alpha0 / (alpha0 + n)
-    share = ratio(ratings, total[:, None])
-    mean = np.where(total[:, None] > 0, pull[:, None] * f + (1.0 - pull[:, None]) * share, f)
-    return Posterior(mean, dirichlet_disagreement(mean, alpha + total))
-
-
-def ensemble_posterior(
-    members: ArrayLike, label_counts: ArrayLike, weights: ArrayLike | None = None
-) -> Posterior:
-    """Return an ensemble of points after ratings: members weighted by the likelihood of the ratings, prod_k zeta_k ** y_k.
-
-    Parameters
-    ----------
-    members : float64 (members, n, n_classes)
-    label_counts : int (n, n_classes)
-    weights : float64 (members,), before the ratings. Default: equal.
-
-    Returns
-    -------
-    Posterior
-
-    Raises
-    ------
-    CalibrationInputError
-        Shapes that do not match, negative label counts, or ratings that are impossible under all members.
-
-    Examples
-    --------
-    >>> after = ensemble_posterior([[[0.9, 0.1]], [[0.1, 0.9]]], [[1, 0]])
+    >>> after = after_ratings([[[0.9, 0.1]], [[0.1, 0.9]]], [[1, 0]])
     >>> after.weights[:, 0].round(3).tolist(), after.probabilities[0].round(3).tolist()
     ([0.9, 0.1], [0.82, 0.18])
     """
-    points, ratings = _matched(members, label_counts)
-    after = _reweighted(scipy.special.xlogy(ratings, points).sum(axis=2), weights)
-    mean = np.einsum("sn,snk->nk", after, points)
-    return Posterior(mean, ensemble_disagreement(points, after), after)
-
-
-def dirichlet_ensemble_posterior(
-    members: ArrayLike,
-    concentrations: ArrayLike,
-    label_counts: ArrayLike,
-    weights: ArrayLike | None = None,
-) -> Posterior:
-    """Return an ensemble of Dirichlets after ratings: each member updated, weighted by its Dirichlet-multinomial evidence.
-
-    Parameters
-    ----------
-    members : float64 (members, n, n_classes), means
-    concentrations : float64 (members, n), (members, 1) or a number, positive and finite
-    label_counts : int (n, n_classes)
-    weights : float64 (members,), before the ratings. Default: equal.
-
-    Returns
-    -------
-    Posterior
-
-    Raises
-    ------
-    CalibrationInputError
-        As `ensemble_posterior` and `dirichlet_posterior`.
-    """
-    means, ratings = _matched(members, label_counts)
-    alpha = np.broadcast_to(_positive(concentrations), means.shape[:2])
-    if not np.isfinite(alpha).all():
-        raise CalibrationInputError.at(
-            "/concentrations",
-            "finite",
-            "Received an infinite concentration of a member; expected finite ones.",
-        )
-    prior = alpha[:, :, None] * means
+    f, ratings = _matched(members, label_counts)
+    alpha = np.broadcast_to(_positive(concentration), f.shape[:-1])
     total = ratings.sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        terms = np.where(
-            ratings > 0, scipy.special.gammaln(prior + ratings) - scipy.special.gammaln(prior), 0.0
-        )
-    evidence = (
-        terms.sum(axis=2) + scipy.special.gammaln(alpha) - scipy.special.gammaln(alpha + total)
-    )
-    after = _reweighted(evidence, weights)
-    updated = (prior + ratings) / (alpha + total)[:, :, None]
-    mean = np.einsum("sn,snk->nk", after, updated)
-    return Posterior(mean, dirichlet_ensemble_disagreement(updated, alpha + total, after), after)
+    pull = (1.0 / (1.0 + total / alpha))[
+        ..., None
+    ]  # weight of the prediction, alpha0 / (alpha0 + n)
+    share = ratio(ratings, total[:, None])
+    means = np.where(total[:, None] > 0, pull * f + (1.0 - pull) * share, f)
+    if f.ndim == 2:
+        return Posterior(means, expected_disagreement(means, alpha + total))
+    after = _reweighted(_log_likelihood(f, alpha, ratings), weights)
+    mean = np.einsum("sn,snk->nk", after, means)
+    return Posterior(mean, expected_disagreement(means, alpha + total, after), after)
 
 
 def posterior_epistemic_loss(
@@ -293,6 +180,18 @@ def _positive(concentration: ArrayLike) -> Floats:
             "Received a concentration that is not positive; expected positive ones.",
         )
     return alpha
+
+
+def _log_likelihood(means: Floats, alpha: Floats, ratings: Floats) -> Floats:
+    """Return the log-likelihood of the ratings under each member, without the multinomial coefficient; float64 (members, n)."""
+    gammaln, total = scipy.special.gammaln, ratings.sum(axis=1)
+    is_point = ~np.isfinite(alpha)
+    size = np.where(is_point, 1.0, alpha)
+    prior = size[:, :, None] * means
+    with np.errstate(invalid="ignore"):
+        terms = np.where(ratings > 0, gammaln(prior + ratings) - gammaln(prior), 0.0)
+    of_dirichlet = terms.sum(axis=2) + gammaln(size) - gammaln(size + total)
+    return np.where(is_point, scipy.special.xlogy(ratings, means).sum(axis=2), of_dirichlet)
 
 
 def _mean_over_members(values: Floats, weights: ArrayLike | None) -> Floats:

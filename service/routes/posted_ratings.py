@@ -171,10 +171,11 @@ def _computed(
         detail = "Received members and ratings of different lengths; expected one row per prediction in both."
         raise error("/members", "length", detail)
     given, has_alpha = posted.get("concentration", fitted), belief != "ensemble"
-    alpha = _concentration(given, batch.n) if has_alpha else None
+    alpha = _concentration(given, batch.n) if has_alpha else np.inf
     try:
         weights = _weights(posted.get("member_weights"), members)
-        found, before = _belief(batch, members, weights, alpha)
+        belief_of = batch.probabilities if members is None else members
+        found = posterior.after_ratings(belief_of, batch.label_counts, alpha, weights)
     except CalibrationInputError as caught:
         sent = "/labels" if "labels" in posted else "/label_counts"
         raise caught.each(lambda each: _moved(each, "/label_counts", sent)) from caught
@@ -187,7 +188,7 @@ def _computed(
         "ids": None if batch.ids is None else list(batch.ids),
         "probabilities": np.ascontiguousarray(found.probabilities),
         "disagreement": np.ascontiguousarray(found.disagreement),
-        "prior_disagreement": np.ascontiguousarray(before),
+        "prior_disagreement": posterior.expected_disagreement(belief_of, alpha, weights),
         "member_weights": None if found.weights is None else np.ascontiguousarray(found.weights.T),
     }
     return orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -195,21 +196,6 @@ def _computed(
 
 def _moved(violation: Violation, before: str, after: str) -> Violation:
     return replace(violation, pointer=violation.pointer.replace(before, after, 1))
-
-
-def _belief(
-    batch: Batch, members: Numbers | None, weights: Numbers | None, alpha: Any
-) -> tuple[posterior.Posterior, Numbers]:
-    """Return the distribution after the ratings, and the disagreement that it predicted before them."""
-    ratings, p = batch.label_counts, batch.probabilities
-    if members is None:
-        after = posterior.dirichlet_posterior(p, alpha, ratings)
-        return after, posterior.dirichlet_disagreement(p, alpha)
-    if alpha is None:
-        after = posterior.ensemble_posterior(members, ratings, weights)
-        return after, posterior.ensemble_disagreement(members, weights)
-    after = posterior.dirichlet_ensemble_posterior(members, alpha, ratings, weights)
-    return after, posterior.dirichlet_ensemble_disagreement(members, alpha, weights)
 
 
 def _members(value: Any, config: ModelConfig, settings: Settings) -> Numbers:

@@ -22,7 +22,7 @@ from calibrant.raters.concentration import Concentration, fit_concentration
 from calibrant.raters.disagreement_report import disagreement_report, thresholds
 from calibrant.raters.disagreement_tables import disagreement_table, table_of_rows
 from calibrant.raters.label_statistics import disagreement
-from calibrant.raters.posterior import dirichlet_disagreement, point_disagreement
+from calibrant.raters.posterior import expected_disagreement
 from tests.oracle.fills.concentration import rising_factors
 from tests.oracle.panes import fill_part
 from tests.oracle.u_statistics import u_statistic
@@ -122,7 +122,7 @@ def test_table_of_rows_equals_the_kept_one() -> None:
     z, y = mixed()
     several = y.sum(axis=1) > 1
     kept = disagreement_table(view(pane(z, y)))
-    raw = table_of_rows(point_disagreement(z[several]), disagreement(y[several]))
+    raw = table_of_rows(expected_disagreement(z[several]), disagreement(y[several]))
     assert kept.count.tolist() == raw.count.tolist()
     for factor in (1.0, 0.7):
         assert kept.loss(factor) == pytest.approx(raw.loss(factor), abs=1e-13)
@@ -131,7 +131,7 @@ def test_table_of_rows_equals_the_kept_one() -> None:
 
 def test_loss_after_a_concentration_is_that_of_its_predictions() -> None:
     z, y = votes_of(300, 2.0, 4)
-    after = table_of_rows(dirichlet_disagreement(z, 2.5), disagreement(y))
+    after = table_of_rows(expected_disagreement(z, 2.5), disagreement(y))
     table = disagreement_table(view(pane(z, y)))
     assert table.loss(2.5 / 3.5) == pytest.approx(after.loss(), abs=1e-12)
 
@@ -308,7 +308,7 @@ def test_answer_is_json_and_merges() -> None:
     assert answer["n_one_vote"] == (~several).sum()
     assert answer["rater_disagreement"] == pytest.approx(disagreement(y[several]).mean(), abs=1e-12)
     assert answer["mean_disagreement"] == pytest.approx(
-        point_disagreement(z[several]).mean(), abs=1e-12
+        expected_disagreement(z[several]).mean(), abs=1e-12
     )
     assert sum(row["n"] for row in answer["reliability"]) == answer["n"]
 

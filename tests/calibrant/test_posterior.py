@@ -10,13 +10,8 @@ import pytest
 
 from calibrant import CalibrationInputError
 from calibrant.raters.posterior import (
-    dirichlet_disagreement,
-    dirichlet_ensemble_disagreement,
-    dirichlet_ensemble_posterior,
-    dirichlet_posterior,
-    ensemble_disagreement,
-    ensemble_posterior,
-    point_disagreement,
+    after_ratings,
+    expected_disagreement,
     posterior_epistemic_loss,
 )
 
@@ -27,7 +22,7 @@ MEMBERS = RNG.dirichlet([1.0, 1.0, 1.0], (4, 6))
 
 
 def test_point_disagreement_counts_pairs() -> None:
-    for f, value in zip(F, point_disagreement(F), strict=True):
+    for f, value in zip(F, expected_disagreement(F), strict=True):
         pairs = itertools.product(range(3), repeat=2)
         assert value == pytest.approx(sum(f[a] * f[b] for a, b in pairs if a != b), abs=1e-14)
 
@@ -36,26 +31,26 @@ def test_dirichlet_disagreement_is_the_mean_over_its_draws() -> None:
     draws = RNG.dirichlet(2.5 * F[0], 200_000)
     disagreement = 1 - (draws**2).sum(axis=1)
     error = disagreement.std() / math.sqrt(len(draws))
-    assert abs(disagreement.mean() - dirichlet_disagreement(F[0], 2.5)) < 4 * error
+    assert abs(disagreement.mean() - expected_disagreement(F[:1], 2.5)[0]) < 4 * error
 
 
 def test_disagreement_of_ensembles_is_the_mean_of_members() -> None:
     for i in range(6):
         point = np.mean([1 - sum(p * p for p in member[i]) for member in MEMBERS])
-        assert ensemble_disagreement(MEMBERS)[i] == pytest.approx(point, abs=1e-14)
+        assert expected_disagreement(MEMBERS)[i] == pytest.approx(point, abs=1e-14)
         spread = np.mean([(1 - sum(p * p for p in member[i])) * 3 / 4 for member in MEMBERS])
-        assert dirichlet_ensemble_disagreement(MEMBERS, 3.0)[i] == pytest.approx(spread, abs=1e-14)
-    weighted = ensemble_disagreement(MEMBERS, [1, 0, 0, 0])
-    np.testing.assert_allclose(weighted, point_disagreement(MEMBERS[0]), atol=1e-14)
+        assert expected_disagreement(MEMBERS, 3.0)[i] == pytest.approx(spread, abs=1e-14)
+    weighted = expected_disagreement(MEMBERS, weights=[1, 0, 0, 0])
+    np.testing.assert_allclose(weighted, expected_disagreement(MEMBERS[0]), atol=1e-14)
 
 
 def test_ensembles_disagree_less_than_their_mean_prediction() -> None:
-    assert (ensemble_disagreement(MEMBERS) < point_disagreement(MEMBERS.mean(axis=0))).all()
+    assert (expected_disagreement(MEMBERS) < expected_disagreement(MEMBERS.mean(axis=0))).all()
 
 
 @pytest.mark.parametrize("alpha", [1e-9, 0.3, 7.0, 1e12])
 def test_dirichlet_posterior_is_the_closed_form(alpha: float) -> None:
-    after = dirichlet_posterior(F, alpha, Y)
+    after = after_ratings(F, Y, alpha)
     for i in range(6):
         for k in range(3):
             expected = (alpha * F[i, k] + Y[i, k]) / (alpha + Y[i].sum())
@@ -68,29 +63,29 @@ def test_dirichlet_posterior_is_the_closed_form(alpha: float) -> None:
 def test_ratings_one_by_one_equal_ratings_at_once() -> None:
     f, alpha = F[:1], 2.0
     for label in (0, 0, 2, 1):
-        f = dirichlet_posterior(f, alpha, np.eye(3, dtype=int)[[label]]).probabilities
+        f = after_ratings(f, np.eye(3, dtype=int)[[label]], alpha).probabilities
         alpha += 1.0
-    np.testing.assert_allclose(
-        f, dirichlet_posterior(F[:1], 2.0, [[2, 1, 1]]).probabilities, atol=1e-14
-    )
+    np.testing.assert_allclose(f, after_ratings(F[:1], [[2, 1, 1]], 2.0).probabilities, atol=1e-14)
 
 
 def test_without_ratings_nothing_changes() -> None:
     none = np.zeros((6, 3), int)
-    np.testing.assert_array_equal(dirichlet_posterior(F, 2.0, none).probabilities, F)
-    np.testing.assert_array_equal(dirichlet_posterior(F, 1e-300, none).probabilities, F)
+    np.testing.assert_array_equal(after_ratings(F, none, 2.0).probabilities, F)
+    np.testing.assert_array_equal(after_ratings(F, none, 1e-300).probabilities, F)
     np.testing.assert_allclose(
-        ensemble_posterior(MEMBERS, none).probabilities, MEMBERS.mean(axis=0), atol=1e-14
+        after_ratings(MEMBERS, none).probabilities, MEMBERS.mean(axis=0), atol=1e-14
     )
 
 
 def test_infinite_concentration_is_a_point() -> None:
-    np.testing.assert_array_equal(dirichlet_posterior(F, np.inf, Y).probabilities, F)
-    np.testing.assert_allclose(dirichlet_disagreement(F, np.inf), point_disagreement(F), atol=1e-15)
+    np.testing.assert_array_equal(after_ratings(F, Y, np.inf).probabilities, F)
+    np.testing.assert_allclose(
+        expected_disagreement(F, np.inf), expected_disagreement(F), atol=1e-15
+    )
 
 
 def test_ensemble_likelihood_is_a_product_over_classes() -> None:
-    after = ensemble_posterior(MEMBERS, Y)
+    after = after_ratings(MEMBERS, Y)
     assert after.weights is not None
     for i in range(6):
         likelihood = [
@@ -107,19 +102,19 @@ def test_ensemble_likelihood_is_a_product_over_classes() -> None:
 def test_one_vote_moves_an_ensemble() -> None:
     """A sum over classes in the likelihood's place would leave it nearly still."""
     members = np.array([[[0.98, 0.02]], [[0.02, 0.98]]])
-    after = ensemble_posterior(members, [[1, 0]])
+    after = after_ratings(members, [[1, 0]])
     assert after.probabilities[0, 0] > 0.9
 
 
 def test_prior_weights_of_members_count() -> None:
-    after = ensemble_posterior(MEMBERS, Y, weights=[0.0, 1.0, 0.0, 0.0])
+    after = after_ratings(MEMBERS, Y, weights=[0.0, 1.0, 0.0, 0.0])
     np.testing.assert_allclose(after.probabilities, MEMBERS[1], atol=1e-14)
 
 
 def test_ensemble_of_dirichlets_is_bayes_rule() -> None:
     """By enumeration of one further rater: evidence with the label over evidence without it."""
     alphas = np.array([[0.5], [2.0], [9.0], [1.0]])
-    after = dirichlet_ensemble_posterior(MEMBERS, alphas, Y)
+    after = after_ratings(MEMBERS, Y, alphas)
 
     def evidence(ratings: np.ndarray, i: int) -> float:
         total = 0.0
@@ -149,18 +144,18 @@ def test_ensemble_of_dirichlets_is_bayes_rule() -> None:
 
 
 def test_ensembles_of_one_are_their_member() -> None:
-    alone = dirichlet_ensemble_posterior(F[None], 3.0, Y)
+    alone = after_ratings(F[None], Y, 3.0)
     np.testing.assert_allclose(
-        alone.probabilities, dirichlet_posterior(F, 3.0, Y).probabilities, atol=1e-13
+        alone.probabilities, after_ratings(F, Y, 3.0).probabilities, atol=1e-13
     )
 
 
 def test_names_of_classes_do_not_matter() -> None:
     order = [2, 0, 1]
     for made in (
-        lambda f, y: dirichlet_posterior(f[0], 2.0, y),
-        ensemble_posterior,
-        lambda f, y: dirichlet_ensemble_posterior(f, 2.0, y),
+        lambda f, y: after_ratings(f[0], y, 2.0),
+        after_ratings,
+        lambda f, y: after_ratings(f, y, 2.0),
     ):
         np.testing.assert_allclose(
             made(MEMBERS[:, :, order], Y[:, order]).probabilities,
@@ -176,7 +171,7 @@ def test_epistemic_loss_after_ratings_is_the_mean_over_them() -> None:
         mean = 0.0
         for labels in itertools.product(range(3), repeat=n):
             ratings = np.bincount(labels, minlength=3)[None] if n else np.zeros((1, 3), int)
-            after = dirichlet_posterior(f[None], alpha, ratings).probabilities[0]
+            after = after_ratings(f[None], ratings, alpha).probabilities[0]
             mean += math.prod(q[label] for label in labels) * ((after - q) ** 2).sum()
         assert posterior_epistemic_loss(epistemic, irreducible, alpha, n) == pytest.approx(
             mean, abs=1e-14
@@ -199,20 +194,20 @@ def test_epistemic_loss_after_ratings_is_the_mean_over_them() -> None:
 )
 def test_bad_ratings_are_rejected(ratings: object, rule: str) -> None:
     with pytest.raises(CalibrationInputError) as rejection:
-        dirichlet_posterior(F[:1], 2.0, ratings)  # type: ignore[arg-type]
+        after_ratings(F[:1], ratings, 2.0)  # type: ignore[arg-type]
     assert rejection.value.violations[0].rule == rule
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan])
 def test_concentrations_are_positive(alpha: float) -> None:
     with pytest.raises(CalibrationInputError):
-        dirichlet_posterior(F, alpha, Y)
+        after_ratings(F, Y, alpha)
     with pytest.raises(CalibrationInputError):
-        dirichlet_ensemble_posterior(MEMBERS, alpha, Y)
+        after_ratings(MEMBERS, Y, alpha)
 
 
 def test_impossible_ratings_are_rejected_by_row() -> None:
     members = np.array([[[0.5, 0.5], [1.0, 0.0]]])
     with pytest.raises(CalibrationInputError) as rejection:
-        ensemble_posterior(members, [[0, 1], [0, 1]])
+        after_ratings(members, [[0, 1], [0, 1]])
     assert [violation.pointer for violation in rejection.value.violations] == ["/label_counts/1"]

@@ -53,7 +53,7 @@ def test_the_posterior_uses_the_fitted_concentration(voted):
     body = {"probabilities": p[:50].tolist(), "label_counts": ratings[:50].tolist()}
     answer = deployment.client.post("/v1/models/voted/posterior", json=body)
     assert answer.status_code == 200, answer.text
-    expected = posterior.dirichlet_posterior(p[:50], fitted, ratings[:50])
+    expected = posterior.after_ratings(p[:50], ratings[:50], fitted)
     np.testing.assert_allclose(answer.json()["probabilities"], expected.probabilities, rtol=1e-12)
 
 

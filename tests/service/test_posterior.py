@@ -21,11 +21,11 @@ async def model(client):
 async def test_a_given_concentration_gives_the_librarys_posterior(model, inbox):
     body = {"probabilities": ROWS, "label_counts": VOTES, "concentration": 2.5, "ids": ["i1", "i2"]}
     found = (await model.post(URL, json=body)).json()
-    expected = posterior.dirichlet_posterior(ROWS, 2.5, VOTES)
+    expected = posterior.after_ratings(ROWS, VOTES, 2.5)
     np.testing.assert_allclose(found["probabilities"], expected.probabilities, rtol=1e-15)
     np.testing.assert_allclose(found["disagreement"], expected.disagreement, rtol=1e-15)
     assert found["prior_disagreement"] == pytest.approx(
-        list(posterior.dirichlet_disagreement(ROWS, 2.5))
+        list(posterior.expected_disagreement(ROWS, 2.5))
     )
     assert (found["belief"], found["concentration_source"], found["ids"]) == (
         "dirichlet",
@@ -55,13 +55,13 @@ async def test_ensembles(model):
     members = [ROWS, [[0.2, 0.2, 0.6], [0.3, 0.3, 0.4]]]
     body = {"members": members, "label_counts": VOTES, "member_weights": [3, 1]}
     found = (await model.post(URL, json=body)).json()
-    expected = posterior.ensemble_posterior(members, VOTES, [3, 1])
+    expected = posterior.after_ratings(members, VOTES, weights=[3, 1])
     np.testing.assert_allclose(found["probabilities"], expected.probabilities, rtol=1e-14)
     np.testing.assert_allclose(found["member_weights"], np.transpose(expected.weights), rtol=1e-14)
     assert (found["belief"], found["concentration"]) == ("ensemble", None)
     body["concentration"] = 5
     found = (await model.post(f"{URL}?belief=dirichlet_ensemble", json=body)).json()
-    expected = posterior.dirichlet_ensemble_posterior(members, 5.0, VOTES, [3, 1])
+    expected = posterior.after_ratings(members, VOTES, 5.0, [3, 1])
     np.testing.assert_allclose(found["probabilities"], expected.probabilities, rtol=1e-14)
 
 
