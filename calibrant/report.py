@@ -23,10 +23,10 @@ from calibrant.metrics import (
     DEFAULT_METRICS,
     accumulators_for,
     compute_metrics,
+    is_of_shares,
     requested,
     view_for,
 )
-from calibrant.metrics.shares import is_of_shares
 from calibrant.raters.label_statistics import disagreement
 from calibrant.report_sections import PARAMETERS, RATERS, requested_sections
 from calibrant.segmentation.case_options import MEMBERSHIP

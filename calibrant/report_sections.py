@@ -29,7 +29,7 @@ from calibrant.segmentation.histogram_report import histogram_report
 from calibrant.segmentation.per_case_metrics import by_case
 from calibrant.segmentation.weighted_loss import LossWeights, training_losses
 from calibrant.stability.by_case import stability_by_case
-from calibrant.stability.stability_report import stability_report
+from calibrant.stability.curves import stability_report
 
 MAX_FURTHER_RATINGS = 5
 # Of stability curves: half a second and 80 MB.

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from benchmarks.validation.settings import Setting, rows_of, view_of
 from benchmarks.validation.truths import gaps
+from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.inference.intervals import along_rays, gap_interval
 from calibrant.metrics import METRICS
-from calibrant.metrics.metric import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
+from calibrant.metrics.metric import GapMetric, Metric
 
 Floats = NDArray[np.float64]
 N_FRESH = 2000
@@ -77,28 +78,18 @@ def oracle_of(
 
 def _scope(metric: Metric, view: View) -> str | None:
     """Return the key of a metric's equal-width tables, None if it has none."""
-    if isinstance(metric, ClasswiseGapMetric):
+    if metric.is_of_classes:
         return "classes"
-    if (
-        isinstance(metric, GapMetric)
-        and metric.binning is None
-        and view.pane_query.binning == "equal_width"
-    ):
-        return metric.scope or view.scope
-    return None
+    is_plain = view.pane_query.binning == "equal_width" and metric.binning is None
+    return metric.scope or view.scope if isinstance(metric, GapMetric) and is_plain else None
 
 
 def _tables(metric: Metric, view: View) -> tuple[Floats, Floats]:
-    if isinstance(metric, ClasswiseGapMetric):
-        tables = metric.tables(view)
-    else:
-        assert isinstance(metric, GapMetric)
-        tables = metric.tables(view)[1]
-    return tables.weight, tables.gap
+    form = metric.form(view)
+    assert form is not None
+    return form.tables.weight, form.tables.gap
 
 
 def _statistic(metric: Metric):  # type: ignore[no-untyped-def]
-    if isinstance(metric, ClasswiseGapMetric):
-        return mean_over_classes(metric.statistic)
     assert isinstance(metric, GapMetric)
-    return metric.statistic(0.0)
+    return metric.statistic(PaneQuery())[0]

@@ -14,7 +14,7 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import View
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.formula_metric import FormulaMetric
-from calibrant.metrics.metric import ClasswiseGapMetric, GapMetric
+from calibrant.metrics.metric import GapMetric
 
 Floats = NDArray[np.float64]
 BINS = 15
@@ -63,10 +63,10 @@ def truth(setting: Setting, slug: str, view: View, found: Result) -> float:
     found : the metric's result, for bins that it left out
     """
     metric = METRICS[slug]
-    if isinstance(metric, ClasswiseGapMetric):
-        weight, gap = gaps(setting, "classes")
-        return float(metric.statistic(weight, gap).mean())
     if isinstance(metric, GapMetric):
+        statistic = metric.statistic(view.pane_query)[0]
+        if metric.is_of_classes:
+            return float(statistic(*gaps(setting, "classes")))
         if (metric.binning or view.pane_query.binning) == "equal_mass":
             return _of_cuts(setting, view)
         weight, gap = gaps(setting, metric.scope or view.scope)
@@ -74,7 +74,7 @@ def truth(setting: Setting, slug: str, view: View, found: Result) -> float:
             keep = view.table().cells.weight > 0
             keep[found.get("interval_bins_left_out", [])] = False
             weight, gap = weight * keep, gap * keep
-        return float(metric.requested(view).statistic(0.0)(weight, gap))
+        return float(statistic(weight, gap))
     if isinstance(metric, FormulaMetric) and metric.of_bins is not None:
         return _of_fine_bins(setting, metric, view, found["interval_bins"])
     return _of_scores(setting, slug) if slug in _MEANS else _of_population(setting, slug)

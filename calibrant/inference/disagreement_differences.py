@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,13 @@ from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import (
     INDEPENDENT,
-    RESAMPLED,
+    Bounds,
     Ratio,
     difference_interval_of_two,
+    difference_of,
     ratio_difference,
 )
 from calibrant.inference.replication import reject_if_thin
-from calibrant.inference.seeds import SEED
 from calibrant.raters.disagreement_tables import replicated
 from calibrant.raters.label_losses_by_row import Choice, rows_with_several
 
@@ -26,7 +27,7 @@ SMOOTH = ("calibration_loss", "disagreement_ce", "concentration")
 
 
 def disagreement_difference(
-    view: View, other: View, mine: Mapping[str, Any], theirs: Mapping[str, Any], seed: int = SEED
+    view: View, other: View, mine: Mapping[str, Any], theirs: Mapping[str, Any]
 ) -> Result:
     """Return the differences of two results of `disagreement_report`.
 
@@ -34,7 +35,6 @@ def disagreement_difference(
     ----------
     view, other : with the same query
     mine, theirs : their results
-    seed : of the resamples
 
     Returns
     -------
@@ -42,72 +42,60 @@ def disagreement_difference(
     `difference_reason`. Means are paired by replicates of units. For other numbers the intervals of both sides are combined as if they
     were independent, which is too wide for what they share.
     """
-    result = {name: _described(mine.get(name), theirs.get(name), mine, theirs) for name in MEANS}
-    try:
-        ratios = _ratios(view, other)
-        for name, (one, two) in ratios.items():
-            if result[name]["difference"] is not None:
-                bounds = ratio_difference(one, two, view.pane_query.ci)
-                result[name] |= {"difference_interval": bounds, "difference_method": RESAMPLED}
-        for name in result.keys() - ratios.keys():
-            result[name]["difference_reason"] = "not_replicated"
-    except NoResultError as rejection:
-        for each in result.values():
-            each["difference_reason"] = rejection.reason
-    for name in SMOOTH:
-        (value, interval), (against, other_interval) = _smooth(name, mine), _smooth(name, theirs)
-        result[name] = _described(value, against, mine, theirs)
-        if value is None or against is None:
-            continue
-        if interval is None or other_interval is None:
-            result[name]["difference_reason"] = "no_interval"
+    result: Result = {}
+    for name in (*MEANS, *SMOOTH):
+        (value, interval), (against, other_interval) = (
+            _estimate(name, each) for each in (mine, theirs)
+        )
+        if name in MEANS:
+            made = partial(_interval_of_means, name, view, other)
         else:
-            bounds = difference_interval_of_two(
-                (value, against), (interval, other_interval), 0.0, floor=0.0
-            )
-            result[name] |= {"difference_interval": bounds, "difference_method": INDEPENDENT}
+            made = partial(_interval_of_two, (value, against), (interval, other_interval))
+        reason = mine.get("reason") or theirs.get("reason")
+        result[name] = {"value": value, "against": against}
+        result[name] |= difference_of(value, against, made, reason)
     return result
 
 
-def _described(
-    value: Any, against: Any, mine: Mapping[str, Any], theirs: Mapping[str, Any]
-) -> Result:
-    result: Result = {
-        "value": value, "against": against, "difference": None, "difference_interval": None,
-    }  # fmt: skip
-    if value is None or against is None:
-        return result | {"difference_reason": mine.get("reason") or theirs.get("reason")}
-    return result | {"difference": value - against}
+def _interval_of_means(name: str, view: View, other: View) -> tuple[list[float], str]:
+    mine, theirs = (_sums(name, each) for each in (view, other))
+    return ratio_difference(mine, theirs, view.pane_query.ci)
 
 
-def _smooth(name: str, result: Mapping[str, Any]) -> tuple[float | None, list[float] | None]:
-    """Return value and interval of a number that is not a mean."""
+def _interval_of_two(
+    values: tuple[float, float], intervals: tuple[Bounds | None, Bounds | None]
+) -> tuple[list[float], str]:
+    one, two = intervals
+    if one is None or two is None:
+        raise NoResultError("no_interval", "a side has no interval")
+    return difference_interval_of_two(values, (one, two), 0.0, floor=0.0), INDEPENDENT
+
+
+def _estimate(name: str, result: Mapping[str, Any]) -> tuple[Any, Bounds | None]:
+    """Return a number, and its interval unless it is a mean."""
     if name == "concentration":
         found = result["concentration"]
         return (None, None) if found is None else (found["value"], found["interval"])
-    bounds = result.get("calibration_loss_interval")
-    if name == "calibration_loss" or bounds is None:
-        return result[name], bounds
+    bounds = None if name in MEANS else result.get("calibration_loss_interval")
+    if name != "disagreement_ce" or bounds is None:
+        return result.get(name), bounds
     # The root is monotone, and so are its bounds.
     return result[name], [float(np.sqrt(max(bound, 0.0))) for bound in bounds]
 
 
-def _ratios(view: View, other: View) -> dict[str, tuple[Ratio, Ratio]]:
-    sides = [_sums(each) for each in (view, other)]
-    return {name: (sides[0][name], sides[1][name]) for name in sides[0]}
-
-
-def _sums(view: View) -> dict[str, Ratio]:
-    """Return numerator and denominator by replicate of each mean."""
+def _sums(name: str, view: View) -> Ratio:
+    """Return numerator and denominator by replicate of a mean."""
     reject_if_thin(view)
     choice = Choice.of(view)
     rows = rows_with_several(view, choice)
+    if name == "mean_disagreement":
+        if choice.by_ratings:
+            raise NoResultError("not_replicated", "replicates weight each prediction alike")
+        weight, predicted, _ = replicated(view).sum(axis=2)
+        return predicted, weight
     sums = {
-        "rater_disagreement": (rows.irreducible, rows.weight),
-        "disagreement_loss": (rows.disagreement_loss, rows.weight),
-        "epistemic_loss": (rows.epistemic, rows.weight),
+        "rater_disagreement": rows.irreducible,
+        "disagreement_loss": rows.disagreement_loss,
+        "epistemic_loss": rows.epistemic,
     }
-    if choice.by_ratings:
-        return sums
-    weight, predicted, _ = replicated(view).sum(axis=2)
-    return sums | {"mean_disagreement": (predicted, weight)}
+    return sums[name], rows.weight

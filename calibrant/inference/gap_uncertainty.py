@@ -20,13 +20,14 @@ from calibrant.inference.intervals import (
     gap_interval,
 )
 from calibrant.inference.largest_gap import largest_gap_null
-from calibrant.inference.null_reference import ASSUMPTION, NullReference, gap_null
+from calibrant.inference.null_reference import ASSUMPTION, N_DRAWS, NullReference, gap_null
 from calibrant.inference.replication import reject_if_thin, tables_for
 from calibrant.inference.unit_null import (
     BY_UNITS,
     PROMISED_FROM,
     RETURNED_FROM,
     null_effect,
+    unit_gaps,
     unit_null,
 )
 
@@ -34,6 +35,7 @@ MIN_EFFECTIVE = 50.0
 MIN_BIN_UNITS = 5.0
 _MIN_UNITS_OF_RANGE = 12
 _MIN_EFFECT_OF_SHARES = 0.05
+_MAX_SHARED = 1 << 16
 Bounds = tuple[float, float]
 
 
@@ -249,12 +251,25 @@ def _null(view: View, form: GapForm, seed: int) -> tuple[NullReference | None, E
     if not shares.nested:
         shown = (replicates.difference**2).sum(axis=0) * n / (n - 1.0)
         missing = np.maximum(effect * tables.independent - shown, 0.0)
-    null = unit_null(form.statistic, tables.weight, replicates.difference, missing, seed, ci)
+    gaps = _unit_gaps(view, tables, replicates.difference, missing, seed)
+    null = unit_null(form.statistic, tables.weight, gaps, ci)
     return null, about | {
         "null_assumption": BY_UNITS,
         "null_promised": n >= PROMISED_FROM,
         "design_effect": effect,
     }
+
+
+def _unit_gaps(
+    view: View, tables: GapTables, difference: Floats, missing: Floats, seed: int
+) -> Floats:
+    """Return drawn gaps of dependent units. Metrics of the same bins share those of few bins, of 0.5 MB at most."""
+
+    def draw() -> Floats:
+        return unit_gaps(tables.weight, difference, missing, seed)
+
+    few = tables.weight.size * N_DRAWS <= _MAX_SHARED
+    return view.once(("unit gaps", *tables.key, seed), draw) if few else draw()
 
 
 _LEAST = 2.0

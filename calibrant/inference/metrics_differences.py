@@ -13,32 +13,23 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from calibrant.core.arrays import Floats
-from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.bin_noise import Draws
 from calibrant.inference.gap_tables import GapForm, GapTables, replicates_of
 from calibrant.inference.gap_uncertainty import value_gaps
 from calibrant.inference.intervals import gap_interval, simulated_at
-from calibrant.inference.mean_interval import reject_few_errors, reject_uneven
 from calibrant.inference.pairing import (
     INDEPENDENT,
-    RESAMPLED,
-    Ratio,
     difference_interval_of_two,
+    difference_of,
     ratio_difference,
     replicate_correlation,
 )
-from calibrant.inference.replication import ReplicateTables, reject_if_thin, resamples
+from calibrant.inference.replication import ReplicateTables, resamples
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import compute_metrics, requested, view_for
-from calibrant.metrics.metric import (
-    ClasswiseGapMetric,
-    FunctionMetric,
-    GapMetric,
-    Metric,
-    SumMetric,
-)
+from calibrant.metrics.metric import Metric
 
 
 def differences(
@@ -93,62 +84,32 @@ def differences_of(
 def _difference(
     metric: Metric, view: View, other: View, mine: Result, theirs: Result, seed: int
 ) -> Result:
-    result: Result = {
-        "against": theirs["value"],
-        "difference": None,
-        "difference_interval": None,
-    }
-    if mine["value"] is None or theirs["value"] is None:
-        return result | {"difference_reason": mine.get("reason") or theirs.get("reason")}
-    result["difference"] = mine["value"] - theirs["value"]
-    try:
-        ratios = [_sums(metric, each) for each in (view, other)]
-        if ratios[0] is not None and ratios[1] is not None:
-            bounds = ratio_difference(ratios[0], ratios[1], view.pane_query.ci)
-            return result | {"difference_interval": bounds, "difference_method": RESAMPLED}
-        return result | _interval_of_two(metric, view, other, (mine, theirs), seed)
-    except NoResultError as rejection:
-        return result | {"difference_reason": rejection.reason}
+    reason = mine.get("reason") or theirs.get("reason")
+    return {"against": theirs["value"]} | difference_of(
+        mine["value"],
+        theirs["value"],
+        lambda: _interval(metric, (view, other), (mine, theirs), seed),
+        reason,
+    )
 
 
-def _sums(metric: Metric, view: View) -> Ratio | None:
-    """Return numerator and denominator of a mean by replicate, float64 (64,) each; None for other metrics."""
-    if isinstance(metric, SumMetric):
-        columns = metric.columns(view)
-        reject_uneven(view)
-        reject_few_errors(columns)
-        places = columns["places"].astype(np.int64)
-        complete = np.zeros((2, N_REPLICATES))
-        complete[:, places] = columns[metric.column], columns[metric.weight]
-        return complete[0], complete[1]
-    if isinstance(metric, FunctionMetric) and metric.ratio is not None:
-        reject_if_thin(view)
-        return metric.ratio(view)
-    return None
-
-
-def _interval_of_two(
-    metric: Metric,
-    view: View,
-    other: View,
-    results: tuple[Result, Result],
-    seed: int,
-) -> Result:
-    mine, theirs = results
+def _interval(
+    metric: Metric, views: tuple[View, View], results: tuple[Result, Result], seed: int
+) -> tuple[list[float], str]:
+    """Return the interval of a difference by the strategy of the metric: sums over units, gaps, else both intervals."""
+    ratios = [metric.paired_sums(each) for each in views]
+    if ratios[0] is not None and ratios[1] is not None:
+        return ratio_difference(ratios[0], ratios[1], views[0].pane_query.ci)
     for each in results:
         if each.get("interval") is None:
             raise NoResultError(
                 each.get("interval_reason") or "no_interval", "a side has no interval"
             )
-    intervals = (mine["interval"], theirs["interval"])
-    if isinstance(metric, GapMetric | ClasswiseGapMetric):
-        forms = metric.form(view), metric.form(other)
-        bounds = gap_difference((view, other), forms, seed)
-        return {"difference_interval": bounds, "difference_method": PAIRED}
-    bounds = difference_interval_of_two(
-        (mine["value"], theirs["value"]), intervals, 0.0, metric.range[0]
-    )
-    return {"difference_interval": bounds, "difference_method": INDEPENDENT}
+    forms = [metric.form(each) for each in views]
+    if forms[0] is not None and forms[1] is not None:
+        return gap_difference(views, (forms[0], forms[1]), seed), PAIRED
+    values, intervals = ((results[0][name], results[1][name]) for name in ("value", "interval"))
+    return difference_interval_of_two(values, intervals, 0.0, metric.range[0]), INDEPENDENT
 
 
 PAIRED = "both intervals combined by the correlation of 64 paired unit replicates (MOVER)"
@@ -215,17 +176,11 @@ def _draws(
         for shape, by in zip(shapes, (seed, seed + 1), strict=True)
     ]
     if shapes[0] == shapes[1]:
-        shared = replicate_correlation(*map(_contributions, replicates, tables))
+        sides = zip(replicates, tables, strict=True)
+        shared = replicate_correlation(*(each.contributions(of.gap) for each, of in sides))
         own[1] = shared * own[0] + np.sqrt(np.maximum(1.0 - shared**2, 0.0)) * own[1]
     mine, theirs = (
         Draws(drawn[:, np.searchsorted(places, each.places)], normal)
         for each, normal in zip(replicates, own, strict=True)
     )
     return mine, theirs
-
-
-def _contributions(replicates: ReplicateTables, tables: GapTables) -> Floats:
-    """Return what each replicate adds to the noise of each bin's gap, of mean 0; float64 (64, n_tables, n_bins)."""
-    found = np.zeros((N_REPLICATES, *tables.weight.shape))
-    found[replicates.places] = replicates.difference - replicates.weight * tables.gap
-    return found

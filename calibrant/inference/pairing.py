@@ -9,7 +9,7 @@ Source: Zou and Donner (Statistics in Medicine 2008) for combined intervals (MOV
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from calibrant.core.arrays import Floats, ratio
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.documents import Result
+from calibrant.core.errors import NoResultError
 from calibrant.core.hashing import U64
 from calibrant.core.pane import Pane
 from calibrant.core.sampled_rows import below
@@ -37,8 +38,37 @@ def paired(batch: Batch) -> Batch:
     return replace(batch, ids=np.array([f"row-{row}" for row in range(batch.n)], object))
 
 
-def ratio_difference(mine: Ratio, theirs: Ratio, ci: float) -> list[float]:
-    """Return the interval of the difference of two ratios of sums. Each replicate is left out of both sides at once.
+def difference_of(
+    mine: float | None,
+    theirs: float | None,
+    interval: Callable[[], tuple[list[float], str]],
+    reason: str | None = None,
+) -> Result:
+    """Return the difference of two numbers, with its interval and method, or with the reason why there is none.
+
+    Parameters
+    ----------
+    mine, theirs : the numbers, None where unknown
+    interval : of the difference, with its method; raises `NoResultError` where there is none
+    reason : why a number is unknown
+
+    Returns
+    -------
+    dict of `difference`, `difference_interval`, and `difference_method` or `difference_reason`
+    """
+    result: Result = {"difference": None, "difference_interval": None}
+    if mine is None or theirs is None:
+        return result | {"difference_reason": reason}
+    result["difference"] = mine - theirs
+    try:
+        bounds, method = interval()
+    except NoResultError as rejection:
+        return result | {"difference_reason": rejection.reason}
+    return result | {"difference_interval": bounds, "difference_method": method}
+
+
+def ratio_difference(mine: Ratio, theirs: Ratio, ci: float) -> tuple[list[float], str]:
+    """Return the interval of the difference of two ratios of sums, and its method. Each replicate is left out of both sides at once.
 
     Parameters
     ----------
@@ -47,7 +77,8 @@ def ratio_difference(mine: Ratio, theirs: Ratio, ci: float) -> list[float]:
     """
     without, once = 1.0 - np.eye(N_REPLICATES), np.ones((1, N_REPLICATES))
     centre = float((_ratio(mine, once) - _ratio(theirs, once))[0])
-    return list(jackknife_interval(centre, _ratio(mine, without) - _ratio(theirs, without), ci))
+    left_out = _ratio(mine, without) - _ratio(theirs, without)
+    return list(jackknife_interval(centre, left_out, ci)), RESAMPLED
 
 
 def _ratio(sums: Ratio, drawn: Floats) -> Floats:

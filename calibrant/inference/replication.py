@@ -53,6 +53,31 @@ class ReplicateTables:
     bins: int
     places: NDArray[np.int64]
 
+    @property
+    def complete(self) -> tuple[Floats, Floats]:
+        """Weight and gap sums of all replicates, float64 (64, n_tables, n_bins) each; those of empty ones are 0."""
+        sums = np.zeros((2, N_REPLICATES, *self.weight.shape[1:]))
+        sums[:, self.places] = self.weight, self.difference
+        return sums[0], sums[1]
+
+    def contributions(self, gap: Floats) -> Floats:
+        """Return what each replicate adds to the noise of each bin's gap, of mean 0; float64 (64, n_tables, n_bins)."""
+        weight, difference = self.complete
+        return np.asarray(difference - gap * weight)
+
+    @property
+    def gap(self) -> Floats:
+        """Gap of each bin of all replicates; float64 (n_tables, n_bins)."""
+        return ratio(self.difference.sum(axis=0), self.weight.sum(axis=0))
+
+    @property
+    def together(self) -> ReplicateTables:
+        """All tables as one."""
+        weight, difference = (
+            each.sum(axis=1, keepdims=True) for each in (self.weight, self.difference)
+        )
+        return ReplicateTables(weight, difference, self.bins, self.places)
+
 
 def score_tables(view: View, bins: int, least: int = MIN_FILLED) -> ReplicateTables:
     """Return the tables of the model's own score, with the number of bins nearest to `bins` that its 60 allow.
@@ -110,12 +135,7 @@ def tables_for(view: View, scope: str, bins: int, least: int = MIN_FILLED) -> Re
         return ReplicateTables(
             every.weight[:, place], every.difference[:, place], every.bins, every.places
         )
-    return ReplicateTables(
-        every.weight.sum(axis=1, keepdims=True),
-        every.difference.sum(axis=1, keepdims=True),
-        every.bins,
-        every.places,
-    )
+    return every.together
 
 
 def score_columns(view: View) -> dict[str, Floats]:

@@ -12,9 +12,7 @@ Source: Wu (Annals of Statistics 1986) and Liu (Annals of Statistics 1988) for t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from hashlib import blake2b
+from functools import lru_cache
 
 import numpy as np
 
@@ -32,23 +30,15 @@ PROMISED_FROM = 20
 RETURNED_FROM = 12
 
 
-def unit_null(
-    statistic: GapStatistic,
-    weight: Floats,
-    difference: Floats,
-    missing: Floats,
-    seed: int,
-    ci: float = 0.95,
-) -> NullReference:
-    """Return the null reference of a statistic of gaps from independent replicates.
+def unit_gaps(weight: Floats, difference: Floats, missing: Floats, seed: int) -> Floats:
+    """Return gaps of a calibrated model from independent replicates, float64 (n_draws, n_tables, n_bins).
 
     Parameters
     ----------
-    statistic : as in `intervals.gap_interval`
     weight : float64 (n_tables, n_bins), of the value's bins
     difference : float64 (n_replicates, n_tables, n_bins), outcomes minus confidence of each replicate, 0 expected
     missing : float64 (n_tables, n_bins), variance of the sums that the replicates do not have, as of independent noise
-    seed, ci : as in `gap_null`
+    seed : of the draws
 
     Examples
     --------
@@ -56,59 +46,31 @@ def unit_null(
     95 % of the absolute values of Student's t with 15 degrees of freedom are below 2.131.
 
     >>> signs = np.where(np.arange(16) % 2, 1.0, -1.0)[:, None, None]
-    >>> null = unit_null(lambda w, g: np.abs(g[..., 0, 0]), np.full((1, 1), 100.0), signs, np.zeros((1, 1)), 0)
+    >>> gaps = unit_gaps(np.full((1, 1), 100.0), signs, np.zeros((1, 1)), 0)
+    >>> null = unit_null(lambda w, g: np.abs(g[..., 0, 0]), np.full((1, 1), 100.0), gaps)
     >>> abs(null.q95 - 2.131 * 0.0413) < 3 * null.q95_error
     True
     """
-    sums = _Sums(weight, difference, missing, seed)
-    gap = _shared_gaps(sums) if N_DRAWS * weight.size <= _MAX_SHARED else _gaps(sums)
-    return quantiles_of(statistic(weight[None], gap), ci)
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """What the drawn gaps depend on; equal if everything in it is."""
-
-    weight: Floats
-    difference: Floats
-    missing: Floats
-    seed: int
-
-    @cached_property
-    def name(self) -> tuple[bytes, ...]:
-        """Digests and shapes of the arrays, and the seed."""
-        return (
-            b"%d" % self.seed,
-            *(
-                repr(each.shape).encode() + blake2b(each.tobytes()).digest()
-                for each in (self.weight, self.difference, self.missing)
-            ),
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Sums) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-
-def _gaps(sums: _Sums) -> Floats:
-    """Return gaps of a calibrated model, float64 (n_draws, n_tables, n_bins)."""
-    weight, missing = sums.weight, sums.missing
-    factor, scales = _draws(len(sums.difference), sums.seed)
-    noise = np.tensordot(factor, sums.difference, axes=1)
+    factor, scales = _draws(len(difference), seed)
+    noise = np.tensordot(factor, difference, axes=1)
     if missing.any():
-        noise = noise + normal_draws(weight.shape, sums.seed + 1) * np.sqrt(missing)
-    noise = noise * scales[:, None, None]
-    gap = ratio(noise, weight)
-    gap = np.clip(gap, -1.0, 1.0)
-    gap.setflags(write=False)
-    return gap
+        noise = noise + normal_draws(weight.shape, seed + 1) * np.sqrt(missing)
+    return np.clip(ratio(noise * scales[:, None, None], weight), -1.0, 1.0)
 
 
-# Several metrics of a window have the same bins: the drawn gaps of the last ones are kept, 0.5 MB at most each.
-_MAX_SHARED = 1 << 16
-_shared_gaps = lru_cache(maxsize=4)(_gaps)
+def unit_null(
+    statistic: GapStatistic, weight: Floats, gaps: Floats, ci: float = 0.95
+) -> NullReference:
+    """Return the null reference of a statistic of gaps.
+
+    Parameters
+    ----------
+    statistic : as in `intervals.gap_interval`
+    weight : float64 (n_tables, n_bins), of the value's bins
+    gaps : of `unit_gaps`
+    ci : as in `gap_null`
+    """
+    return quantiles_of(statistic(weight[None], gaps), ci)
 
 
 # Of at most 64 replicates 1 MB each. All metrics of a window have the same number of them.

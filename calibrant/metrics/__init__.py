@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 from calibrant.core.documents import Result
@@ -15,7 +16,6 @@ from calibrant.inference.seeds import SEED
 from calibrant.metrics.estimate import Estimate
 from calibrant.metrics.metric import Metric
 from calibrant.metrics.requests import MetricRequest, read_requests
-from calibrant.metrics.shares import reject_of_ratings, without_ratings
 
 
 @lru_cache(maxsize=1)
@@ -55,6 +55,14 @@ DEFAULT_METRICS = tuple(
 )
 
 
+# Of shares of labels whose number of ratings is not known: accumulators of sums over ratings alone, none over pairs of ratings.
+_SUMS = frozenset(
+    {"scope", "own_score", "scores", "counts", "top_label", "positive", "classes", "all_labels"}
+)
+# Values that subtract, or compare with, the variance of single ratings.
+_OF_RATINGS = ("debiased_ece", "l2_ece_squared", "kde_ece", "hosmer_lemeshow", "spiegelhalter_z")
+# Means over predictions, whose interval is that of the mean of independent units.
+_MEANS = ("accuracy", "brier", "nll")
 # Accumulators of a scope's cells by its kind; all of them where it is not known.
 _SCOPES = {
     "top_label": frozenset({"top_label"}),
@@ -181,13 +189,32 @@ def view_for(view: View, request: MetricRequest) -> View:
 def _estimate(metric: Metric, view: View, seed: int) -> Estimate:
     are_shares = view.notes.per_rating > 1
     try:
-        if are_shares:
-            reject_of_ratings(metric)
+        if are_shares and not is_of_shares(metric.slug):
+            detail = "It needs the number of ratings of each row: n_ratings."
+            raise NoResultError("label_shares", detail)
         found = metric.estimate(view, seed).within(metric.range, metric.lowest_truth)
-        return without_ratings(metric, found) if are_shares else found
+        return _without_ratings(metric, found) if are_shares else found
     except NoResultError as rejection:
         extra = {} if rejection.n_excluded is None else {"n_excluded": rejection.n_excluded}
         return Estimate(None, rejection.reason, rejection.detail, extra=extra)
+
+
+def is_of_shares(key: str) -> bool:
+    """Return whether a metric, by its slug or request, has a value of shares alone, whose number of ratings is not known."""
+    metric = METRICS[slug_of(key)]
+    return metric.slug not in _OF_RATINGS and set(metric.needs) <= _SUMS
+
+
+def _without_ratings(metric: Metric, found: Estimate) -> Estimate:
+    """Return an estimate without null reference, and with an interval only if it does not need the number of ratings."""
+    of_chance = ("corrected", "bias", "range")
+    extra = {name: each for name, each in found.extra.items() if name not in of_chance}
+    extra["null_reason"] = "label_shares"
+    if metric.slug in _MEANS:
+        return replace(found, null=None, extra=extra)
+    return replace(
+        found, null=None, interval=None, extra=extra | {"interval_reason": "label_shares"}
+    )
 
 
 __all__ = [
@@ -206,6 +233,7 @@ __all__ = [
     "compute_metrics",
     "estimates",
     "is_error",
+    "is_of_shares",
     "requested",
     "slug_of",
     "title_of",

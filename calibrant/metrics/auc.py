@@ -48,7 +48,6 @@ def read(view: View) -> MetricValue | None:
         return None
     right, wrong = correct_and_incorrect(cells)
     extra: dict[str, object] = {
-        "scope": view.scope,
         "positives": float(right.sum()),
         "negatives": float(wrong.sum()),
         "null_assumption": DRAWN,

@@ -6,26 +6,17 @@ Models of two classes also report `brier_binary`, half of it: the mean squared e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from calibrant.core.documents import Extra
 from calibrant.core.view import View
-from calibrant.metrics.metric import MEAN_NEEDS, Estimate, SumMetric
+from calibrant.metrics.metric import MEAN_NEEDS, SumMetric
 
 
-@dataclass(frozen=True)
-class BrierMetric(SumMetric):
-    """The ratio with its binary half."""
-
-    def estimate(self, view: View, seed: int) -> Estimate:
-        estimate = super().estimate(view, seed)
-        if estimate.value is None or view.spec.n_classes != 2:
-            return estimate
-        return replace(
-            estimate, extra=dict(estimate.extra) | {"brier_binary": estimate.value / 2.0}
-        )
+def binary_half(view: View, value: float) -> Extra:
+    """Return the mean squared error of class 1 of two classes."""
+    return {"brier_binary": value / 2.0} if view.spec.n_classes == 2 else {}
 
 
-METRIC = BrierMetric(
+METRIC = SumMetric(
     slug="brier",
     title="Brier score",
     unit="squared probability, summed over classes",
@@ -40,4 +31,5 @@ METRIC = BrierMetric(
     source="Brier (1950), multi-class form",
     column="brier",
     null_column="brier_null",
+    about=binary_half,
 )

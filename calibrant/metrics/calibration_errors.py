@@ -12,21 +12,19 @@ y (1 - y) / (n - 1) has no value for a bin with one prediction: its squared gap 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from calibrant.core.arrays import Floats, ratio, share
 from calibrant.core.cells import Cells, Table, cuts_inside
-from calibrant.core.query import TIES, Option
+from calibrant.core.documents import Extra
+from calibrant.core.query import TIES, Option, PaneQuery
 from calibrant.core.view import View
 from calibrant.estimators.cut_error import cut_error, power_mean_gap
 from calibrant.inference.closed_null import ClosedNull, null_of_sum
 from calibrant.inference.gap_sums import GapSum
-from calibrant.inference.gap_tables import GapForm
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.largest_gap import largest_gap_null
-from calibrant.metrics.metric import ClasswiseGapMetric, Estimate, GapMetric
+from calibrant.metrics.metric import GapMetric
 
 ORDER = Option(
     "order",
@@ -84,6 +82,13 @@ def order_statistic(order: float) -> GapStatistic:
     )
 
 
+def requested_order(pane_query: PaneQuery) -> tuple[GapStatistic, ClosedNull | None]:
+    """Return the statistic of the requested order; orders that are metrics of their own have the same null reference."""
+    order = float(ORDER.of(pane_query))
+    closed = {1.0: null_of_sum(WEIGHTED), 2.0: null_of_sum(SQUARED)}
+    return order_statistic(order), closed.get(order)
+
+
 def accuracy_variance(table: Table) -> float:
     """Return the weighted mean over bins of the estimated variance of the bin's accuracy.
 
@@ -115,44 +120,15 @@ def cut_bound(cells: Cells, bins: int) -> float:
     return float(2.0 * change.sum() / total)
 
 
-@dataclass(frozen=True)
-class AdaptiveMetric(GapMetric):
-    """The gap metric with the bound of its cuts."""
-
-    def estimate(self, view: View, seed: int) -> Estimate:
-        estimate = super().estimate(view, seed)
-        if view.is_raw or estimate.value is None:
-            return estimate
-        cells, bins = view.cells(), view.pane_query.bins
-        typical = None
-        if not view.pane_query.min_count:
-            typical = cut_error(cells, bins, estimate.value, power_mean_gap(1.0))
-        error = {"error_bound": cut_bound(cells, bins), "error_estimate": typical}
-        return replace(estimate, extra=dict(estimate.extra) | error)
-
-
-@dataclass(frozen=True)
-class OrderMetric(GapMetric):
-    """A statistic of gaps with a requested power; orders that are metrics of their own have the same null reference."""
-
-    def requested(self, view: View) -> GapMetric:
-        order = float(ORDER.of(view.pane_query))
-        closed: dict[float, ClosedNull] = {1.0: null_of_sum(WEIGHTED), 2.0: null_of_sum(SQUARED)}
-        fields = {name: getattr(self, name) for name in GapMetric.__dataclass_fields__}
-        own = {"gaps": order_statistic(order), "closed": closed.get(order)}
-        return GapMetric(**fields | own)
-
-    def form(self, view: View) -> GapForm:
-        return self.requested(view).form(view)
-
-    def value(self, view: View) -> float | None:
-        return self.requested(view).value(view)
-
-    def estimate(self, view: View, seed: int) -> Estimate:
-        found = self.requested(view).estimate(view, seed)
-        if found.value is None:
-            return found
-        return replace(found, extra={**found.extra, "order": float(ORDER.of(view.pane_query))})
+def error_of_cuts(view: View, value: float) -> Extra:
+    """Return bound and typical size of the error of cuts at limits of cells."""
+    if view.is_raw:
+        return {}
+    cells, bins = view.cells(), view.pane_query.bins
+    typical = None
+    if not view.pane_query.min_count:
+        typical = cut_error(cells, bins, value, power_mean_gap(1.0))
+    return {"error_bound": cut_bound(cells, bins), "error_estimate": typical}
 
 
 METRICS = (
@@ -181,7 +157,7 @@ METRICS = (
         gaps=WEIGHTED,
         scope="all",
     ),
-    ClasswiseGapMetric(
+    GapMetric(
         slug="classwise_ece",
         title="Class-wise expected calibration error",
         needs=("classes",),
@@ -193,8 +169,9 @@ METRICS = (
             "marginal calibration error": "",
         },
         source="Kull et al. (NeurIPS 2019); mean over all classes",
-        statistic=weighted_mean_gap,
-        mean=GapSum(mean_share),
+        options=("bins", "binning", "edges", "min_count"),
+        of_class=weighted_mean_gap,
+        gaps=GapSum(mean_share),
     ),
     GapMetric(
         slug="mce",
@@ -236,16 +213,17 @@ METRICS = (
         gaps=SQUARED,
         bias=accuracy_variance,
     ),
-    OrderMetric(
+    GapMetric(
         slug="lp_ece",
         title="Calibration error of order p",
         formula="(Σ_m (W_m/W) |acc(m) - conf(m)|^p)^(1/p), p = order",
         search_words={"CE_p": "", "Lp calibration error": "", "ECE_p": ""},
         source="Mimori et al. (AISTATS 2021), definition 2",
         own_options=(TIES, ORDER),
-        gaps=order_statistic(2.0),
+        gaps_of=requested_order,
+        about=lambda view, value: {"order": float(ORDER.of(view.pane_query))},
     ),
-    AdaptiveMetric(
+    GapMetric(
         slug="adaptive_ece",
         title="Adaptive expected calibration error",
         formula="Σ_m (W_m/W) |acc(m) - conf(m)|, bins of equal mass",
@@ -255,5 +233,6 @@ METRICS = (
         options=("bins", "min_count", "scope"),
         gaps=WEIGHTED,
         binning="equal_mass",
+        about=error_of_cuts,
     ),
 )

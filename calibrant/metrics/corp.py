@@ -93,7 +93,7 @@ def _reader(part: str) -> Callable[[View], MetricValue | None]:
                 "an outcome with probability 0 occurred: its log loss is infinite",
             )
         kind = SCORE.of(view.pane_query)
-        extra: dict[str, object] = {"score": kind, "scope": view.scope}
+        extra: dict[str, object] = {"score": kind}
         if not view.is_raw and part != "uncertainty":
             cells = scored_cells(view)
             bound = recalibration_bound(cells, kind)

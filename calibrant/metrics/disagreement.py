@@ -144,6 +144,7 @@ METRICS = (
         own_options=OPTIONS,
         compute=disagreement_ce,
         of_resamples=disagreement_errors,
+        max_resampled=20_000,
     ),
     FunctionMetric(
         slug="calibrated_disagreement_ce",

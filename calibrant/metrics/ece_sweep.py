@@ -108,7 +108,6 @@ def read(view: View) -> MetricValue | None:
         "at_bound": ended.at_bound,
         "norm": norm,
         "ties": TIES.of(view.pane_query),
-        "scope": view.scope,
     }
     if not view.is_raw:
         extra["error_bound"] = error_bound(cells, ended.bins, norm, value)

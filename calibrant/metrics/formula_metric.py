@@ -110,7 +110,8 @@ class FormulaMetric(Metric):
         reading = self.read(view)
         if reading is None:
             return Estimate(None, "no_data")
-        extra = dict(reading.extra)
+        extra: Extra = {"scope": view.scope} if "scope" in self.options else {}
+        extra |= reading.extra
         of_cells = self.of_cells
         if of_cells is not None and "error_bound" in extra:
             extra["error_estimate"] = placement_error(scored_cells(view), partial(of_cells, view))

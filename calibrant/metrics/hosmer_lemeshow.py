@@ -110,7 +110,6 @@ def read(view: View) -> MetricValue | None:
         "groups": n_groups,
         "p_value": _p_value(view, value, freedom),
         DATA.name: DATA.of(view.pane_query),
-        "scope": view.scope,
     }
     if not view.is_raw:
         extra |= bounded(

@@ -127,7 +127,7 @@ def read(view: View) -> MetricValue | None:
         return None
     distance = distances(cells)
     e50, e90 = weighted_quantiles(distance, cells.weight, np.array([0.5, 0.9])).tolist()
-    extra: dict[str, object] = {"scope": view.scope, "smoother": SMOOTHER, "e50": e50, "e90": e90}
+    extra: dict[str, object] = {"smoother": SMOOTHER, "e50": e50, "e90": e90}
     if not view.is_raw:
         extra |= bounded(None, "curve_of_cells")
     return MetricValue(float(np.average(distance, weights=cells.weight)), extra)

@@ -91,11 +91,7 @@ def read(view: View) -> MetricValue | None:
     if not len(cells):
         return None
     bandwidth = float(BANDWIDTH.of(view.pane_query))
-    extra: dict[str, object] = {
-        "scope": view.scope,
-        "leave": LEAVE.of(view.pane_query),
-        "clip": CLIP,
-    }
+    extra: dict[str, object] = {"leave": LEAVE.of(view.pane_query), "clip": CLIP}
     if SELECTION.of(view.pane_query) == "likelihood":
         bandwidth, extra["bandwidth_at_bound"] = likeliest_bandwidth(found)
     distances, estimated = kernel_distances(found, found.correct_ratings[None], bandwidth)

@@ -44,7 +44,6 @@ def _reader(
         extra = {
             "sigma": sigma,
             "p_value": survival(value / sigma) if sigma else None,
-            "scope": view.scope,
         }
         if not view.is_raw:
             extra["error_bound"] = sides * float(np.maximum(*cells.largest_shift).max()) / total

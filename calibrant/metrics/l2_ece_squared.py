@@ -110,7 +110,7 @@ def read(view: View) -> MetricValue | None:
         return None
     if not len(bins.n):
         raise NoResultError("too_few_predictions", "no bin has two samples")
-    extra: dict[str, object] = {**view.pane_query.about_bins, "scope": view.scope}
+    extra: dict[str, object] = {**view.pane_query.about_bins}
     if not view.is_raw:
         extra |= {"error_bound": bins.error, "error_estimate": min(bins.typical, bins.error)}
     return MetricValue(squared_error(bins), extra)

@@ -212,7 +212,7 @@ METRICS = (
         "calibration_loss", "Calibration loss", _UNIT, (None, 2.0), "lower", (*_BINS, "replicates"),
         f"{_MIMORI}, eqs. 11 to 14; Broecker (2012), Ferro and Fricker (2012) for single labels",
         options=("bins", "edges"), own_options=(LOSS_WEIGHT,), compute=calibration_loss, lowest_truth=0.0,
-        of_resamples=calibration_losses,
+        of_resamples=calibration_losses, max_resampled=20_000,
         formula="Σ_k Σ_b (W_b/W) ((ȳ_kb - p̄_kb)^2 - debiasing term)",
         search_words={"CL": "", "CE loss of bins": ""},
     ),

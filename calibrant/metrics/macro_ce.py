@@ -88,7 +88,6 @@ def read(view: View) -> MetricValue | None:
     extra = {
         "hit_error": 1.0 - correct_score / correct_ratings,
         "miss_error": (float(cells.confidence.sum()) - correct_score) / incorrect_ratings,
-        "scope": view.scope,
     }
     if not view.is_raw:
         extra["error_bound"] = error_bound(cells, correct_ratings, incorrect_ratings)

@@ -1,7 +1,7 @@
 """Interface of a metric: its name, what it reads, how it is computed.
 
-Most metrics are one of three: a statistic of the bins' gaps, the mean of such a statistic over classes, or a ratio of stored sums.
-Each gives value, interval and null reference from one formula. For the others, `FunctionMetric` takes a function, or a subclass
+Most metrics are one of two: a statistic of the bins' gaps, of one scope or as the mean over classes, or a ratio of stored sums. Each
+gives value, interval, null reference and difference from one formula. For the others, `FunctionMetric` takes a function, or a subclass
 defines `estimate`.
 """
 
@@ -10,19 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from calibrant.core.arrays import Floats, share
+from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.cells import Table
 from calibrant.core.documents import Extra
-from calibrant.core.query import TIES, Option
+from calibrant.core.query import TIES, Option, PaneQuery
 from calibrant.core.view import View
 from calibrant.inference.closed_null import ClosedNull, null_of_sum
 from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.gap_tables import GapForm, GapTables, gap_tables
 from calibrant.inference.gap_uncertainty import gap_uncertainty, has_named_units
 from calibrant.inference.intervals import GapStatistic
-from calibrant.inference.mean_interval import effective_size, mean_interval
+from calibrant.inference.mean_interval import (
+    effective_size,
+    mean_interval,
+    reject_few_errors,
+    reject_uneven,
+)
 from calibrant.inference.null_reference import NullReference, count_null, sum_null
-from calibrant.inference.replication import score_columns
+from calibrant.inference.pairing import Ratio
+from calibrant.inference.replication import reject_if_thin, score_columns
 from calibrant.inference.seeds import SEED
 from calibrant.inference.sum_null import sum_null_of_units
 from calibrant.metrics.estimate import Estimate as Estimate
@@ -51,6 +60,11 @@ class Metric:
     exact : whether the stored state gives the value of the raw rows; otherwise an estimate from cells or a sample
     search_words : names of the metric in papers and elsewhere, each with the parameters that it implies
     lowest_truth : lowest possible true value, where unbiased estimates may be lower; intervals are cut off there
+    scope, binning : of its own, whatever the query has; None for the query's
+    of_resamples : values of many resamples of a view's raw rows: how often each row is taken, float64 (n_resamples, n_rows), to
+        float64 (n_resamples,); nan where one has no value
+    max_resampled : rows up to which that takes less than one resample after the other: fewer if all pairs of rows are compared
+    about : further results of a gap metric or a ratio, of view and value
     """
 
     slug: str
@@ -66,6 +80,34 @@ class Metric:
     exact: bool = True
     search_words: Mapping[str, str] = field(default_factory=dict, hash=False)
     lowest_truth: float | None = None
+    scope: str | None = None
+    binning: str | None = None
+    of_resamples: Callable[[View, Floats], Floats] | None = None
+    max_resampled: int = 1500
+    about: Callable[[View, float], Extra] | None = None
+
+    @property
+    def is_of_classes(self) -> bool:
+        """Whether it is a mean over the classes' tables."""
+        return False
+
+    def equal_bins(self, pane_query: PaneQuery) -> GapStatistic | None:
+        """Return the metric as a statistic of equal-width bins' weights and gaps alone; None if it is none under this query."""
+        return None
+
+    def form(self, view: View) -> GapForm | None:
+        """Return the metric as a statistic of the gaps of a value's bins, with these; None if it is none."""
+        return None
+
+    def paired_sums(self, view: View) -> Ratio | None:
+        """Return numerator and denominator of a mean by replicate, float64 (64,) each; None for other metrics.
+
+        Raises
+        ------
+        NoResultError
+            They do not show how much the mean varies.
+        """
+        return None
 
     def value(self, view: View) -> float | None:
         """Return the number alone, without interval and null reference; None where there is no data.
@@ -87,144 +129,115 @@ class Metric:
         """
         raise NotImplementedError(f"{type(self).__name__} must compute its estimate")
 
+    def _further(self, view: View, value: float) -> Extra:
+        return {} if self.about is None else self.about(view, value)
+
 
 @dataclass(frozen=True)
 class FunctionMetric(Metric):
     """A metric computed by a plain function of the view and the seed.
 
-    `ratio(view)` gives numerator and denominator by replicate, float64 (64,) each, where the metric is a mean over
-    predictions. `of_resamples(view, times)` gives the values of many resamples of a view's raw rows, float64 (n_resamples, n_rows) to
-    float64 (n_resamples,), nan where one has no value.
+    `ratio(view)` gives numerator and denominator by replicate, float64 (64,) each, where the metric is a mean over predictions.
     """
 
     compute: Callable[[View, int], Estimate] = field(default=lambda view, seed: Estimate(None))
-    ratio: Callable[[View], tuple[Floats, Floats]] | None = None
-    of_resamples: Callable[[View, Floats], Floats] | None = None
+    ratio: Callable[[View], Ratio] | None = None
 
     def estimate(self, view: View, seed: int) -> Estimate:
         return self.compute(view, seed)
 
+    def paired_sums(self, view: View) -> Ratio | None:
+        if self.ratio is None:
+            return None
+        reject_if_thin(view)
+        return self.ratio(view)
+
 
 @dataclass(frozen=True)
 class GapMetric(Metric):
-    """A statistic of weight and gap by bin of the requested scope.
+    """A statistic of weight and gap by bin: of the requested scope, or of the tables of every class.
 
-    `gaps` is the statistic. `bias(table)` is a constant of the data that is subtracted from its sum, None for most metrics.
-    `by_bin`: each bin counts alike, however little it holds; the interval is then limited to bins with enough units.
-    `closed` is the null reference in closed form; that of a `GapSum` follows from it, and without either the reference is drawn.
+    Attributes
+    ----------
+    gaps : the statistic
+    gaps_of : the same under the query's own options, with its null reference, instead of `gaps` and `closed`
+    of_class : the statistic of one class's table, where `gaps` is its mean over classes
+    bias : a constant of the data that is subtracted from the statistic's sum
+    by_bin : whether each bin counts alike, however little it holds; the interval is then limited to bins with enough units
+    closed : null reference in closed form; that of a `GapSum` follows from it, and without either the reference is drawn
     """
 
     options: tuple[str, ...] = ("bins", "binning", "edges", "min_count", "scope")
     own_options: tuple[Option, ...] = (TIES,)
     gaps: GapStatistic = field(default=GapSum(share))
+    gaps_of: Callable[[PaneQuery], tuple[GapStatistic, ClosedNull | None]] | None = None
+    of_class: GapStatistic | None = None
     bias: Callable[[Table], float] | None = None
-    binning: str | None = None
-    scope: str | None = None
     by_bin: bool = False
     closed: ClosedNull | None = None
 
     @property
-    def takes_bias(self) -> bool:
-        """Whether it is more than a statistic of weights and gaps."""
-        return self.bias is not None
+    def is_of_classes(self) -> bool:
+        return self.of_class is not None
 
-    def statistic(self, bias: float) -> GapStatistic:
-        """Return the statistic less a bias."""
-        return self.gaps.less(bias) if bias and isinstance(self.gaps, GapSum) else self.gaps
-
-    def closed_null(self, bias: float) -> ClosedNull | None:
-        """Return the null reference of the statistic less a bias in closed form; None if it is drawn."""
-        return null_of_sum(self.gaps, bias) if isinstance(self.gaps, GapSum) else self.closed
-
-    def requested(self, view: View) -> GapMetric:
-        """Return the metric under the query's own options; the metric itself if it reads none."""
-        return self
+    def equal_bins(self, pane_query: PaneQuery) -> GapStatistic | None:
+        is_plain = pane_query.binning == "equal_width" and not pane_query.min_count
+        if not is_plain or self.binning is not None or self.bias is not None:
+            return None
+        return self.statistic(pane_query)[0]
 
     def value(self, view: View) -> float | None:
-        table = view.binned(
-            self.scope or view.scope, self.binning or view.pane_query.binning, view.pane_query.bins
-        )
-        cells = table.cells
-        if not cells.weight.sum():
-            return None
-        return float(self.statistic(self._bias(table))(cells.weight[None], cells.gap[None]))
+        form = self.form(view)
+        return form.observed if form.tables.weight.sum() else None
 
-    def tables(self, view: View) -> tuple[Table, GapTables]:
+    def form(self, view: View) -> GapForm:
+        found, tables = self._tables(view)
+        bias = 0.0 if self.bias is None else self.bias(found[0])
+        statistic, closed = self.statistic(view.pane_query, bias)
+        return GapForm(tables, statistic, self.statistic(view.pane_query)[0], self.by_bin, closed)
+
+    def estimate(self, view: View, seed: int) -> Estimate:
+        form = self.form(view)
+        tables, scope = form.tables, self.scope or view.scope
+        if not tables.weight.sum():
+            return Estimate(None, "no_data")
+        extra: Extra = dict(self._about_bins(view))
+        if self.of_class is not None:
+            extra["by_class"] = self.of_class(tables.weight, tables.gap).tolist()
+        else:
+            discarded = self._tables(view)[0][0].discarded_weight
+            extra |= {"scope": scope} | view.histogram_counts(scope)
+            extra |= {"discarded_weight": discarded} if discarded else {}
+        interval, null, found = gap_uncertainty(view, form, seed)
+        extra |= found | self._further(view, form.observed)
+        return Estimate(form.observed, interval=interval, null=null, extra=extra)
+
+    def statistic(
+        self, pane_query: PaneQuery, bias: float = 0.0
+    ) -> tuple[GapStatistic, ClosedNull | None]:
+        """Return the statistic under a query less a bias, and its null reference in closed form; None if it is drawn."""
+        plain, closed = (
+            (self.gaps, self.closed) if self.gaps_of is None else self.gaps_of(pane_query)
+        )
+        if not isinstance(plain, GapSum):
+            return plain, closed
+        return plain.less(bias) if bias else plain, null_of_sum(plain, bias)
+
+    def _tables(self, view: View) -> tuple[list[Table], GapTables]:
         """Return the bins of the value, and the same with what interval and null reference need."""
-        scope, bins = self.scope or view.scope, view.pane_query.bins
-        binning = self.binning or view.pane_query.binning
-        table = view.binned(scope, binning, bins)
-        key = ("gap tables", scope, binning, bins)
-        return table, view.once(key, lambda: gap_tables((scope,), binning, bins, [table]))
-
-    def form(self, view: View) -> GapForm:
-        """Return the statistic with the bins of the value, under the query's own options."""
-        table, tables = self.tables(view)
-        bias = self._bias(table)
-        closed = self.closed_null(bias)
-        return GapForm(tables, self.statistic(bias), self.statistic(0.0), self.by_bin, closed)
-
-    def _bias(self, table: Table) -> float:
-        return 0.0 if self.bias is None else self.bias(table)
-
-    def estimate(self, view: View, seed: int) -> Estimate:
-        scope = self.scope or view.scope
-        table, tables = self.tables(view)
-        if not tables.weight.sum():
-            return Estimate(None, "no_data")
-        extra: Extra = (
-            _about_bins(view, self.binning) | {"scope": scope} | view.histogram_counts(scope)
-        )
-        if table.discarded_weight:
-            extra["discarded_weight"] = table.discarded_weight
-        form = self.form(view)
-        interval, null, about = gap_uncertainty(view, form, seed)
-        return Estimate(form.observed, interval=interval, null=null, extra=extra | about)
-
-
-@dataclass(frozen=True)
-class ClasswiseGapMetric(Metric):
-    """The mean over classes of a statistic of one class against the rest.
-
-    `mean` is the mean as one statistic of all classes' gaps.
-    """
-
-    options: tuple[str, ...] = ("bins", "binning", "edges", "min_count")
-    own_options: tuple[Option, ...] = (TIES,)
-    statistic: GapStatistic = field(default=lambda weight, gap: gap.sum(axis=-1))
-    mean: GapSum = field(default=GapSum(share))
-    binning: str | None = None
-
-    @property
-    def closed_null(self) -> ClosedNull:
-        """Null reference of the mean in closed form."""
-        return null_of_sum(self.mean)
-
-    def value(self, view: View) -> float | None:
-        tables = self.tables(view)
-        if not tables.weight.sum():
-            return None
-        return float(self.statistic(tables.weight, tables.gap).mean())
-
-    def tables(self, view: View) -> GapTables:
-        """Return the bins of every class."""
         binning, bins = self.binning or view.pane_query.binning, view.pane_query.bins
-        scopes = tuple(f"class:{k}" for k in range(view.spec.n_classes))
-        return gap_tables(scopes, binning, bins, view.binned_classes(binning, bins))
+        if self.is_of_classes:
+            scopes = tuple(f"class:{k}" for k in range(view.spec.n_classes))
+            found = view.binned_classes(binning, bins)
+        else:
+            scopes = (self.scope or view.scope,)
+            found = [view.binned(scopes[0], binning, bins)]
+        key = ("gap tables", scopes, binning, bins)
+        return found, view.once(key, lambda: gap_tables(scopes, binning, bins, found))
 
-    def form(self, view: View) -> GapForm:
-        """Return the mean over classes as one statistic, with the bins of every class."""
-        return GapForm(self.tables(view), self.mean, self.mean, closed=self.closed_null)
-
-    def estimate(self, view: View, seed: int) -> Estimate:
-        form = self.form(view)
-        tables = form.tables
-        if not tables.weight.sum():
-            return Estimate(None, "no_data")
-        by_class = self.statistic(tables.weight, tables.gap)
-        interval, null, about = gap_uncertainty(view, form, seed)
-        extra = _about_bins(view, self.binning) | {"by_class": by_class.tolist()}
-        return Estimate(float(by_class.mean()), interval=interval, null=null, extra=extra | about)
+    def _about_bins(self, view: View) -> Extra:
+        """Return the bins of the metric: a binning of its own has the number, not the edges."""
+        return {"bins": view.pane_query.bins} if self.binning else view.pane_query.about_bins
 
 
 # A mean reads its sums; its interval also reads the cells of the model's own score, for the effective number of samples.
@@ -246,13 +259,14 @@ class SumMetric(Metric):
             return Estimate(None, "no_data")
         value = sums[self.column] / sums[self.weight] if sums[self.weight] else None
         interval, about = mean_interval(view, self.columns, self.column, self.weight, self.range)
+        about |= {} if value is None else self._further(view, value)
         if self.null_column is None:
             return Estimate(value, interval=interval, extra=about)
         null = self._null(view, sums)
-        if has_named_units(view):
-            of_units, found = sum_null_of_units(view, self.column, self.null_column, null)
-            return Estimate(value, interval=interval, null=of_units, extra=about | found)
-        return Estimate(value, interval=interval, null=null, extra=about)
+        if not has_named_units(view):
+            return Estimate(value, interval=interval, null=null, extra=about)
+        of_units, found = sum_null_of_units(view, self.column, self.null_column, null)
+        return Estimate(value, interval=interval, null=of_units, extra=about | found)
 
     def columns(self, view: View) -> dict[str, Floats]:
         """Return the score sums of each filled replicate, as `replication.score_columns`.
@@ -264,17 +278,15 @@ class SumMetric(Metric):
         """
         return score_columns(view)
 
+    def paired_sums(self, view: View) -> Ratio:
+        columns = self.columns(view)
+        reject_uneven(view)
+        reject_few_errors(columns)
+        complete = np.zeros((2, N_REPLICATES))
+        complete[:, columns["places"].astype(np.int64)] = columns[self.column], columns[self.weight]
+        return complete[0], complete[1]
+
     def _null(self, view: View, sums: Mapping[str, float]) -> NullReference:
         assert self.null_column is not None
         moments = (sums[self.null_column], sums[self.null_column + "_variance"], sums["weight"])
         return count_null(*moments, effective_size(view)) if self.of_counts else sum_null(*moments)
-
-
-def _about_bins(view: View, binning: str | None) -> Extra:
-    """Return the bins of a metric: a binning of its own has the number, not the edges."""
-    return {"bins": view.pane_query.bins} if binning else view.pane_query.about_bins
-
-
-def mean_over_classes(statistic: GapStatistic) -> GapStatistic:
-    """Return the statistic of each class's table, averaged."""
-    return lambda weight, gap: statistic(weight, gap).mean(axis=-1)

@@ -33,7 +33,7 @@ def read(view: View) -> MetricValue | None:
     cells = table.cells
     if not cells.weight.sum():
         return None
-    extra = {**view.pane_query.about_bins, "scope": view.scope}
+    extra = dict(view.pane_query.about_bins)
     if table.discarded_weight:
         extra["discarded_weight"] = table.discarded_weight
     return MetricValue(

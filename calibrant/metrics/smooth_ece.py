@@ -66,11 +66,7 @@ def read(view: View) -> MetricValue | None:
         cells = cells.at_places(grid_of(3600).locate(np.clip(cells.mean, 0.0, 1.0)))
         bound = 0.0
     value, bandwidth = _smoothed(cells)
-    extra: dict[str, object] = {
-        "bandwidth": bandwidth,
-        "kernel": "reflected Gaussian",
-        "scope": view.scope,
-    }
+    extra: dict[str, object] = {"bandwidth": bandwidth, "kernel": "reflected Gaussian"}
     extra["null_assumption"] = DRAWN
     if bound is not None or not view.is_raw or value < bandwidth:
         extra["error_bound"] = error_bound(cells, bandwidth) + max(bandwidth - value, 0.0)

@@ -61,7 +61,6 @@ def read(view: View) -> MetricValue | None:
     extra: dict[str, object] = {
         "p_value": float(2.0 * scipy.special.ndtr(-abs(z))),
         "sides": 2,
-        "scope": view.scope,
     }
     if not view.is_raw:
         bound = error_bound(cells, z, deviation)

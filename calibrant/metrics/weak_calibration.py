@@ -88,7 +88,6 @@ def _reader(n_terms: int, target: float) -> Callable[[View], MetricValue | None]
         fit = _fit(view, n_terms)
         difference = float(fit.coefficients[-1])
         extra: dict[str, object] = {
-            "scope": view.scope,
             "p_value": _p_value(difference, _calibrated_deviation(cells, n_terms)),
             "sides": 2,
         }
@@ -170,7 +169,6 @@ def read_ratio(view: View) -> MetricValue | None:
         raise NoResultError("no_expected_outcome", "every score is 0: nothing is expected")
     deviation = float(np.sqrt(max(cells.null_variance.sum(), 0.0)))
     extra = {
-        "scope": view.scope,
         "observed": observed,
         "expected": expected,
         "p_value": _p_value(observed - expected, deviation),

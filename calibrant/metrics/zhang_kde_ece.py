@@ -168,9 +168,8 @@ def read(view: View) -> MetricValue | None:
         "bandwidth": bandwidth,
         "bandwidth_from": "kernel_sd" if given else of,
         "kernel": "triweight, mirrored",
-        "scope": view.scope,
+        "null_assumption": DRAWN,
     }
-    extra["null_assumption"] = DRAWN
     if not view.is_raw:
         extra["error_bound"] = error_bound(cells, bandwidth, "none" if given else of)
     return MetricValue(value, extra)

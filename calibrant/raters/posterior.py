@@ -191,7 +191,8 @@ def _log_likelihood(means: Floats, alpha: Floats, ratings: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         terms = np.where(ratings > 0, gammaln(prior + ratings) - gammaln(prior), 0.0)
     of_dirichlet = terms.sum(axis=2) + gammaln(size) - gammaln(size + total)
-    return np.where(is_point, scipy.special.xlogy(ratings, means).sum(axis=2), of_dirichlet)
+    of_point = scipy.special.xlogy(ratings, means).sum(axis=2)
+    return np.asarray(np.where(is_point, of_point, of_dirichlet), np.float64)
 
 
 def _mean_over_members(values: Floats, weights: ArrayLike | None) -> Floats:

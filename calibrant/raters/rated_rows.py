@@ -16,6 +16,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.hashing import mix
+from calibrant.raters.label_statistics import disagreement
 
 MAX_FEATURE = 1e100
 PARTS = ("fit", "score")
@@ -59,8 +60,7 @@ class RatedRows:
     @property
     def disagreement(self) -> Floats:
         """Share of pairs of ratings that differ, (n,)."""
-        y, n = self.ratings, self.total
-        return np.asarray(1.0 - (y * (y - 1.0)).sum(axis=1) / (n * (n - 1.0)))
+        return disagreement(self.ratings)
 
 
 def rated_rows(

@@ -122,7 +122,7 @@ def _compared(state: State, other: State, query: DisagreementQuery) -> Disagreem
     mine = disagreement(state, query).to_dict()
     theirs = disagreement(other, replace(query, compare=False)).to_dict()
     views = query.view(state), query.view(other)
-    found = disagreement_difference(*views, mine, theirs, state.seed)
+    found = disagreement_difference(*views, mine, theirs)
     against = other_side(state, other)
     return Disagreement.from_dict(mine | {"differences": found, "against": against})
 

@@ -87,7 +87,7 @@ def _compared(state: State, other: State, query: ReliabilityQuery) -> Reliabilit
         detail = "Received another binning with against; expected equal_width. Bins of equal mass differ between two sides."
         raise CalibrationInputError.at("/binning", "equal_width", detail)
     mine, theirs = (View(each.pane, query.pane_query()) for each in (state, other))
-    found = reliability_difference(mine, theirs, state.seed)
+    found = reliability_difference(mine, theirs)
     about = {"label_coverage": coverage(state.pane, ci=query.ci), "against": other_side(state, other)}  # fmt: skip
     return ReliabilityTable.from_dict(found | about)
 

@@ -14,8 +14,7 @@ from calibrant.metrics.estimate import Estimate
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.queries import MetricQuery
 from calibrant.results.reads import Raters, State, level, other_side, read
-from calibrant.stability.replicate_curves import is_binned
-from calibrant.stability.stability_report import stability_report
+from calibrant.stability.curves import stability_report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +99,7 @@ def _accumulators(query: StabilityQuery) -> Iterable[str]:
 
 def _is_slow(query: StabilityQuery) -> bool:
     """Curves of equal-width bins of replicates take a tenth of a second, all others up to a second."""
-    return query.source == "sample" or not is_binned(METRICS[query.slug], query.requested())
+    return query.source == "sample" or METRICS[query.slug].equal_bins(query.requested()) is None
 
 
 def _compared(state: State, other: State, query: StabilityQuery) -> Stability:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -103,21 +103,27 @@ class CaseBins:
 
     def of_classes(self, classes: NDArray[Any]) -> CaseBins:
         """Return these classes only."""
-        names = [field.name for field in fields(self) if field.name != "least"]
-        chosen: Extra = {name: getattr(self, name)[:, classes] for name in names}
-        return replace(self, **chosen)
+        return self._each(lambda values: values[:, classes])
 
     def of_cases(self, cases: NDArray[Any]) -> CaseBins:
         """Return these cases only."""
-        names = [field.name for field in fields(self) if field.name != "least"]
-        chosen: Extra = {name: getattr(self, name)[cases] for name in names}
-        return replace(self, **chosen)
+        return self._each(lambda values: values[cases])
+
+    def with_cases(self, other: CaseBins) -> CaseBins:
+        """Return the cases of both, these first."""
+        both: Extra = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in SUMMED
+        }
+        return replace(self, **both)
+
+    def _each(self, change: Callable[[Floats], Floats]) -> CaseBins:
+        changed: Extra = {name: change(getattr(self, name)) for name in SUMMED}
+        return replace(self, **changed)
 
     def pooled(self, use: Flags) -> CaseBins:
         """Return all cases pooled, only the (case, class) pairs marked in `use`, bool (n_cases, n_classes)."""
-        names = [field.name for field in fields(self) if field.name != "least"]
         added: Extra = {}
-        for name in names:
+        for name in SUMMED:
             values = getattr(self, name)
             mask = use[:, :, None] if values.ndim == 3 else use
             if name == "gap_error":
@@ -126,6 +132,9 @@ class CaseBins:
         weight = added["weight"]
         added["gap_error"] = _ratio(added["gap_error"], weight, weight > 0, 0.0)
         return replace(self, **added)
+
+
+SUMMED = tuple(field.name for field in fields(CaseBins) if field.name != "least")
 
 
 def bin_cases(

@@ -147,7 +147,7 @@ class CaseErrors:
         use = self.use
         all_cases = self.counted.pooled(use)
         if pooled and self.other is not None and self.options.missing == "include":
-            both = _stacked(all_cases, self.other.of_classes(np.array(self.classes)))
+            both = all_cases.with_cases(self.other.of_classes(np.array(self.classes)))
             all_cases = both.pooled(np.ones((2, len(self.classes)), bool))
         elif not pooled:
             all_cases = self._with_plain_means(all_cases, use)
@@ -316,24 +316,6 @@ def _check_sources(cases: Cases, raters: str, edges: str, bins: int, membership:
                     f"a case contains plain histograms of {description}, which cannot give this"
                 )
                 raise NoResultError("not_in_histogram", detail)
-
-
-def _stacked(one: CaseBins, other: CaseBins) -> CaseBins:
-    names = (
-        "weight",
-        "confidence",
-        "correct",
-        "total",
-        "positives",
-        "predicted",
-        "hit",
-        "ranked",
-        "gap_error",
-    )
-    both: Result = {
-        name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names
-    }
-    return replace(one, **both)
 
 
 def _share(bins: CaseBins, sums: Floats) -> Floats:

@@ -127,12 +127,7 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> Result:
     n = counts.sum(axis=2, keepdims=True)
     shares = ratio(counts, n, np.nan)
     known = np.isfinite(shares)
-    mean = np.divide(
-        np.nansum(shares, axis=0),
-        known.sum(axis=0),
-        out=np.zeros(shape[1:]),
-        where=known.any(axis=0),
-    )
+    mean = ratio(np.nansum(shares, axis=0), known.sum(axis=0))
     total = np.zeros(shape[:2])
     np.add.at(total, (class_index, column), rate)
     size = n[:, :, 0]
@@ -177,13 +172,8 @@ def reliability_boxes(cases: CaseErrors, min_count: float = 0.0) -> list[Row]:
     filled = there & (weight >= min_count)
     left_out = (there & ~filled).sum(axis=0)
     weight, confidence, correct = (np.where(filled, v, 0.0) for v in (weight, confidence, correct))
-    rate = np.divide(correct, weight, out=np.full(weight.shape, np.nan), where=filled)
-    total = weight.sum(axis=0)
-    there = filled.any(axis=0)
-    mean, frequency = (
-        numbers(np.divide(v.sum(axis=0), total, out=np.full(len(total), np.nan), where=there))
-        for v in (confidence, correct)
-    )
+    rate, total = ratio(correct, weight, np.nan), weight.sum(axis=0)
+    mean, frequency = (numbers(ratio(v.sum(axis=0), total, np.nan)) for v in (confidence, correct))
     return [
         {
             "lower": i / bins.n_bins,

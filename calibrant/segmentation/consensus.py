@@ -19,9 +19,8 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
 from calibrant.raters.staple import MAX_ITERATIONS, MIN_RATERS, START, STILL, THRESHOLD, staple
 from calibrant.segmentation.case_options import CaseOptions
-from calibrant.segmentation.case_tables import numbered
+from calibrant.segmentation.single_cases import rows_of_cases
 
-MAX_CASES = 256
 REFERENCES = ("staple", "majority", "pooled")
 SETTINGS = {
     "confidence_weight": 1.0,
@@ -51,32 +50,18 @@ def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> Result:
     Raises
     ------
     NoResultError
-        `needs_raw_rows`, `raters_not_named`, `no_cases`, or more than 256 cases.
+        As `rows_of_cases`, or `raters_not_named`.
     """
-    if view.batch_sums is None:
-        raise NoResultError(
-            "needs_raw_rows",
-            "a consensus is computed from rows with named raters only: post them to score them",
-        )
+    batch, rows_by_case = rows_of_cases(view)
     if raters is None:
         raise NoResultError("raters_not_named", "name each rating's rater in the column raters")
-    batch = view.batch_sums.complete_batch
-    if batch.cases is None:
-        raise NoResultError("no_cases", "no prediction names its case")
-    labelled = view.batch_sums.labelled
-    names, place = numbered(batch.cases[labelled])
-    if len(names) > MAX_CASES:
-        raise NoResultError(
-            "too_many_cases", f"Received {len(names)} cases; at most {MAX_CASES} have a consensus."
-        )
     options = CaseOptions.read(view.pane_query.options, view.spec.n_classes)
     classes = options.counted(view.spec.n_classes)
-    ratings = {name: given[labelled] for name, given in raters.items()}
-    scores = batch.probabilities[labelled]
-    majority, counts = batch.majority[0][labelled], batch.label_counts[labelled]
+    assert view.batch_sums is not None
+    ratings = {name: given[view.batch_sums.labelled] for name, given in raters.items()}
+    scores, majority, counts = batch.probabilities, batch.majority[0], batch.label_counts
     cases, errors = [], []
-    for i, case in enumerate(names):
-        rows = np.flatnonzero(place == i)
+    for case, rows in rows_by_case.items():
         full = {name: given[rows] for name, given in ratings.items() if (given[rows] >= 0).all()}
         result: Result = {"case": case, "n_pixels": len(rows), "raters": sorted(full)}
         if len(full) < MIN_RATERS:
@@ -93,7 +78,7 @@ def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> Result:
         "bins": view.pane_query.bins,
         "edges": view.pane_query.edges,
         "background": options.background,
-        "n_cases": len(names),
+        "n_cases": len(rows_by_case),
         "n_cases_counted": len(errors),
         "mean": {name: float(np.mean([each[name] for each in errors])) for name in REFERENCES}
         if errors

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.arrays import Floats
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.cells import equal_mass_groups
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError, check_one_of, check_range
@@ -49,16 +49,12 @@ class CoarseTable:
     @property
     def mean(self) -> Floats:
         """Mean centre of each bin, nan if it is empty."""
-        empty = np.full(len(self.mass), np.nan)
-        return np.asarray(np.divide(self.confidence, self.mass, out=empty, where=self.mass > 0))
+        return ratio(self.confidence, self.mass, np.nan)
 
     @property
     def rate(self) -> Floats:
         """Share with r = 1 of each bin, nan if it is empty."""
-        empty = np.full(len(self.mass), np.nan)
-        return np.asarray(
-            np.divide(self.correct_ratings, self.mass, out=empty, where=self.mass > 0)
-        )
+        return ratio(self.correct_ratings, self.mass, np.nan)
 
     def errors(self, denominator: str = "kept", ideal: Floats | None = None) -> Result:
         """Return calibration errors over the remaining bins.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from calibrant.core.documents import Result, Row
@@ -11,9 +9,7 @@ from calibrant.core.pane import Pane
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics import chosen
 from calibrant.segmentation.case_errors import spread
-from calibrant.segmentation.case_tables import numbered
-
-MAX_CASES = 256
+from calibrant.segmentation.single_cases import rows_of_cases
 
 
 def by_case(view: View, slug: str) -> Result:
@@ -34,34 +30,22 @@ def by_case(view: View, slug: str) -> Result:
     CalibrationInputError
         An unknown metric.
     NoResultError
-        There are no raw rows, they have no case names, or more than 256.
+        As `rows_of_cases`.
 
     Source
     ------
     Riera-Marin et al., table 2.
     """
     metric = chosen([slug])[0]
-    if view.batch_sums is None:
-        raise NoResultError(
-            "needs_raw_rows", "a metric of single cases needs rows: post them to score them"
-        )
-    batch = view.batch_sums.batch
-    if batch.cases is None:
-        raise NoResultError("no_cases", "no labelled prediction names its case")
-    names, place = numbered(batch.cases)
-    if len(names) > MAX_CASES:
-        raise NoResultError(
-            "too_many_cases",
-            f"Received {len(names)} cases; at most {MAX_CASES} are computed separately.",
-        )
+    batch, rows_by_case = rows_of_cases(view)
     cases, values = [], []
-    for i, name in enumerate(names):
-        own = batch.take(place == i)
+    for name, rows in rows_by_case.items():
+        own = batch.take(rows)
         pane = Pane(view.spec)
         pane.fill_batch(own)
         reported: Row = {"case": name, "n": own.n}
         try:
-            value = metric.value(View(pane, replace(view.pane_query), own))
+            value = metric.value(View(pane, view.pane_query, own))
             reported |= (
                 {"value": value} if value is not None else {"value": None, "reason": "no_data"}
             )
@@ -74,7 +58,7 @@ def by_case(view: View, slug: str) -> Result:
         "metric": slug,
         "raters": view.pane_query.raters,
         "scope": view.scope,
-        "n_cases": len(names),
+        "n_cases": len(rows_by_case),
         "mean": float(found.mean()) if len(found) else None,
         **spread(found),
         "cases": cases,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.core.arrays import Floats
+from calibrant.core.arrays import Floats, ratio
 from calibrant.core.errors import CalibrationInputError, check_one_of
 from calibrant.core.grid import Edges, equal_width_bin
 from calibrant.segmentation.case_bins import MEMBERSHIPS, SOFT_EMPTY, soft_place
@@ -98,13 +98,8 @@ def _hard(
     place = equal_width_bin(score, bins, edges)
     weight = np.bincount(place, factors, bins)
     filled = weight > 0
-    gap = np.divide(
-        np.bincount(place, factors * (score - share), bins),
-        weight,
-        out=np.zeros(bins),
-        where=filled,
-    )
-    slope = np.divide(np.sign(gap), weight, out=np.zeros(bins), where=filled) / filled.sum()
+    gap = ratio(np.bincount(place, factors * (score - share), bins), weight)
+    slope = ratio(np.sign(gap), weight) / filled.sum()
     return float(np.abs(gap).sum() / filled.sum()), factors * slope[place]
 
 

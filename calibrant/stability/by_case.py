@@ -12,13 +12,11 @@ from calibrant.core.pane import Pane
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
-from calibrant.segmentation.case_tables import numbered
-from calibrant.stability.curves import REFERENCES, curves_of, total_variation
+from calibrant.segmentation.single_cases import rows_of_cases
+from calibrant.stability.curve_sources import curves_of
+from calibrant.stability.curves import REFERENCES, total_variation
 from calibrant.stability.rater_baselines import under
-from calibrant.stability.replicate_curves import binned_statistic
 from calibrant.stability.subsets import FRACTIONS, draws_of
-
-MAX_CASES = 256
 
 
 def stability_by_case(
@@ -47,35 +45,27 @@ def stability_by_case(
     Raises
     ------
     NoResultError
-        `needs_raw_rows`, `no_cases`, `too_many_cases`, `too_many_ratings`, or `not_from_bins`.
+        As `rows_of_cases`, `too_many_ratings`, or `not_from_bins`.
 
     Source
     ------
     Riera-Marin et al., table 2.
     """
     metric = chosen([slug])[0]
-    if view.batch_sums is None:
-        raise NoResultError("needs_raw_rows", "subsets of a case's pixels are drawn of posted rows")
-    batch = view.batch_sums.batch
-    if batch.cases is None:
-        raise NoResultError("no_cases", "no labelled prediction names its case")
-    if binned_statistic(view, metric) is None:
+    if metric.equal_bins(view.pane_query) is None:
         detail = f"stability by case is of metrics of equal-width bins; {slug} with these options is none"
         raise NoResultError("not_from_bins", detail)
-    names, place = numbered(batch.cases)
+    batch, rows_by_case = rows_of_cases(view)
     ratings = int(batch.row_total.sum())
-    for size, most, things in (
-        (len(names), MAX_CASES, "cases"),
-        (ratings, max_ratings or ratings, "ratings"),
-    ):
-        if size > most:
-            raise NoResultError(f"too_many_{things}", f"Received {size} {things}; at most {most}.")
+    if max_ratings is not None and ratings > max_ratings:
+        detail = f"Received {ratings} ratings; at most {max_ratings}."
+        raise NoResultError("too_many_ratings", detail)
     several = view.pane_query.raters
     policies = (several, *(policy for policy in REFERENCES if policy != several))
     cases: list[Row] = []
-    for i, name in enumerate(names):
+    for name, rows in rows_by_case.items():
         # The pixels of one image are the items that are drawn.
-        own = replace(batch.take(place == i), cases=None, units=None)
+        own = replace(batch.take(rows), cases=None, units=None)
         result: Result = {"case": name, "n": own.n}
         try:
             result["raters"] = {
@@ -89,7 +79,7 @@ def stability_by_case(
         "scope": view.scope,
         "subsets": subsets,
         "fractions": FRACTIONS.tolist(),
-        "n_cases": len(names),
+        "n_cases": len(rows_by_case),
         **_summary([each["raters"] for each in cases if each["raters"]], policies),
         "cases": cases,
     }

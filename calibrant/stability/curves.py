@@ -1,7 +1,8 @@
 """Stability of a calibration error as data shrink: its curve by fraction of the data, and the curve's variation.
 
 Replicates are drawn from stored state, units from raw rows. Several raters are compared with one reference label on the
-same draws, so that their ratio is paired. The ratio depends on the raters' disagreement, which is also returned.
+same draws, so that their ratio is paired. The ratio depends on the raters' disagreement, which is also returned. A report adds the values
+under each label policy and of single raters; these are returned for any metric, also without a curve.
 """
 
 from __future__ import annotations
@@ -11,21 +12,20 @@ import scipy
 
 from calibrant.accumulators.label_distribution import SUMS
 from calibrant.core.arrays import Floats
-from calibrant.core.available_rows import available_batch
-from calibrant.core.documents import Extra, Result
+from calibrant.core.documents import Result
 from calibrant.core.errors import check_one_of, check_range
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
-from calibrant.metrics.case_metric import CaseMetric
-from calibrant.metrics.metric import Metric
-from calibrant.stability.case_curves import from_cases
-from calibrant.stability.rater_baselines import under
-from calibrant.stability.replicate_curves import replicate_curves
-from calibrant.stability.row_curves import MAX_AT_ONCE, from_rows
+from calibrant.stability.curve_sources import curves_of
+from calibrant.stability.rater_baselines import by_policy, under
 from calibrant.stability.subsets import FRACTIONS, SUBSETS, CurveSource, Draws, draws_of
 
 N_BOOTSTRAPS = 100
+# Of a report: rows and classes of curves whose resamples are computed together from rows.
+MAX_ROWS, MAX_CLASSES = 1000, 10
+# The same for equal-width bins of every class.
+MAX_BINNED_CLASSES = 20
 REFERENCES = ("majority", "single")
 COVERS = "other units with their ratings, sampled as these were"
 
@@ -204,46 +204,87 @@ def ratio_error(below: Floats, above: Floats) -> float:
     return float(np.sqrt(max(by_resample - by_order, by_resample / 4.0)) / below.mean())
 
 
-SOURCES = ("replicates", "sample")
-# Of a sample: a few seconds.
-MAX_SAMPLED = 500
-_NOT_CARRIED = ("not_replicated", "classes_not_replicated", "scope_not_replicated")
-
-
-def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[View, CurveSource]:
-    """Return the view that subsets are drawn from, and how the metric's curves are computed on it.
+def stability_report(
+    view: View,
+    slug: str,
+    *,
+    subsets: str = "nested",
+    source: str | None = None,
+    seed: int = SEED,
+    max_ratings: int | None = None,
+    one_by_one: bool = True,
+) -> Result:
+    """Curves, total variation and its ratios, and baselines.
 
     Parameters
     ----------
-    source : of a stored state, one of `SOURCES`. Default: the replicates, or the sample where they do not carry the
-        metric; errors over cases are of the cases, whatever its value
+    view, slug, subsets, source, seed, one_by_one : as in `stability`
+    max_ratings : maximum of ratings of raw rows in a service, to bound the time: for curves of equal-width bins; other
+        curves have at most `MAX_ROWS` rows
+
+    Returns
+    -------
+    dict as `stability`, with scope, n, n_ratings, `baselines` and `n_majority_ties`; `raters` is None, with a `reason`,
+    where there are no curves: baselines and `disagreement` are returned all the same
 
     Raises
     ------
     CalibrationInputError
-        Another source.
-    NoResultError
-        Neither the state nor the rows support this metric on parts of the data.
+        As `stability`.
     """
-    if source is not None:
-        check_one_of("source", source, SOURCES)
-    if isinstance(metric, CaseMetric):
-        return view, from_cases(view, metric)
-    if view.is_raw:
-        return view, from_rows(view, metric, {"source": "rows"})
-    if source != "sample":
-        try:
-            return view, replicate_curves(view, metric)
-        except NoResultError as rejection:
-            if source == "replicates" or rejection.reason not in _NOT_CARRIED:
-                raise
-    sampled, about = _sampled(view)
-    return sampled, from_rows(sampled, metric, about)
+    found: Result = {"metric": slug, "subsets": subsets, "reason": None}
+    try:
+        _reject_costly(view, slug, max_ratings)
+        found |= stability(
+            view,
+            slug,
+            subsets=subsets,
+            source=source,
+            n_bootstraps=N_BOOTSTRAPS,
+            seed=seed,
+            one_by_one=one_by_one,
+        )
+    except NoResultError as rejection:
+        found |= {
+            "raters": None,
+            "ratio": None,
+            "reason": rejection.reason,
+            "detail": rejection.detail,
+        }
+        found["disagreement"] = _disagreement(view)
+    return {
+        **found,
+        "scope": view.scope,
+        "n": view.counts["n_labelled"],
+        "n_ratings": view.counts["n_ratings"],
+        "baselines": by_policy(view, slug, seed),
+        "n_majority_ties": view.counts["n_majority_ties"],
+    }
 
 
-def _sampled(view: View) -> tuple[View, Extra]:
-    """Return the stored sample as raw rows; a uniform part of it if it is large."""
-    copies = view.spec.n_classes if view.scope == "all" else 1
-    batch, source = available_batch(view, max(min(MAX_SAMPLED, MAX_AT_ONCE // copies), 2))
-    about = {"source": source, "n_sample": batch.n, "n_drawn_from": view.counts["n_labelled"]}
-    return View(view.pane, view.pane_query, batch), about
+def _disagreement(view: View) -> float | None:
+    try:
+        return disagreement(view)
+    except NoResultError:
+        return None
+
+
+def _reject_costly(view: View, slug: str, max_ratings: int | None) -> None:
+    metric = chosen([slug])[0]
+    if metric.equal_bins(view.pane_query) is not None:
+        if metric.is_of_classes:
+            _reject_more(view.spec.n_classes, MAX_BINNED_CLASSES, "classes", slug)
+        if view.is_raw and max_ratings is not None:
+            _reject_more(view.counts["n_ratings"], max_ratings, "ratings", slug)
+        return
+    if "classes" in metric.needs:
+        _reject_more(view.spec.n_classes, MAX_CLASSES, "classes", slug)
+    if view.batch_sums is not None and max_ratings is not None and "cases" not in metric.needs:
+        copies = view.spec.n_classes if view.scope == "all" else 1
+        _reject_more(view.batch_sums.n * copies, MAX_ROWS, "rows", slug)
+
+
+def _reject_more(size: int, most: int, things: str, slug: str) -> None:
+    if size > most:
+        detail = f"curves of {slug} of {size} {things} take too long here: {most} are the most, and the library has no such limit"
+        raise NoResultError(f"too_many_{things}", detail)

@@ -7,27 +7,25 @@ each subset.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from calibrant.core.arrays import Floats, Ints
+from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.batch import Batch
 from calibrant.core.cells import Cells
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.pane import Pane
 from calibrant.core.sampled_rows import SampledBatch
 from calibrant.core.view import NoResultError, View
-from calibrant.metrics.formula_metric import FormulaMetric
-from calibrant.metrics.metric import ClasswiseGapMetric, FunctionMetric, Metric
-from calibrant.stability.replicate_curves import N_ORDERS, binned_statistic, gaps, scope_of
-from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
+from calibrant.inference.intervals import GapStatistic
+from calibrant.metrics.metric import Metric
+from calibrant.stability.subsets import FRACTIONS, N_ORDERS, CurveSource, Draws, by_fraction
 
 READ_FROM_ROWS = frozenset({"scope", "classes", "all_labels", "uncertainty"})
 # Above this number of rows, a matrix of their pairs costs more than single values of subsets.
 MAX_AT_ONCE = 1500
-# Of metrics whose resamples are sums of rows.
-MAX_SUMMED = 20_000
 _SLOW_ORDERS, _CLASS_ORDERS = 2, 1
 
 
@@ -69,33 +67,25 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
     if view.batch_sums.batch.weights is not None and not view.batch_sums.batch.weights.any():
         raise NoResultError("no_data", "every row has weight 0")
     reported = {"n_drawn": n, "exact": True, **about}
-    if binned_statistic(view, metric) is not None:
-        return CurveSource(lambda v, draws: _binned_curves(v, metric, draws), n, N_ORDERS, reported)
+    statistic = metric.equal_bins(view.pane_query)
+    if statistic is not None:
+        return CurveSource(partial(_binned_curves, metric, statistic), n, N_ORDERS, reported)
     if resamples_at_once(view, metric):
         # A matrix of pairs, "canonical_ce", is as slow as values of classes.
         orders = _CLASS_ORDERS if metric.needs == ("sample",) else _SLOW_ORDERS
-        return CurveSource(
-            lambda v, draws: _resampled_curves(v, metric, draws), n, orders, reported
-        )
+        return CurveSource(by_fraction(partial(_at_once, metric)), n, orders, reported)
     if not set(metric.needs) <= READ_FROM_ROWS:
         raise NoResultError(
             "not_from_cells", f"{metric.slug} is not read from scores and outcomes alone"
         )
     orders = _CLASS_ORDERS if "classes" in metric.needs else _SLOW_ORDERS
-    return CurveSource(
-        lambda v, draws: _curves(v, metric, draws), n, orders, reported, one_by_one=True
-    )
+    curves = by_fraction(partial(_one_by_one, metric))
+    return CurveSource(curves, n, orders, reported, one_by_one=True)
 
 
 def resamples_at_once(view: View, metric: Metric) -> bool:
     """Whether the metric computes many resamples of this many rows together."""
-    if isinstance(metric, FunctionMetric):
-        return metric.of_resamples is not None and len(view.rows(view.scope)) <= MAX_SUMMED
-    return (
-        isinstance(metric, FormulaMetric)
-        and metric.of_resamples is not None
-        and len(view.rows(view.scope)) <= MAX_AT_ONCE
-    )
+    return metric.of_resamples is not None and len(view.rows(view.scope)) <= metric.max_resampled
 
 
 def hashed(batch: Batch) -> Batch:
@@ -108,20 +98,18 @@ def hashed(batch: Batch) -> Batch:
     )  # fmt: skip
 
 
-def _binned_curves(view: View, metric: Metric, draws: Draws) -> Floats:
+def _binned_curves(metric: Metric, statistic: GapStatistic, view: View, draws: Draws) -> Floats:
     """Return the statistic of the units drawn so far, (n_draws, 17), each draw in one pass over its rows."""
-    statistic = binned_statistic(view, metric)
-    assert statistic is not None
     bins, edges = view.pane_query.bins, view.pane_query.edges
-    scopes = [f"class:{k}" for k in range(view.spec.n_classes)]
-    if not isinstance(metric, ClasswiseGapMetric):
-        scopes = [scope_of(view, metric)]
+    scopes = [metric.scope or view.scope]
+    if metric.is_of_classes:
+        scopes = [f"class:{k}" for k in range(view.spec.n_classes)]
     binned = [_BinnedRows.of(view, scope, bins, edges) for scope in scopes]
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for i in range(len(draws.order)):
         tables = [_subset_tables(view, rows, bins, draws, i) for rows in binned]
         weight, difference = np.stack(tables, axis=2)
-        found[i] = statistic(weight, gaps(difference, weight))
+        found[i] = statistic(weight, ratio(difference, weight))
     return found
 
 
@@ -217,30 +205,16 @@ def _rows_of(view: View, units: Ints) -> Ints:
     return unit_rows.rows[unit_rows.of(units)]
 
 
-def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
-    """Return the metric of each subset's rows, (n_draws, 17), one fraction at a time."""
-    assert (
-        view.batch_sums is not None
-        and isinstance(metric, FormulaMetric | FunctionMetric)
-        and metric.of_resamples is not None
-    )
-    found = np.empty((len(draws.order), len(FRACTIONS)))
-    for step in range(len(FRACTIONS)):
-        found[:, step] = metric.of_resamples(view, draws.times(step)[:, view.batch_sums.unit_index])
-    if np.isnan(found).any():
-        raise NoResultError("no_data", f"{metric.slug} has no value on {draws.sizes[0]} units")
-    return found
+def _at_once(metric: Metric, view: View, draws: Draws, step: int) -> Floats:
+    """Return the metric of the rows of each subset of a fraction, (n_draws,), all together."""
+    assert view.batch_sums is not None and metric.of_resamples is not None
+    return metric.of_resamples(view, draws.times(step)[:, view.batch_sums.unit_index])
 
 
-def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
-    """Return the metric of each subset's rows, (n_draws, 17), one subset at a time."""
+def _one_by_one(metric: Metric, view: View, draws: Draws, step: int) -> Floats:
+    """Return the metric of the rows of each subset of a fraction, (n_draws,), one after the other."""
     assert view.batch_sums is not None
     batch, empty = hashed(view.batch_sums.batch), Pane(view.spec)
-    found = np.empty((len(draws.order), len(FRACTIONS)))
-    for i, j in np.ndindex(found.shape):
-        rows = _rows_of(view, draws.subset(i, j))
-        value = metric.value(RowSubset(view, batch, empty, rows))
-        if value is None:
-            raise NoResultError("no_data", f"{metric.slug} has no value on {len(rows)} rows")
-        found[i, j] = value
-    return found
+    rows = (_rows_of(view, draws.subset(draw, step)) for draw in range(len(draws.order)))
+    values = [metric.value(RowSubset(view, batch, empty, each)) for each in rows]
+    return np.array([np.nan if value is None else value for value in values])

@@ -9,10 +9,12 @@ import numpy as np
 
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.documents import Extra
-from calibrant.core.view import View
+from calibrant.core.view import NoResultError, View
 
 FRACTIONS = np.arange(4, 21) / 20.0
 SUBSETS = ("nested", "independent")
+# Affordable orders of each resample where subsets are sums.
+N_ORDERS = 16
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,27 @@ class CurveSource:
     n_orders: int
     about: Extra
     one_by_one: bool = False
+
+
+def by_fraction(
+    values: Callable[[View, Draws, int], Floats],
+) -> Callable[[View, Draws], Floats]:
+    """Return curves, (n_draws, 17), from the values of all subsets of one fraction, (n_draws,); nan where one has none.
+
+    Raises
+    ------
+    NoResultError
+        A subset has no value.
+    """
+
+    def curves(view: View, draws: Draws) -> Floats:
+        steps = range(len(FRACTIONS))
+        found = np.stack([values(view, draws, step) for step in steps], axis=1)
+        if np.isnan(found).any():
+            raise NoResultError("no_data", f"a subset of {draws.sizes[0]} or more has no value")
+        return found
+
+    return curves
 
 
 def draws_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from calibrant.core.query import PaneQuery
 from calibrant.inference import closed_null
 from calibrant.inference.closed_null import Summands, sum_null_of_gaps
 from calibrant.inference.null_reference import quantiles_of
@@ -49,10 +50,11 @@ SETTINGS = [
     (40, 10.0, 2_000, (1, 1), 1.0),
     (60, 0.05, 500, (8, 1), 1.0),
 ]
+QUERY = PaneQuery()
 CLOSED = sorted(
     slug
     for slug, metric in METRICS.items()
-    if isinstance(metric, GapMetric) and metric.closed_null(0.0) is not None
+    if isinstance(metric, GapMetric) and metric.statistic(QUERY)[1] is not None
 )
 
 
@@ -62,9 +64,9 @@ def test_closed_forms_equal_draws(slug, setting):
     metric = METRICS[slug]
     weight, deviation = bins(*setting, seed=1)
     second = float((weight * deviation**2).sum() / weight.sum())
-    bias = 0.5 * second if metric.takes_bias else 0.0  # type: ignore[attr-defined]
-    values = drawn(metric.statistic(bias), weight, deviation, seed=2)  # type: ignore[attr-defined]
-    close(metric.closed_null(bias)(weight, deviation, 0.95), values)  # type: ignore[attr-defined]
+    bias = 0.5 * second if metric.bias else 0.0
+    statistic, closed = metric.statistic(QUERY, bias)
+    close(closed(weight, deviation, 0.95), drawn(statistic, weight, deviation, seed=2))
 
 
 def close(found, values):
@@ -89,18 +91,22 @@ def test_classwise():
     metric = METRICS["classwise_ece"]
 
     def statistic(weight, gap):
-        return metric.statistic(weight, gap).mean(axis=-1)  # type: ignore[attr-defined]
+        return metric.of_class(weight, gap).mean(axis=-1)
 
-    close(metric.closed_null(weight, deviation, 0.95), drawn(statistic, weight, deviation, 3))  # type: ignore[attr-defined]
+    closed = metric.statistic(QUERY)[1]
+    close(closed(weight, deviation, 0.95), drawn(statistic, weight, deviation, 3))
 
 
 def test_every_statistic_of_gaps_that_has_a_closed_form():
-    assert CLOSED == ["ace", "adaptive_ece", "all_label_ece", "debiased_ece", "ece", "mce", "rmsce"]
+    assert [
+        *("ace", "adaptive_ece", "all_label_ece", "classwise_ece", "debiased_ece", "ece"),
+        *("lp_ece", "mce", "rmsce"),
+    ] == CLOSED
 
 
 @pytest.mark.parametrize("slug", CLOSED)
 def test_without_variance_there_is_no_error(slug):
-    null = METRICS[slug].closed_null(0.0)(np.ones((1, 3)), np.zeros((1, 3)), 0.95)  # type: ignore[attr-defined]
+    null = METRICS[slug].statistic(QUERY)[1](np.ones((1, 3)), np.zeros((1, 3)), 0.95)
     assert tuple(null) == (0.0, 0.0, 0.0, 0.0)
 
 
@@ -115,7 +121,7 @@ def test_the_scale_is_that_of_the_deviation():
 
 
 def test_a_gap_beyond_one_counts_as_one():
-    null = METRICS["mce"].closed_null(0.0)(np.ones((1, 1)), np.full((1, 1), 3.0), 0.95)  # type: ignore[attr-defined]
+    null = METRICS["mce"].statistic(QUERY)[1](np.ones((1, 1)), np.full((1, 1), 3.0), 0.95)
     assert (null.q95, null.limit) == (1.0, 1.0)
     assert 0.7 < null.mean < 1.0
 

@@ -150,5 +150,5 @@ def test_raters_who_left_pixels_out_do_not_count(monkeypatch: pytest.MonkeyPatch
     assert consensus(batch, None)["reason"] == "raters_not_named"
     bare = Batch.from_columns({"probabilities": [[0.4, 0.6]], "labels": [1]}).batch
     assert consensus(bare, {"r0": np.array([1])})["reason"] == "no_cases"
-    monkeypatch.setattr("calibrant.segmentation.consensus.MAX_CASES", 1)
+    monkeypatch.setattr("calibrant.segmentation.single_cases.MAX_CASES", 1)
     assert consensus(batch, raters)["reason"] == "too_many_cases"

@@ -136,33 +136,10 @@ def test_loss_after_a_concentration_is_that_of_its_predictions() -> None:
     assert table.loss(2.5 / 3.5) == pytest.approx(after.loss(), abs=1e-12)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
-def test_u_statistic_is_the_mean_over_subsets(order: int) -> None:
-    y = np.random.default_rng(order).integers(0, 4, (20, 3))
-
-    def majority_of_two(counts: tuple[int, ...]) -> float:
-        return max(counts) + 0.5 * counts[1]
-
-    found = u_statistic(y, majority_of_two, order)
-    for row, value in zip(y, found, strict=True):
-        labels = np.repeat(np.arange(3), row)
-        subsets = [np.bincount(s, minlength=3) for s in itertools.combinations(labels, order)]
-        if not subsets:
-            assert np.isnan(value)
-        else:
-            assert value == pytest.approx(np.mean([majority_of_two(tuple(s)) for s in subsets]))
-
-
 def test_disagreement_is_its_u_statistic() -> None:
     y = np.random.default_rng(4).integers(0, 5, (50, 4))
     differ = u_statistic(y, lambda counts: float(max(counts) < 2), 2)
     np.testing.assert_allclose(disagreement(y), differ, atol=1e-14)
-
-
-@pytest.mark.parametrize(("order", "ratings"), [(0, [[1]]), (1, [[-1]])])
-def test_u_statistic_rejects(order: int, ratings: list[list[int]]) -> None:
-    with pytest.raises(ValueError):
-        u_statistic(ratings, lambda counts: 1.0, order)
 
 
 def test_rising_factors_equal_the_gamma_function() -> None:

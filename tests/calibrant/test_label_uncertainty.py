@@ -291,35 +291,6 @@ def test_weights_of_one_change_nothing() -> None:
     )
 
 
-@pytest.mark.parametrize("loss_weight", [1, "n"])
-def test_merging_equals_filling_at_once(loss_weight: object) -> None:
-    z, y = rows()
-    parts = [batch(z[a:b], y[a:b]) for a, b in ((0, 37), (37, 38), (38, 400))]
-    together = values(pane(batch(z, y)), loss_weight=loss_weight)
-    merged = pane(parts[2]).merge(pane(parts[0])).merge(pane(parts[1]))
-    assert values(merged, loss_weight=loss_weight) == pytest.approx(together, abs=1e-13)
-    taken = pane(*parts).subtract(pane(parts[1]))
-    rest = pane(batch(np.delete(z, 37, 0), np.delete(y, 37, 0)))
-    assert values(taken, loss_weight=loss_weight) == pytest.approx(
-        values(rest, loss_weight=loss_weight), abs=1e-13
-    )
-
-
-def test_bytes_give_back_the_same_numbers() -> None:
-    complete = pane(batch(*rows()))
-    assert values(Pane.unpack(complete.pack())) == values(complete)
-
-
-def test_order_of_rows_and_names_of_classes_do_not_matter() -> None:
-    z, y = rows()
-    reference = values(pane(batch(z, y)))
-    order = np.random.default_rng(2).permutation(len(z))
-    assert values(pane(batch(z[order], y[order]))) == pytest.approx(reference, abs=1e-13)
-    assert values(pane(batch(z[:, [2, 0, 1]], y[:, [2, 0, 1]]))) == pytest.approx(
-        reference, abs=1e-13
-    )
-
-
 def test_more_ratings_alike_change_the_epistemic_loss_alone() -> None:
     z, y = rows(least=2)
     once, tripled = asked(pane(batch(z, y))), asked(pane(batch(z, 3 * y)))
@@ -330,12 +301,6 @@ def test_more_ratings_alike_change_the_epistemic_loss_alone() -> None:
         once["epistemic_loss"]["plugin"], abs=1e-13
     )
     assert tripled["epistemic_loss"]["value"] > once["epistemic_loss"]["value"]
-
-
-def test_prediction_that_equals_unanimous_ratings_loses_nothing() -> None:
-    z = np.eye(3)[[0, 1, 2, 0]]
-    at = values(pane(batch(z, (5 * z).astype(int))))
-    assert at == dict.fromkeys(SLUGS, 0.0)
 
 
 def test_one_vote_everywhere_rejects_what_needs_two() -> None:
@@ -393,15 +358,6 @@ def test_keeping_single_ratings_biases_upwards() -> None:
     assert (
         values(complete, single_vote="keep")["epistemic_loss"] > values(complete)["epistemic_loss"]
     )
-
-
-def test_no_labels_is_no_number() -> None:
-    empty = Pane(PaneSpec("multiclass", 3))
-    unlabelled = Batch.from_columns({"probabilities": [[0.2, 0.3, 0.5]]}, task="multiclass").batch
-    empty.fill_batch(unlabelled)
-    for found in asked(empty).values():
-        assert found["value"] is None
-        assert found["reason"] == "no_data"
 
 
 def test_one_prediction_adds_nothing_to_the_debiased_loss() -> None:

@@ -13,7 +13,7 @@ import pytest
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
-from calibrant.metrics import METRICS
+from calibrant.metrics import METRICS, compute_metrics
 from tests.calibrant.reference import POLICIES
 
 TASKS = ("binary", "multiclass", "segmentation")
@@ -111,6 +111,8 @@ def test_most_metrics_have_a_value_here(task: str) -> None:
 @pytest.mark.parametrize("raters", POLICIES)
 def test_merging_splitting_order_and_subtraction(task: str, raters: str) -> None:
     columns = columns_of(task)
+    if raters == "mean":
+        columns["weights"] = np.random.default_rng(4).uniform(0.5, 2.0, N)
     batch = batch_of(task, columns)
     expected = values(pane_of(batch), raters=raters)
     rng = np.random.default_rng(1)
@@ -236,6 +238,8 @@ def test_nothing_has_no_value(task: str) -> None:
     for pane in (empty, pane_of(unlabelled)):
         for slug, why in values(pane).items():
             assert why in ("no_data", "no_cases"), (slug, why)
+        for slug, found in compute_metrics(View(pane, PaneQuery()), METRICS).items():
+            assert (found["value"], found["interval"], found["n"]) == (None, None, 0), slug
 
 
 @tasks

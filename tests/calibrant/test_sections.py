@@ -92,7 +92,7 @@ def test_stability_takes_its_metric_and_subsets() -> None:
 def test_curves_that_take_minutes_are_rejected_with_the_baselines_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("calibrant.stability.stability_report.MAX_ROWS", 59)
+    monkeypatch.setattr("calibrant.stability.curves.MAX_ROWS", 59)
     found = scored(batch_of(3, 60), "stability", metric="kde_ece")["stability"]
     assert (found["raters"], found["reason"]) == (None, "too_many_rows")
     assert found["baselines"]["majority"]["value"] is not None
@@ -136,7 +136,7 @@ def test_a_case_alone_may_have_no_number(monkeypatch: pytest.MonkeyPatch) -> Non
     batch = batch_of(3, 60, n_votes=1)
     found = scored(batch, "by_case", metric="epistemic_loss")["by_case"]
     assert (found["mean"], found["cases"][0]["reason"]) == (None, "one_vote")
-    monkeypatch.setattr("calibrant.segmentation.per_case_metrics.MAX_CASES", 59)
+    monkeypatch.setattr("calibrant.segmentation.single_cases.MAX_CASES", 59)
     assert scored(batch, "by_case")["by_case"]["reason"] == "too_many_cases"
     bare = Batch.from_columns(
         {"probabilities": [[0.5, 0.5]], "labels": [0]}, task="multiclass"

@@ -13,9 +13,8 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics import METRICS
 from calibrant.stability.by_case import stability_by_case
-from calibrant.stability.curves import stability
+from calibrant.stability.curves import stability, stability_report
 from calibrant.stability.row_curves import RowSubset, hashed
-from calibrant.stability.stability_report import stability_report
 from calibrant.stability.subsets import draws_of
 from tests.calibrant.notions import batch_of, pane_of
 from tests.oracle.batch_sums import FillSums
@@ -296,7 +295,7 @@ def test_cases_that_are_not_drawn_of(monkeypatch: pytest.MonkeyPatch) -> None:
     bare = viewed(Batch.from_columns(columns, task="segmentation").batch)
     named = viewed(Batch.from_columns(columns | {"cases": list("abcd")}, task="segmentation").batch)
     assert stability_by_case(named, "ece")["reason"] == "too_few_units"
-    monkeypatch.setattr("calibrant.stability.by_case.MAX_CASES", 3)
+    monkeypatch.setattr("calibrant.segmentation.single_cases.MAX_CASES", 3)
     for view, slug, most, reason in (
         (bare, "ece", None, "no_cases"),
         (named, "kde_ece", None, "not_from_bins"),

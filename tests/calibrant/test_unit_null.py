@@ -8,8 +8,8 @@ import pytest
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
-from calibrant.inference.null_reference import N_DRAWS, NullReference, quantiles_of
-from calibrant.inference.unit_null import unit_null
+from calibrant.inference.null_reference import N_DRAWS, quantiles_of
+from calibrant.inference.unit_null import unit_gaps, unit_null
 from calibrant.metrics import compute_metrics
 
 N_CASES, N_PIXELS = 40, 200
@@ -101,52 +101,6 @@ def test_draws_that_metrics_share_are_those_of_one_alone(n: int) -> None:
         chi = np.random.default_rng([seed, n]).chisquare(n - 1.0, N_DRAWS)
         noise = np.tensordot(draws, difference, axes=1) * np.sqrt((n - 1.0) / chi)[:, None, None]
         drawn = np.abs(np.clip(noise / weight, -1.0, 1.0)).sum((-1, -2))
-        null = unit_null(
-            lambda _, gap: np.abs(gap).sum((-1, -2)), weight, difference, np.zeros((1, 5)), seed
-        )
+        gaps = unit_gaps(weight, difference, np.zeros((1, 5)), seed)
+        null = unit_null(lambda _, gap: np.abs(gap).sum((-1, -2)), weight, gaps)
         assert null == quantiles_of(drawn, 0.95)
-
-
-def test_metrics_of_the_same_bins_share_their_drawn_gaps_and_no_others_do() -> None:
-    rng = np.random.default_rng(5)
-    weight, other_weight = (rng.random((1, 7)) * 50.0 + 1.0 for _ in range(2))
-    difference = rng.standard_normal((30, 1, 7))
-    missing = np.zeros((1, 7))
-    drawn: list[np.ndarray] = []
-
-    def statistic(weight: np.ndarray, gap: np.ndarray) -> np.ndarray:
-        drawn.append(gap)
-        return np.abs(gap).max(axis=(-1, -2))
-
-    def null(*changed: object) -> NullReference:
-        return unit_null(statistic, *changed)  # type: ignore[arg-type]
-
-    first = null(weight, difference, missing, 1)
-    assert null(weight.copy(), difference.copy(), missing.copy(), 1) == first
-    assert drawn[0] is drawn[1] and not drawn[0].flags.writeable
-    for given in (
-        (other_weight, difference, missing, 1),
-        (weight, difference[::-1], missing, 1),
-        (weight, difference, missing + 1.0, 1),
-        (weight, difference, missing, 2),
-        (weight.reshape(7, 1), difference.reshape(30, 7, 1), missing.reshape(7, 1), 1),
-    ):
-        null(*given)
-        assert all(drawn[-1] is not each for each in drawn[:-1])
-    expected = quantiles_of(np.abs(drawn[0]).max(axis=(-1, -2)))
-    assert first == expected
-
-
-def test_the_drawn_gaps_of_many_bins_are_not_kept() -> None:
-    bins = 40
-    given = (np.ones((1, bins)), np.ones((20, 1, bins)), np.zeros((1, bins)), 0)
-    drawn: list[np.ndarray] = []
-
-    def statistic(weight: np.ndarray, gap: np.ndarray) -> np.ndarray:
-        drawn.append(gap)
-        return gap[..., 0, 0]
-
-    unit_null(statistic, *given)
-    unit_null(statistic, *given)
-    assert drawn[0] is not drawn[1]
-    np.testing.assert_array_equal(drawn[0], drawn[1])

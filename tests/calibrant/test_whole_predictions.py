@@ -334,28 +334,6 @@ def test_a_part_of_the_sample_says_so_and_estimates_the_same(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_order_classes_and_doubled_ratings_do_not_matter(slug: str) -> None:
-    batch = batch_of(50)
-    expected = asked(batch, slug)["value"]
-    order = np.random.default_rng(0).permutation(50)
-    assert asked(batch.take(order), slug)["value"] == pytest.approx(expected, abs=1e-12)
-    turned = Batch.from_columns(
-        {
-            "probabilities": batch.probabilities[:, ::-1].copy(),
-            "label_counts": batch.label_counts[:, ::-1].copy(),
-        }
-    ).batch
-    assert asked(turned, slug)["value"] == pytest.approx(expected, abs=1e-12)
-    if (
-        slug != "rater_statistic"
-    ):  # more votes of one row tell more about how often its raters differ
-        double = Batch.from_columns(
-            {"probabilities": batch.probabilities, "label_counts": 2 * batch.label_counts}
-        ).batch
-        assert asked(double, slug)["value"] == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("slug", SLUGS)
 @pytest.mark.parametrize("raw", [True, False])
 def test_few_or_no_predictions(slug: str, raw: bool) -> None:
     one = Batch.from_columns(

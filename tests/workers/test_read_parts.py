@@ -66,7 +66,7 @@ def read(pane: Pane, wanted) -> Pane:
     for at, task in enumerate(TASKS) for place, slug in enumerate([*sorted(METRICS), "ece sample"])
 ], indirect=["pane"], scope="module")  # fmt: skip
 def test_stability(pane, slug, monkeypatch):
-    monkeypatch.setattr("calibrant.stability.stability_report.N_BOOTSTRAPS", 2)
+    monkeypatch.setattr("calibrant.stability.curves.N_BOOTSTRAPS", 2)
     monkeypatch.setattr("calibrant.stability.row_curves._SLOW_ORDERS", 1)
     part, complete = part_and_all(
         pane, "stability", **dict(zip(("metric", "source"), slug.split(), strict=False))
@@ -122,7 +122,7 @@ COMPARED = {
     ],
 )
 def test_a_comparison_reads_what_it_declares(pane, kind, monkeypatch):
-    monkeypatch.setattr("calibrant.stability.stability_report.N_BOOTSTRAPS", 2)
+    monkeypatch.setattr("calibrant.stability.curves.N_BOOTSTRAPS", 2)
     if kind == "temperature_surface" and pane.spec.n_classes != 2:
         pytest.skip("a surface is of two classes")
     declared = KINDS[kind]
