@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
@@ -52,17 +53,20 @@ class Accumulator:
         """Return whether a batch can add anything to it, judged by its optional columns."""
         return True
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         """Return the columns of each block of the newest format, by the block's name; none for what is no cells."""
         return {}
 
     def zero(self) -> dict[str, Block]:
         """Return its blocks, empty."""
-        return {name: each.block() for name, each in self.columns().items()}
+        columns = _columns_of(self.columns, self.spec)
+        return {name: each.block() for name, each in columns.items()}
 
     def ranges(self) -> dict[str, BlockColumns]:
         """Return the columns of each block that is present, by the block's name."""
-        return {name: each for name, each in self.columns().items() if name in self.blocks}
+        columns = _columns_of(self.columns, self.spec)
+        return {name: each for name, each in columns.items() if name in self.blocks}
 
     def fill(self, batch_sums: BatchSums) -> None:
         """Add a batch, where the compiled kernel does not.
@@ -204,6 +208,14 @@ class Accumulator:
             )
             raise PackingError(detail)
         return arrays, about
+
+
+@lru_cache(maxsize=1024)
+def _columns_of(
+    columns: Callable[[PaneSpec], dict[str, BlockColumns]], spec: PaneSpec
+) -> dict[str, BlockColumns]:
+    """Return the columns of an accumulator, once per specification: every pane that is read makes its blocks from them."""
+    return columns(spec)
 
 
 def fill_all(parts: Sequence[Accumulator], batch: Batch) -> None:

@@ -17,8 +17,9 @@ class AllLabelCells(Accumulator):
     def applies(cls, spec: PaneSpec) -> bool:
         return not spec.keeps_all_classes
 
-    def columns(self) -> dict[str, BlockColumns]:
-        return {"cells": columns_of_cells(self.spec.class_grid, times=self.spec.n_classes)}
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
+        return {"cells": columns_of_cells(spec.class_grid, times=spec.n_classes)}
 
 
 ACCUMULATOR = AllLabelCells

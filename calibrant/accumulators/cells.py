@@ -23,6 +23,7 @@ from calibrant.accumulators.ranges import (
 from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums, CorrectRatings
 from calibrant.core.grid import Grid
+from calibrant.core.spec import PaneSpec
 
 COUNTS = ("predictions", "ratings")
 RANGES = {
@@ -156,8 +157,9 @@ def _add(sums: Floats, name: str, values: Floats | Ints) -> None:
 class OneTable(Accumulator):
     """Cells of one score per prediction, on the top-label grid."""
 
-    def columns(self) -> dict[str, BlockColumns]:
-        return {"cells": columns_of_cells(self.spec.top_grid)}
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
+        return {"cells": columns_of_cells(spec.top_grid)}
 
     def _fill_scores(
         self, batch_sums: BatchSums, score: Floats, correct_ratings: CorrectRatings

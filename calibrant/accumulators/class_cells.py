@@ -20,8 +20,9 @@ class ClassCells(Accumulator):
     def applies(cls, spec: PaneSpec) -> bool:
         return bool(spec.stored_classes)
 
-    def columns(self) -> dict[str, BlockColumns]:
-        return {"cells": columns_of_cells(self.spec.class_grid, len(self.spec.stored_classes))}
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
+        return {"cells": columns_of_cells(spec.class_grid, len(spec.stored_classes))}
 
 
 ACCUMULATOR = ClassCells

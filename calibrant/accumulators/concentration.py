@@ -20,6 +20,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
+from calibrant.core.spec import PaneSpec
 
 OCTAVES = (-8, 12)
 LOG_CONCENTRATIONS = np.log(2.0) * np.arange(OCTAVES[0], OCTAVES[1] + 1)
@@ -47,7 +48,8 @@ class ConcentrationProfile(Accumulator):
 
     name = "concentration"
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         few, totals = {"n_zero_probability": within("predictions")}, {"predictions": "several"}
         return {"profile": BlockColumns(COUNTS, RANGES, N_POINTS, few, totals, each=True)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.ranges import MAX_COUNT, BlockColumns, weight_of, within
+from calibrant.core.spec import PaneSpec
 
 COUNTS = (
     "n_predictions",
@@ -27,7 +28,8 @@ class Counts(Accumulator):
 
     name = "counts"
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         depends_on = (COUNTS.index("n_labelled"),)
         return {"counts": BlockColumns(COUNTS, RANGES, 1, RANGES_OF_COUNTS, depends_on=depends_on)}
 

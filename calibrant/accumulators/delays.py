@@ -13,6 +13,7 @@ from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.ranges import BlockColumns
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
+from calibrant.core.spec import PaneSpec
 
 BINS_PER_DOUBLING = 8
 DELAY_BINS = 256
@@ -40,7 +41,8 @@ class Delays(Accumulator):
     def concerns(cls, batch: Batch) -> bool:
         return batch.delays is not None
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         return {"delays": BlockColumns(("predictions",), {}, DELAY_BINS)}
 
     def shares(self) -> dict[str, tuple[float, str]]:

@@ -19,6 +19,7 @@ from calibrant.accumulators.ranges import (
 )
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.grid import Grid
+from calibrant.core.spec import PaneSpec
 
 DISAGREEMENT_GRID = Grid(120, refinement=1)
 REPLICATE_BINS = 15
@@ -53,7 +54,8 @@ class Disagreement(Accumulator):
 
     name = "disagreement"
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         grid, totals = DISAGREEMENT_GRID, {"predictions": "several"}
         few, size = {name: RANGES[name] for name in REPLICATE_SUMS}, N_REPLICATES * REPLICATE_BINS
         return {

@@ -46,9 +46,10 @@ class LabelBins(Accumulator):
     def applies(cls, spec: PaneSpec) -> bool:
         return spec.keeps_all_classes
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         totals = {"predictions": "n_labelled", "one_vote": "n_one_rating"}
-        few, n_classes = {"one_vote": within("predictions")}, self.spec.n_classes
+        few, n_classes = {"one_vote": within("predictions")}, spec.n_classes
         size = n_classes * LABEL_GRID.n_positions
         return {"bins": BlockColumns(COUNTS, RANGES, size, few, totals, n_classes)}
 

@@ -10,6 +10,7 @@ import numpy as np
 from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.ranges import BlockColumns, weight_of, within
 from calibrant.core.batch_sums import N_REPLICATES, BatchSums
+from calibrant.core.spec import PaneSpec
 from calibrant.raters.label_comparison import Comparisons, compare
 
 COUNTS = ("predictions", "untied", "with_two_ratings")
@@ -40,8 +41,9 @@ class LabelDistributions(Accumulator):
 
     name = "label_distribution"
 
-    def columns(self) -> dict[str, BlockColumns]:
-        of_two, most = COUNTS.index("with_two_ratings"), float(np.log(self.spec.n_classes))
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
+        of_two, most = COUNTS.index("with_two_ratings"), float(np.log(spec.n_classes))
         depends_on = tuple(
             of_two if name in ("weight_of_two", "disagreement") else 0 for name in SUMS
         )

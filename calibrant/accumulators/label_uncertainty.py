@@ -10,6 +10,7 @@ from __future__ import annotations
 from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.ranges import MAX_COUNT, BlockColumns, Range, weight_of, within
 from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.spec import PaneSpec
 
 COUNTS = ("predictions", "ratings")
 _MOST = {"squared_gap": 2.0, "spread": 2.0, "correction": 1.0, "disagreement_loss": 1.0}
@@ -32,7 +33,8 @@ class LabelUncertainty(Accumulator):
 
     name = "label_uncertainty"
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         totals = {"predictions": "n_labelled", "ratings": "n_ratings"}
         few = {"ratings": within("predictions", 1, MAX_COUNT)}
         return {"sums": BlockColumns(COUNTS, RANGES, 2 * N_REPLICATES, few, totals)}

@@ -54,7 +54,8 @@ class Logits(NamedTables[LogitCells]):
     def applies(cls, spec: PaneSpec) -> bool:
         return spec.n_classes == 2
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         totals = {"predictions": "n_labelled"}
         return {"rows": BlockColumns(("predictions",), {}, len(ROWS), totals=totals)}
 

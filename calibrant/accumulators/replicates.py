@@ -74,15 +74,16 @@ class Replicates(Accumulator):
         "class_unit_products": 2,
     }
 
-    def columns(self) -> dict[str, BlockColumns]:
-        n_classes = self.spec.n_classes
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
+        n_classes = spec.n_classes
         found = {
             "tables": columns_of_tables(1, SCORE_BINS, N_REPLICATES),
             "scores": _columns_of_policies(SCORE_RANGES),
             "score_nulls": _columns_of_policies(dict.fromkeys(NULL_SUMS, MASS)),
             "unit_products": _columns_of_products(1, SCORE_BINS),
         }
-        if keeps_class_tables(self.spec):
+        if keeps_class_tables(spec):
             found["classes"] = columns_of_tables(n_classes, CLASS_BINS, N_REPLICATES)
             found["class_unit_products"] = _columns_of_products(n_classes, CLASS_BINS)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.ranges import LOGIT_SPAN, BlockColumns, variance_of, weight_of, within
 from calibrant.core.label_policies import N_POLICIES
+from calibrant.core.spec import PaneSpec
 
 COUNTS = ("samples", "predictions", "n_zero_probability")
 RANGES = {
@@ -26,7 +27,8 @@ class ScoreSums(Accumulator):
 
     name = "scores"
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         few, totals = {"predictions": within("samples")}, {"predictions": "n_labelled"}
         return {"scores": BlockColumns(COUNTS, RANGES, N_POLICIES, few, totals, each=True)}
 

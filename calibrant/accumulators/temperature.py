@@ -24,6 +24,7 @@ from calibrant.accumulators.ranges import (
 )
 from calibrant.accumulators.replicates import TABLE_SUMS, columns_of_tables
 from calibrant.core.label_policies import N_POLICIES
+from calibrant.core.spec import PaneSpec
 
 STEPS_PER_OCTAVE = 2
 OCTAVES = 5
@@ -71,7 +72,8 @@ class TemperatureProfile(Accumulator):
     format = 2
     later_blocks: ClassVar[Mapping[str, int]] = {"curvature": 2, "units": 2}
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         size, few = N_POLICIES * N_BETAS, {name: within("predictions") for name in UNIT_COUNTS[1:]}
         one, totals = CURVE_COUNTS[:1], {"predictions": "n_labelled"}
         return {

@@ -23,6 +23,7 @@ from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import Grid, grid_of
 from calibrant.core.histogram_fields import UNCERTAINTY_CELLS
+from calibrant.core.spec import PaneSpec
 from calibrant.raters.label_comparison import entropy
 
 RANGES = {
@@ -92,7 +93,8 @@ class Uncertainty(Accumulator):
 
     name = "uncertainty"
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         grid, totals = uncertainty_grid(), {"predictions": "n_labelled"}
         cells = BlockColumns(("predictions",), RANGES, grid.n_positions, totals=totals, edges=grid)
         return {"cells": cells}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from calibrant.accumulators.accumulator import Accumulator
 from calibrant.accumulators.ranges import HITS, BlockColumns, in_cell, within
+from calibrant.core.spec import PaneSpec
 
 UNIT_BINS = 60
 COUNTS = ("predictions", "labelled")
@@ -32,7 +33,8 @@ class UnitSums(Accumulator):
 
     name = "units"
 
-    def columns(self) -> dict[str, BlockColumns]:
+    @classmethod
+    def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         totals = {"predictions": "n_predictions", "labelled": "n_labelled"}
         few, bins = {"labelled": within("predictions")}, UNIT_BINS
         own = BlockColumns(COUNTS, RANGES, bins, few, totals, edges=bins, depends_on=DEPENDS_ON)
