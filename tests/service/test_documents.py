@@ -8,7 +8,8 @@ import pytest
 
 import calibrant
 from calibrant_server.service.openapi.__main__ import COMMITTED
-from calibrant_server.service.openapi.schema import EXAMPLES, _documented
+from calibrant_server.service.openapi.examples import EXAMPLES
+from calibrant_server.service.openapi.schema import _documented
 from calibrant_server.service.security.keys import SCOPES
 from tests.conforming import resolved
 
