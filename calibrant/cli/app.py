@@ -8,17 +8,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from calibrant.cli import maps, server_commands
+from calibrant.cli import alarms, maps, server_commands
 from calibrant.cli.connection import registered
 from calibrant.cli.consume import consume
 from calibrant.cli.doctor import doctor
 from calibrant.cli.federate import federate
 from calibrant.cli.fill import fill
-from calibrant.cli.models import alarms, drift, models, set_, watch
+from calibrant.cli.models import drift, models, set_, watch
 from calibrant.cli.push import push
 from calibrant.cli.read import read
 from calibrant.cli.score import score
 from calibrant.cli.transfer import export, import_, restore
+
+EXPECTED = {"int_parsing": "an integer", "float_parsing": "a number"}
 
 
 class Commands(TyperGroup):
@@ -31,8 +33,11 @@ class Commands(TyperGroup):
         except typer.BadParameter as error:
             rejected = getattr(error.__context__, "errors", None)
             if rejected is not None and error.message.startswith("Input should"):
-                received = str(rejected()[0]["input"])
-                error.message = f"Received {received[:60]!r}; input{error.message[5:]}."
+                received, kind = str(rejected()[0]["input"]), rejected()[0]["type"]
+                expected = EXPECTED.get(kind, f"another value: input{error.message[5:]}")
+                help_text = getattr(error.param, "help", None)
+                hint = f" {help_text[:1].upper()}{help_text[1:]}." if help_text else ""
+                error.message = f"Received {received[:60]!r}; expected {expected}.{hint}"
             raise
 
 
@@ -50,7 +55,6 @@ registered(
     models,
     read,
     drift,
-    alarms,
     set_,
     watch,
     push,
@@ -61,6 +65,7 @@ registered(
     restore,
     doctor,
 )
+app.add_typer(alarms.app, name="alarms")
 app.add_typer(maps.app, name="maps")
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from calibrant.cli.terminal import fail
 from calibrant.client import Client, ClientError, ServiceError, ServiceUnreachable
@@ -25,6 +26,7 @@ Key = Annotated[
 # The service that `calibrant serve` starts with the same environment.
 PAGE_SIZE = "100"
 DEFAULT_URL = f"http://127.0.0.1:{os.environ.get('CALIBRANT_PORT') or '8000'}"
+JSON = {"Content-Type": "application/json"}
 ADDRESS = ": --url, or CALIBRANT_URL."
 
 
@@ -117,7 +119,21 @@ def service(url: str, key: str | None) -> Iterator[Service]:
         fail(str(error))
 
 
+class OnceCommand(TyperCommand):
+    """A command that rejects an option given twice, of which only the last value would count."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reject repeated options, then parse."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for param in dict.fromkeys(order):
+            is_single = isinstance(param, TyperOption) and not (param.multiple or param.is_flag)
+            if is_single and (n := order.count(param)) > 1:
+                fail(f"Received {' / '.join(param.opts)} {n} times; expected it once.", 2)
+        return super().parse_args(ctx, args)
+
+
 def registered(app: typer.Typer, *commands: Callable[..., None]) -> None:
     """Add commands under the names of their functions."""
     for command in commands:
-        app.command(command.__name__.removesuffix("_").replace("_", "-"))(command)
+        name = command.__name__.removesuffix("_").replace("_", "-")
+        app.command(name, cls=OnceCommand)(command)

@@ -1,31 +1,39 @@
-"""`calibrant maps list`, `get`, `apply` and `promote`: the calibration map that a model uses."""
+"""`calibrant maps list`, `fit`, `get`, `apply` and `promote`: the calibration map that a model uses."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, pages, registered, service
+from calibrant.cli.connection import (
+    DEFAULT_URL,
+    JSON,
+    Key,
+    Url,
+    of_model,
+    pages,
+    registered,
+    service,
+)
 from calibrant.cli.input_files.columns import Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.roles import ColumnRoles, listed
 from calibrant.cli.input_files.tables import FileTable
+from calibrant.cli.models import write
 from calibrant.cli.table_options import Decimal, Delimiter, text_format
 from calibrant.cli.terminal import fail, new_table, output
 from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
-from calibrant.figures.numbers import plain_number
+from calibrant.figures.numbers import plain_number, to_the_minute
 from calibrant.input.class_texts import names_of_numbers, numbers_of
 from calibrant.input.table_names import matched
 from calibrant.results import CalibrationMap
-
-JSON = {"Content-Type": "application/json"}
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The calibration maps of a model."
@@ -50,10 +58,49 @@ def list_(model: Model, url: Url = DEFAULT_URL, key: Key = None) -> None:
             each["method"].replace("_", " "),
             str(each["n"]),
             *map(plain_number, losses),
-            each["created_at"],
+            to_the_minute(each["created_at"]),
             "current" if is_current else "",
         )
     output().print(table if found else f"No map of {model} was frozen yet.")
+
+
+def fit(
+    model: Model,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    recommended: Annotated[
+        bool, typer.Option("--recommended", help="the map that `calibrant drift` recommends")
+    ] = False,
+    method: Annotated[str | None, typer.Option(help="default: temperature")] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="start of the labels, such as 2026-11-21T00:00:00Z; default: all"
+        ),
+    ] = None,
+) -> None:
+    """Fit a map and store it as the next version. It is not used until it is promoted."""
+    asked = {"method": method, "from": from_}
+    with service(url, key) as connected:
+        body = (
+            _recommended(connected.get(of_model(model, "/drift"))["recommendation"])
+            if recommended
+            else {}
+        )
+        body |= {name: text for name, text in asked.items() if text is not None}
+        found = connected.send("POST", of_model(model, "/maps"), json.dumps(body).encode(), JSON)
+    write(
+        f"Version {found['version']} ({found['method'].replace('_', ' ')}, {found['n']} labels) is stored. "
+        f"To use it: calibrant maps promote {model} {found['version']} --reason TEXT"
+    )
+
+
+def _recommended(advice: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of the request that fits the recommended map."""
+    step = advice.get("next")
+    if step is None or not step["path"].endswith("/maps"):
+        fail(f"No map is recommended. {advice['reason']}")
+    return dict(step["body"])
 
 
 def get(
@@ -155,8 +202,21 @@ def promote(
         condition = {"If-None-Match": "*"} if headers is None else {"If-Match": headers["etag"]}
         body = json.dumps({"version": version, "reason": reason, "override": override}).encode()
         found = connected.send("PUT", of_model(model, "/maps/current"), body, JSON | condition)
-    text = f"Version {found['version']} is the current map of {model}."
-    output().print(text, markup=False, highlight=False)
+    write(f"Version {found['version']} is the current map of {model}.{_evidence(found)}")
 
 
-registered(app, list_, get, apply, promote)
+def _evidence(found: Mapping[str, Any]) -> str:
+    """Return what showed the map to be better, where it was not later labels.
+
+    >>> _evidence({"promotion": {"evidence": {"beats": True, "later_labels": "no_labels"}}})
+    ' No later labels decide: cross-validation on the labels of the fit showed the gain.'
+    """
+    evidence = (found.get("promotion") or {}).get("evidence") or {}
+    if not evidence.get("beats"):
+        return " It was not shown to be better."
+    if evidence.get("later_labels") is None:
+        return ""
+    return " No later labels decide: cross-validation on the labels of the fit showed the gain."
+
+
+registered(app, list_, fit, get, apply, promote)

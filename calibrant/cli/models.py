@@ -1,4 +1,4 @@
-"""`calibrant models`, `watch`, `drift`, `alarms` and `set`: the models of a service, their status and settings."""
+"""`calibrant models`, `watch`, `drift` and `set`: the models of a service, their status and settings."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ from calibrant.figures.numbers import MISSING, is_beyond_range, percent, plain_n
 
 COLOURS = {"ok": "green", "watch": "yellow", "alarm": "bold red"}
 RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
+# The words of the pages.
+STATUSES = {
+    "alarm": "Alarm",
+    "watch": "Watch",
+    "insufficient_data": "Undecided",
+    "ok": "OK",
+}
 PATCH = {"Content-Type": "application/merge-patch+json", "If-Match": "*"}
 
 Row = Mapping[str, Any]
@@ -82,42 +89,34 @@ def drift(
         found = connected.get(of_model(model, "/drift"), **query)
         events = pages(connected, of_model(model, "/events"), "events")
     for name in ("calibration", "change", "scores"):
-        _write(f"{name}: {_word(found[name])}. {found[name]['sentence']}")
+        write(f"{name}: {_word(found[name])}. {found[name]['sentence']}")
     advice = found["recommendation"]
-    _write(f"what to do: {advice['reason']}")
+    write(f"what to do: {advice['reason']}")
     for each in events:
         if each["kind"] == "setting":
-            _write(f"{to_the_minute(each['at'])}: {each['name']}")
+            write(f"{to_the_minute(each['at'])}: {each['name']}")
+    for line in next_steps(model, found):
+        write(line)
 
 
-def alarms(
-    model: Annotated[str | None, typer.Argument(help="its id; default: all models")] = None,
-    url: Url = DEFAULT_URL,
-    key: Key = None,
-    state: Annotated[str | None, typer.Option(help="open or closed; default: both")] = None,
-) -> None:
-    """List alarms, newest first."""
-    query = {name: text for name, text in (("model", model), ("state", state)) if text is not None}
-    with service(url, key) as connected:
-        found = pages(connected, "/v1/alarms", "alarms", **query)
-    table = new_table(())
-    _add_names(table, "Model", [str(each["model"]) for each in found])
-    for name in ("Slice", "State", "Raised", "Changed since", "Acknowledged by", "Id"):
-        table.add_column(name, no_wrap=name not in ("Slice", "Acknowledged by"))
-    for each in found:
-        times = (
-            to_the_minute(each[name]) if each[name] else MISSING
-            for name in ("raised_at", "start_of_change")
-        )
-        texts = (
-            each["slice"] or MISSING,
-            each["state"],
-            *times,
-            each["acknowledged_by"] or MISSING,
-            each["id"],
-        )
-        table.add_row(Text(each["model"]), *map(Text, texts))
-    output().print(table if found else "No alarm was raised.")
+def next_steps(model: str, found: Row) -> list[str]:
+    """Return the commands that carry out the advice of a model's drift.
+
+    >>> advice = {"next": {"method": "POST", "path": "/v1/models/ct/maps", "body": {}}}
+    >>> for line in next_steps("ct", {"status": "alarm", "recommendation": advice}):
+    ...     print(line)
+    to fit this map: calibrant maps fit ct --recommended
+    if the change was expected: calibrant alarms acknowledge ct
+    """
+    step = found["recommendation"].get("next")
+    lines = []
+    if step is not None and step["path"].endswith("/maps"):
+        lines.append(f"to fit this map: calibrant maps fit {model} --recommended")
+    elif step is not None:
+        lines.append(f"request: {step['method']} {step['path']}")
+    if found.get("status") == "alarm":
+        lines.append(f"if the change was expected: calibrant alarms acknowledge {model}")
+    return lines
 
 
 def set_(
@@ -139,19 +138,21 @@ def set_(
 ) -> None:
     """Change settings of a model; with --all of every model, or of those with a tag."""
     named, pairs = ([], values) if all_ else (values[:1], values[1:])
+    if tag is not None and not all_:
+        fail("Received --tag without --all; expected both: --all --tag owner:ann NAME=VALUE.")
     if not pairs or any("=" in each for each in named):
         fail("Received no model or no setting; expected MODEL NAME=VALUE, or --all NAME=VALUE.")
-    if tag is not None and not all_:
-        fail("Received --tag without --all; expected both.")
     why = {} if reason is None else {"reason": reason}
     body = json.dumps(patch_of(pairs) | why).encode()
     with service(url, key) as connected:
-        query = {} if tag is None else {"tag": tag}
         if all_:
-            named = [each["model"] for each in pages(connected, "/v1/models", "models", **query)]
+            found = pages(connected, "/v1/models", "models", **tag_query(tag))
+            named = [each["model"] for each in found]
+        if not named:
+            fail("There is no model." if tag is None else f"No model has the tag {tag}.")
         for model in named:
             connected.send("PATCH", of_model(model), body, PATCH)
-            _write(f"{model}: set {', '.join(pairs)}.")
+            write(f"{model}: set {', '.join(pairs)}.")
 
 
 def patch_of(pairs: Iterable[str]) -> dict[str, Any]:
@@ -182,16 +183,22 @@ def _value(text: str) -> Any:
 
 def statuses(connected: Service, tag: str | None = None) -> list[Row]:
     """Return the models with their statuses."""
-    query = {} if tag is None else {"tag": tag}
-    return pages(connected, "/v1/models", "models", view="status", **query)
+    return pages(connected, "/v1/models", "models", view="status", **tag_query(tag))
+
+
+def tag_query(tag: str | None) -> dict[str, str]:
+    """Return the query of the models with a tag."""
+    if tag is not None and ":" not in tag:
+        fail(f"Received --tag {tag}; expected KEY:VALUE, such as owner:ann.")
+    return {} if tag is None else {"tag": tag}
 
 
 def status_table(found: Iterable[Row]) -> Table:
     """Return the models as a table."""
     rows = list(found)
     table = new_table(())
-    _add_names(table, "Model", [str(each["model"]) for each in rows])
-    for name in ("Calibration", "Change"):
+    add_names(table, "Model", [str(each["model"]) for each in rows])
+    for name in ("Status", "Calibration", "Change"):
         table.add_column(name)
     for name in ("ECE", "Temperature", "Map", "Labelled"):
         table.add_column(name, justify="right")
@@ -200,6 +207,7 @@ def status_table(found: Iterable[Row]) -> Table:
         version, colour = each.get("map_version"), COLOURS.get(status, "")
         table.add_row(
             Text(str(each["model"])),
+            Text(STATUSES.get(status, status), style=colour),
             *(Text(_word(each.get(name)), style=colour) for name in ("calibration", "change")),
             plain_number(error.get("value")),
             _temperature(each.get("temperature")),
@@ -209,7 +217,7 @@ def status_table(found: Iterable[Row]) -> Table:
     return table
 
 
-def _add_names(table: Table, title: str, names: Iterable[str]) -> None:
+def add_names(table: Table, title: str, names: Iterable[str]) -> None:
     """Add a column of names that are never cut or broken: the other columns give way."""
     width = max(map(len, names), default=0)
     table.add_column(title, no_wrap=True, min_width=width, overflow="ignore")
@@ -230,5 +238,5 @@ def _known(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
 
 
-def _write(text: str) -> None:
+def write(text: str) -> None:
     output().print(text, markup=False, highlight=False)

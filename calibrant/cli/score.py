@@ -156,7 +156,11 @@ def score(
     ] = None,
     class_: Annotated[
         int | None,
-        typer.Option("--class", min=0, help="of images: class that is scored against the rest"),
+        typer.Option(
+            "--class",
+            min=0,
+            help="of images: number, as in the masks, of the class that is scored against the rest",
+        ),
     ] = None,
     work: Annotated[
         Path | None,

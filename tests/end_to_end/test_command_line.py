@@ -125,8 +125,8 @@ def test_a_map_is_promoted_read_and_applied(
     pushed(run, files, embedded)
     assert "No map of this model was promoted yet" in run("maps", "get", MODEL).error
     assert "was frozen yet" in run("maps", "list", MODEL).out
-    made = embedded.client.post(f"/v1/models/{MODEL}/maps", json={"window": "P7D"})
-    assert made.status_code == 201, made.text
+    made = run("maps", "fit", MODEL)
+    assert f"calibrant maps promote {MODEL} 1" in " ".join(made.out.split()), made.error
     promoted = run("maps", "promote", MODEL, 1, "--reason", "first")
     assert promoted.code == 0, promoted.error
     assert f"Version 1 is the current map of {MODEL}" in promoted.out
