@@ -43,6 +43,8 @@ _TOKENS = "let a proxy such as oauth2-proxy sign people in, and remove the varia
 _ONE_PERSON = (
     "one person promotes and acknowledges, with a reason in the audit log. Remove the variable."
 )
+# Variables of clients and of the command line, which may be set in the shell that starts the service.
+OF_CLIENTS = {"CALIBRANT_URL", "CALIBRANT_KEY"}
 # Settings of earlier versions, and what to do instead.
 REMOVED = {
     "CALIBRANT_PROXY_ADDRESSES": "set CALIBRANT_TRUSTED_PROXIES and CALIBRANT_PROXY_SECRET.",
@@ -104,7 +106,12 @@ def sentence(error: Exception) -> str:
 
 def unread() -> list[str]:
     """Return the variables with the prefix that no setting reads: most likely misspelt."""
-    read = variables(Settings).keys() | variables(EngineSettings).keys() | kernel.VARIABLES
+    read = (
+        variables(Settings).keys()
+        | variables(EngineSettings).keys()
+        | kernel.VARIABLES
+        | OF_CLIENTS
+    )
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in read)
 
 

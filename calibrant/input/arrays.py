@@ -24,7 +24,7 @@ from calibrant.input.table_names import (
     reject_other_columns,
     reject_other_names,
 )
-from calibrant.input.value_checks import as_sequence
+from calibrant.input.value_checks import as_sequence, kind_of
 
 
 def read_arrays(
@@ -114,7 +114,7 @@ def ignored_labels(ignore_label: Any) -> list[Any]:
     is_set = isinstance(ignore_label, set | frozenset)
     found = as_sequence(list(ignore_label) if is_set else ignore_label)
     if found is None or not all(isinstance(each, str | int | float) for each in found):
-        detail = f"Received a value of type {type(ignore_label).__name__}; expected a label or a list of labels."
+        detail = f"Received {kind_of(ignore_label)}; expected a label or a list of labels."
         raise CalibrationInputError.at("/ignore_label", "label", detail)
     return found
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.class_texts import has_numbers
-from calibrant.input.value_checks import as_sequence
+from calibrant.input.value_checks import as_sequence, kind_of
 
 # Of a text and of the names of classes in an error.
 MAX_SHOWN = 40
@@ -125,7 +125,7 @@ def _shown(value: Any) -> str:
         return f"{value[:MAX_SHOWN]!r} ({kind})"
     if isinstance(value, int) and abs(value) >= 2**63:
         return "an integer beyond 64 bits"
-    return f"{value!r} ({kind})" if isinstance(value, int | float) else f"a value of type {kind}"
+    return f"{value!r} ({kind})" if isinstance(value, int | float) else kind_of(value)
 
 
 def float_is_whole(value: float) -> bool:

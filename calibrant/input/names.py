@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.value_checks import kind_of
 
 # Identifiers are part of paths, where . and .. are folders: a client would change the path of one that ends in them.
 IDENTIFIER = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._:@-]{1,128}")
@@ -151,7 +152,7 @@ def _is_printed(text: str) -> bool:
 
 def _described(value: Any) -> str:
     if not isinstance(value, str):
-        return "null" if value is None else f"a value of type {type(value).__name__}"
+        return kind_of(value)
     if not value:
         return "an empty text"
     if value in _FOLDERS:

@@ -28,6 +28,7 @@ from calibrant.input.value_checks import (
     described,
     first_without_number,
     flat,
+    kind_of,
 )
 
 # A few long rows among many invalid ones must not allocate a matrix much larger than what was sent.
@@ -40,7 +41,7 @@ ROUNDING = 1e-5
 _SATURATED = 16.0
 # Probabilities of larger log-odds are not normal numbers: such rows stay logits.
 _MAX_LOG_ODDS = 700.0
-_NUMBER = "Received a value of type {}, which is not a number; expected numbers only."
+_NUMBER = "Received {}, which is not a number; expected numbers only."
 
 Floats = NDArray[np.float64]
 
@@ -267,7 +268,7 @@ def vector(name: str, column: Any, violations: ViolationCollector) -> Floats:
         if all_numbers([value]):
             result[i] = as_float(value)
         else:
-            violations.row(name, i, "number", _NUMBER.format(type(value).__name__))
+            violations.row(name, i, "number", _NUMBER.format(kind_of(value)))
     return result
 
 
@@ -317,9 +318,9 @@ def _logistic(log_odds: Floats) -> Floats:
 def _broken(row: Any, width: int, expected: str) -> tuple[str, str] | None:
     """Return rule and detail of a row that is no row of numbers."""
     if not isinstance(row, list):
-        detail = f"Received a value of type {type(row).__name__}; expected a list of numbers."
+        detail = f"Received {kind_of(row)}; expected a list of numbers."
         return "matrix", detail
     if len(row) != width:
         return "n_classes", f"Received {len(row)} values; {expected}"
     wrong = first_without_number(row)
-    return None if wrong is None else ("number", _NUMBER.format(type(wrong[0]).__name__))
+    return None if wrong is None else ("number", _NUMBER.format(kind_of(wrong[0])))

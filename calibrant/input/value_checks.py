@@ -110,7 +110,16 @@ def described(column: Any) -> str:
         array = as_array(column)
         shape = f"of shape {array.shape}" if array is not None else f"of {len(column)} values"
         return f"a list {shape}"
-    return f"a value of type {type(column).__name__}"
+    return kind_of(column)
+
+
+def kind_of(value: Any) -> str:
+    """Return what a value of another type is, for an error, without its content, which may be large.
+
+    >>> kind_of(None), kind_of({"a": 1})
+    ('null', 'a value of type dict')
+    """
+    return "null" if value is None else f"a value of type {type(value).__name__}"
 
 
 def as_sequence(values: Any) -> list[Any] | None:

@@ -162,8 +162,18 @@ def announced_length(request: Request, limit: int) -> int:
 def too_large(limit: int) -> BodyTooLarge:
     """Return the problem of a body over `limit` bytes."""
     return BodyTooLarge(
-        f"Received a body of more than {limit} bytes; expected at most {limit}. Send it in several batches."
+        f"Received a body of more than {in_bytes(limit)}; expected at most that. Send it in several batches."
     )
+
+
+def in_bytes(limit: int) -> str:
+    """Return a limit in bytes, with the number of MiB if it is whole.
+
+    >>> in_bytes(33_554_432), in_bytes(1000)
+    ('33,554,432 bytes (32 MiB)', '1,000 bytes')
+    """
+    mebibytes, rest = divmod(limit, 2**20)
+    return f"{limit:,} bytes" + ("" if rest else f" ({mebibytes} MiB)")
 
 
 async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
@@ -223,7 +233,7 @@ def decompressed(
         for _ in range(MAX_FRAMES):
             data = step(data, decoded, limit, reserve)
             if len(decoded) > limit:
-                detail = f"Received a body of more than {limit} bytes when decompressed; expected at most {limit}. Send several batches."
+                detail = f"Received a body of more than {in_bytes(limit)} when decompressed; expected at most that. Send several batches."
                 raise BodyTooLarge(detail)
             if not data:
                 return bytes(decoded) if is_binary else _of_bounded_values(decoded, max_values)

@@ -272,7 +272,7 @@ class InvalidName(Problem, status=422):
 
 
 class PreconditionRequired(Problem, status=428):
-    """A change of an existing model requires If-Match with the ETag of the version that it changes."""
+    """A change of an existing model requires If-Match with the ETag of the version that it changes, or `*` for any version."""
 
 
 class BacklogFull(RetryLater, status=429):

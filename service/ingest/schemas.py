@@ -265,6 +265,7 @@ class IngestResponse(BaseModel):
     waiting: int | None = Field(
         None, description="Only of labels that are merged: rows whose prediction had not arrived."
     )
+    notice: str | None = Field(None, description="Only if rows wait: what that means.")
     slices_other: dict[str, int] = Field(
         {}, description="By slice key, rows whose value is beyond the limit: they fill key:other."
     )

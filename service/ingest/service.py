@@ -336,4 +336,15 @@ def receipt_body(model: str, receipt: BatchReceipt) -> dict[str, Any]:
     for name in ("stale", "joined", "waiting"):
         if getattr(receipt, name) is not None:
             body[name] = getattr(receipt, name)
+    if receipt.waiting:
+        body["notice"] = waiting_notice(receipt.waiting)
     return body
+
+
+def waiting_notice(n: int) -> str:
+    """Return the sentence about labels whose prediction has not arrived.
+
+    >>> waiting_notice(1)
+    'Rows with labels whose id was never sent with a prediction: 1. They do not count until it arrives; correct the id if it was sent.'
+    """
+    return f"Rows with labels whose id was never sent with a prediction: {n:,}. They do not count until it arrives; correct the id if it was sent."

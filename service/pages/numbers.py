@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -137,6 +138,17 @@ def with_code(text: str) -> Markup:
 def moment(text: str | None) -> str:
     """Return a time to the minute in UTC."""
     return to_the_minute(text) if text else MISSING
+
+
+def setting(value: Any) -> str:
+    """Return a setting's value: a text as it is, others as JSON.
+
+    >>> setting("P3D"), setting(0.03), setting(None)
+    ('P3D', '0.03', '–')
+    """
+    if value is None:
+        return MISSING
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def day(text: str) -> str:

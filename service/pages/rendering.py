@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
 from importlib import import_module
@@ -101,12 +102,23 @@ def templates() -> Environment:
         "moment",
         "ago",
         "day",
+        "setting",
         "unbroken",
         "with_code",
     ):
         found.filters[name] = getattr(numbers, name)
     found.filters["counted"] = counted
     return found
+
+
+def actions(app: FastAPI) -> dict[str, str]:
+    """Return what each operation does, by its id: the first clause of its description."""
+    routes = [each for each in app.routes if isinstance(each, APIRoute)]
+    return {
+        each.operation_id: re.split(r"[;:(.]|, (?!or )", each.description)[0].strip()
+        for each in routes
+        if each.operation_id
+    }
 
 
 @cache

@@ -124,7 +124,8 @@ class WebhookBody(BaseModel):
     def _agree(self) -> "WebhookBody":
         if (self.format == EMAIL) != self.url.startswith(MAIL_SCHEME):
             raise PydanticCustomError(
-                "format", "Received an e-mail address or format without the other; expected both."
+                "format",
+                "Received format email without an e-mail address, or the reverse; expected both, such as the url mailto:you@example.org.",
             )
         has_key = self.secret is not None and is_routing_key(self.secret)
         if self.secret != HIDDEN_SECRET and has_key != (self.format == PAGERDUTY):

@@ -62,7 +62,8 @@ def change_of(
         raise invalid_input(error.violations) from error
     found = replace(config, alarm=alarm, events=[] if current is None else current.events)
     if current is not None:
-        by = f"by {caller.name or caller.key_id or 'an unnamed key'}"
+        name = caller.name or caller.key_id
+        by = f"by {name}" if name else "without a key"
         about = by if reason is None else f"{by}, {reason}"
         found = with_settings(found, _verdict_changes(current, found), about, datetime.now(UTC))
     return SettingsChange(found, newly_made(settings.alarm, current))

@@ -206,7 +206,8 @@ class ModelSettings(BaseModel):
     def _agree(self) -> "ModelSettings":
         if self.n_classes is None:
             raise PydanticCustomError(
-                "missing", "Received no classes; expected their names or their number."
+                "missing",
+                'Received no classes; expected the setting classes, their number or their names, such as "classes": 10.',
             )
         self._check_labels()
         return self

@@ -251,7 +251,10 @@ async def _keys_page(visitor: Visitor, made: dict[str, Any] | None = None) -> Re
     if not usage.is_ok:
         return error_page(visitor.request, usage.status, usage.document["title"], usage.problem)
     keys, changes = found["keys"], found["changes"]
-    values = {"made": made, "scopes": SCOPES, "keys": keys, "usage": usage, "changes": changes}
+    actions = rendering.actions(visitor.request.app)
+    values = {
+        "made": made, "scopes": SCOPES, "keys": keys, "usage": usage, "changes": changes, "actions": actions,
+    }  # fmt: skip
     return page("keys.html", visitor, values)
 
 

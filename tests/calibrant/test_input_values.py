@@ -286,6 +286,9 @@ def test_tensors_of_any_type_and_device() -> None:
     (np.zeros((2, 3, 4)), "an array of shape (2, 3, 4) and type float64"),
     (np.zeros((2, 3, 4)), "np.moveaxis(p, 1, -1).reshape(-1, n_classes)"),
     ({"a": 1}, "a value of type dict"),
+    ([0.9, None], "Received null, which is not a number; expected numbers only."),
+    ([[0.9, 0.1], [None, 0.2]], "Received null, which is not a number; expected numbers only."),
+    ([[0.9, 0.1], None], "Received null; expected a list of numbers."),
     ([Decimal("0.9"), Decimal("0.2")], "a value of type Decimal, which is not a number"),
 ])  # fmt: skip
 def test_messages_say_what_came_and_what_to_do(scores: Any, said: str) -> None:

@@ -143,6 +143,20 @@ async def test_a_form_needs_the_token_of_its_session(keyed, inbox):
         assert (key["name"], key["scopes"], key["tenant"]) == ("n", ["read"], "default")
 
 
+async def test_the_page_of_keys_names_changed_settings_in_words(keyed):
+    async with people(keyed) as client:
+        await signed_in(client, "boss")
+        headers = bearer("boss") | {"If-Match": "*"}
+        url, made = "/v1/models/digits", {"task": "binary", "label_horizon": "P3D"}
+        assert (await client.put(url, headers=bearer("boss"), json=made)).status_code == 201
+        patch = {"label_horizon": "P5D"}
+        assert (await client.patch(url, headers=headers, json=patch)).status_code == 200
+        text = (await client.get("/keys")).text
+    assert "Change some settings of a model: label_horizon P3D → P5D<" in text
+    assert "Create a model, or replace its settings" in text
+    assert "patchModel" not in text and "putModel" not in text
+
+
 async def test_a_change_on_a_page_is_in_the_audit_log_like_one_over_the_api(keyed, inbox):
     async with people(keyed) as client:
         await signed_in(client, "boss")
@@ -154,7 +168,7 @@ async def test_a_change_on_a_page_is_in_the_audit_log_like_one_over_the_api(keye
         assert logged["key"]["name"] == "boss"
         assert logged["details"]["models"] == ["a", "b*"]
         [key] = inbox.access_keys.entries
-        assert "createKey" in (await client.get("/keys")).text
+        assert "Create a key of your tenant<" in (await client.get("/keys")).text
         await client.post(f"/keys/{key}/revoke", data={"token": token})
         assert inbox.access_keys.entries == {}
         assert [each["action"] for each in inbox.audit.logs["default"]] == [

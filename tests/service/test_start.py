@@ -149,6 +149,8 @@ def test_misspelt_settings_are_noticed(monkeypatch):
     monkeypatch.setenv("CALIBRANT_PROT", "8001")
     monkeypatch.setenv("CALIBRANT_TENANT_MODELS", "5")
     monkeypatch.setenv("CALIBRANT_LEASE", "5")
+    monkeypatch.setenv("CALIBRANT_URL", "http://127.0.0.1:8000")
+    monkeypatch.setenv("CALIBRANT_KEY", "of-a-client")
     assert unread() == ["CALIBRANT_PROT"]
 
 

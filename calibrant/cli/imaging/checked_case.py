@@ -122,7 +122,7 @@ def _of_class(volume: Volume, shape: tuple[int, ...], class_index: int | None) -
     # With as many axes as the mask, another length is a lost slice, not a class.
     axes = fitting if array.ndim > len(shape) else []
     if len(axes) != 1:
-        detail = f"Received shape {array.shape}; expected {shape} as of the readers, or one more axis of classes."
+        detail = f"Received shape {array.shape}; expected {shape}, the shape of the readers, or one more axis of classes."
         raise InputFileError(volume.path, detail, "shape")
     n_classes = array.shape[axes[0]]
     if class_index is None:

@@ -53,7 +53,10 @@ def on_grid(reference: Volume, shape: tuple[int, ...], volume: Volume) -> NDArra
     is_smaller = all(n <= most for n, most in zip(array.shape, shape, strict=False))
     fits = array.shape == shape or (volume.is_partial and turn is not None and is_smaller)
     if array.ndim != len(shape) or not fits:
-        detail = f"Received shape {volume.array.shape}; expected {shape} as of {reference.path.name}. Nothing is resampled."
+        detail = (
+            f"Received shape {volume.array.shape}; expected {shape}, the shape of {reference.path.name}. "
+            "Nothing is resampled: export it again, or leave it out of the manifest."
+        )
         raise InputFileError(volume.path, detail, "shape")
     if turn is not None:
         start, offset = _place(reference, shape, volume, turn)
