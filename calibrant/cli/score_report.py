@@ -30,6 +30,7 @@ def contents_of(
         title=title,
         metrics=metrics,
         subject=subject(found.data),
+        classes=found.data.classes or (),
         generated_at=now(),
         reliability=found.reliability.to_dict(),
         temperature=found.temperature.to_dict(),

@@ -14,7 +14,7 @@ REASONS = {
     "too_few_cases": "too few cases",
     "equal_cases": "all cases have the same value",
     "too_few_samples": "too few samples",
-    "few_errors": "too few errors, or too few correct predictions",
+    "few_errors": "too few independent errors or correct predictions",
     "one_outcome": "all outcomes are of one kind",
     "one_vote": "needs two ratings of a prediction",
     "label_shares": "soft labels without a number of ratings",
@@ -49,6 +49,6 @@ def reason_words(code: object, otherwise: str = "not available") -> str:
     Examples
     --------
     >>> reason_words("few_errors"), reason_words("not_kept"), reason_words(None)
-    ('too few errors, or too few correct predictions', 'not kept', 'not available')
+    ('too few independent errors or correct predictions', 'not kept', 'not available')
     """
     return REASONS.get(str(code), str(code).replace("_", " ")) if code else otherwise

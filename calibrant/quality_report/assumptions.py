@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.figures.numbers import counted, interval_text, percent, plain_number
+from calibrant.metrics import title_of
 from calibrant.quality_report.contents import ReportContents
 
 FEW_UNITS = 40
@@ -29,13 +30,16 @@ def assumptions(contents: ReportContents) -> list[tuple[str, str]]:
             "Not tested here. They describe these data. Another scanner, site, population or version needs its own evaluation.",
         ),
     ]
-    if any(each.get("error_bound") is not None for each in contents.estimates.values()):
+    error_bound = max(
+        (each.get("error_bound") or 0.0 for each in contents.estimates.values()), default=0.0
+    )
+    if error_bound:
         found.insert(
             4,
             (
                 "Scores are stored precisely enough.",
                 "Scores are stored in fine cells. The largest possible error of a value because of this is "
-                f"{plain_number(max(each.get('error_bound') or 0.0 for each in contents.estimates.values()))}.",
+                f"{plain_number(error_bound)}.",
             ),
         )
     return found
@@ -52,6 +56,11 @@ def _units(contents: ReportContents) -> str:
         text = f"{counted(n, 'unit')} {'was' if n == 1 else 'were'} named. Predictions of one unit are treated as dependent."
         if n is not None and n < FEW_UNITS:
             text += f" Below {FEW_UNITS} units, intervals are less reliable or absent."
+    if source == "named" and contents.drift is not None:
+        text += (
+            " The stored sums count a unit once in each time slice, an hour by default: a patient with scans in several slices counts "
+            "several times, and the intervals may be too narrow."
+        )
     split = contents.count("n_units_split")
     if split:
         text += f" {counted(split, 'unit')} came in several parts; each part counts as a unit of its own."
@@ -94,11 +103,11 @@ def _raters(contents: ReportContents) -> str:
 
 def _intervals(contents: ReportContents) -> str:
     missing = [
-        each
-        for each in contents.estimates.values()
+        title_of(key)
+        for key, each in contents.estimates.items()
         if each.get("value") is not None and each.get("interval") is None
     ]
     text = f"The nominal level is {percent(contents.ci)}. The coverage measured in simulations is listed on the page “Guarantees” of the documentation."
     if missing:
-        text += f" {counted(len(missing), 'metric')} of this report {'has' if len(missing) == 1 else 'have'} a value without interval."
+        text += f" Without interval: {', '.join(missing)}."
     return text

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from calibrant.inference.slice_test import sentence_of, slice_test
+from calibrant.figures.base import scope_of
 
 # What is left out if a report does not list all subgroups.
 SUBGROUPS = "subgroups"
@@ -49,6 +49,7 @@ class ReportContents:
     Attributes
     ----------
     title : of the page
+    classes : names of the classes in their order; empty where they have none
     metrics : counts, `raters`, `scope`, `bins`, `ci` and `metrics` by slug, as `Report.to_dict` and `GET metrics` return them
     subject : what was evaluated: name and text
     generated_at : RFC 3339 time, None if not known
@@ -83,6 +84,7 @@ class ReportContents:
     title: str
     metrics: Mapping[str, Any]
     subject: Sequence[tuple[str, str]] = ()
+    classes: Sequence[str] = ()
     generated_at: str | None = None
     reliability: Mapping[str, Any] | None = None
     temperature: Mapping[str, Any] | None = None
@@ -123,12 +125,10 @@ class ReportContents:
         return found
 
     @property
-    def subgroup_sentence(self) -> str | None:
-        """What the test of all subgroups together says; None if there are fewer than two."""
-        tests = {
-            each.name: each.metrics["test"] for each in self.subgroups if each.metrics.get("test")
-        }
-        return sentence_of(slice_test(tests), len(self.subgroups)) if len(tests) > 1 else None
+    def score(self) -> str | None:
+        """What the score of the results is, such as "probability of malignant"; None where it is not known."""
+        values = {**self.metrics, "classes": list(self.classes)}
+        return scope_of(values) if values.get("scope") else None
 
     def count(self, name: str) -> int | None:
         """Return a number of the data, such as `n_units`; None if it is not known."""

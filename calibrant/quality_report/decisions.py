@@ -13,7 +13,7 @@ from calibrant.quality_report.contents import ReportContents
 def flagged_sentences(contents: ReportContents) -> list[str]:
     """Return a sentence for each decision threshold whose net benefit the report has."""
     return [
-        flagged_sentence(each)
+        flagged_sentence(each, contents.score)
         for key, each in contents.estimates.items()
         if slug_of(key) == "net_benefit" and each.get("value") is not None
     ]
@@ -32,23 +32,46 @@ def misleading_threshold(contents: ReportContents) -> float | None:
     return None
 
 
-def flagged_sentence(each: Mapping[str, Any]) -> str:
+def flagged_sentence(each: Mapping[str, Any], score: str | None = None) -> str:
     """Return what became of the predictions at or above a decision threshold.
+
+    Parameters
+    ----------
+    each : result of `net_benefit`
+    score : what the score is, as `ReportContents.score`
 
     >>> flagged_sentence({"threshold": 0.2, "scope": "positive", "acted_on": 0.3, "observed": 0.14, "predicted": 0.2})
     'Threshold 0.2: 30 % of the predictions were flagged. Of 100 flagged, 14 had the outcome; the model predicted 20.'
+    >>> flagged_sentence({"threshold": 0.2, "scope": "top_label", "acted_on": 1.0, "observed": 0.7, "predicted": 0.7})
+    'Threshold 0.2: all predictions were flagged, since no highest probability is lower. Evaluate the class on which you act instead.'
     """
     start = f"Threshold {each['threshold']:g}"
     if each["observed"] is None:
         return f"{start}: no prediction was flagged."
-    outcome = "were correct" if each["scope"] == "top_label" else "had the outcome"
+    if each["scope"] == "top_label" and each["acted_on"] == 1.0:
+        return (
+            f"{start}: all predictions were flagged, since no highest probability is lower. "
+            "Evaluate the class on which you act instead."
+        )
     shares = [each["observed"], each["predicted"]]
     n = _group(shares)
     observed, predicted = (f"{n * share:.0f}" for share in shares)
     return (
-        f"{start}: {percent(each['acted_on'])} of the predictions were flagged. Of {n:,} flagged, {observed} {outcome}; "
+        f"{start}: {percent(each['acted_on'])} of the predictions were flagged. Of {n:,} flagged, {observed} {_outcome(each, score)}; "
         f"the model predicted {predicted}."
     )
+
+
+def _outcome(each: Mapping[str, Any], score: str | None) -> str:
+    """Return what is observed of the flagged predictions.
+
+    >>> _outcome({"scope": "class:1"}, "probability of malignant"), _outcome({"scope": "positive"}, "probability of class 1")
+    ('were malignant', 'had the outcome')
+    """
+    if each["scope"] == "top_label":
+        return "were correct"
+    name = (score or "").removeprefix("probability of ")
+    return "had the outcome" if name in ("", "class 1") else f"were {name}"
 
 
 def _group(shares: Sequence[float]) -> int:

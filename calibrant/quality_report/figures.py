@@ -63,7 +63,7 @@ def figures(contents: ReportContents) -> list[ReportFigure]:
     if fitted is not None and fitted.get("curve") and fitted.get("temperature") is not None:
         found.append(_temperature(fitted))
     if contents.decision_curve is not None and contents.decision_curve["net_benefit"]:
-        found.append(_decisions(contents.decision_curve))
+        found.append(_decisions({**contents.decision_curve, "classes": list(contents.classes)}))
     if contents.class_reliability:
         caption = (
             f"Each class against the rest. Blue bars: {percent(contents.ci)} interval of each bin."
@@ -116,7 +116,9 @@ def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFi
         )
     if key and each.get("value") is not None:
         caption.append(_value(key, each))
-    return _figure(RELIABILITY, caption, draw_reliability(shown))
+    return _figure(
+        RELIABILITY, caption, draw_reliability(shown, classes=list(contents.classes) or None)
+    )
 
 
 def _over_time(series: Mapping[str, Any]) -> ReportFigure:

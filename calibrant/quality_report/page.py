@@ -9,7 +9,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.extras import pip_install
-from calibrant.figures.base import scope_of
 from calibrant.figures.numbers import (
     MISSING,
     counted,
@@ -19,6 +18,7 @@ from calibrant.figures.numbers import (
     to_the_minute,
 )
 from calibrant.figures.reasons import reason_words
+from calibrant.inference.slice_test import sentence_of, slice_test
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.quality_report.assumptions import POLICIES, assumptions
 from calibrant.quality_report.contents import SUBGROUPS, ReportContents
@@ -89,6 +89,7 @@ def page(contents: ReportContents) -> str:
         ],
         temperature=_temperature(contents.temperature),
         subgroups=subgroups,
+        subgroup_sentence=_subgroup_sentence(contents),
         subgroups_left_out=any(each.what == SUBGROUPS for each in contents.left_out),
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
         flagged=flagged_sentences(contents),
@@ -162,7 +163,7 @@ def _protocol(contents: ReportContents) -> list[tuple[str, str]]:
             "Tolerance, set beforehand",
             "none" if contents.tolerance is None else f"{contents.tolerance:g}",
         ),
-        ("Score", scope_of(dict(values)) if values.get("scope") else MISSING),
+        ("Score", contents.score or MISSING),
         ("Label policy", f"{policy}: {POLICIES.get(policy, '')}"),
         ("Level of the intervals", percent(contents.ci)),
     ]
@@ -216,6 +217,19 @@ def _losses(fitted: Mapping[str, Any]) -> list[tuple[str, str]]:
         for loss, title in names.items()
         if before.get(loss) is not None and after.get(loss) is not None
     ]
+
+
+def _subgroup_sentence(contents: ReportContents) -> str | None:
+    """Return which subgroups are outside the tolerance, else what the test of all together says; None if there are fewer than two."""
+    tests = {
+        each.name: each.metrics["test"] for each in contents.subgroups if each.metrics.get("test")
+    }
+    if len(tests) < 2:
+        return None
+    outside = [row["name"] for row in _subgroups(contents) if row["verdict"] == WORDS["outside"]]
+    if outside:
+        return f"Outside the tolerance by their own intervals: {len(outside)} of {len(contents.subgroups)} subgroups."
+    return sentence_of(slice_test(tests), len(contents.subgroups))
 
 
 def _subgroups(contents: ReportContents) -> list[dict[str, str]]:

@@ -45,8 +45,9 @@ def odd_reader_sentence(contents: ReportContents) -> str:
         return "" if few else "These data do not show that one reader differs from the others."
     p_value = "< 0.0001" if odd["p_value"] < 1e-4 else f"= {plain_number(odd['p_value'])}"
     return (
-        f"{odd['name']} differs from the other readers: they agree with each other on {percent(odd['agreement_of_others'])} of their pairs of "
-        f"ratings, and with {odd['name']} on {percent(odd['agreement'])} (p {p_value}, t test over units)."
+        f"{odd['name']} differs from the other readers: beyond chance, they agree with each other more (kappa "
+        f"{plain_number(odd['kappa_of_others'])}) than with {odd['name']} (kappa {plain_number(odd['kappa'])}; p {p_value}, t test over "
+        "units). Kappa is 1 where readers always agree, and 0 by chance."
     )
 
 

@@ -187,8 +187,8 @@ def _advice(state: str, each: Mapping[str, Any], contents: ReportContents) -> st
         again = "Evaluate again when the model, its inputs or its readers change."
         if each.get("above_null"):
             return (
-                "What to do: nothing at this tolerance. The error is more than chance, so a correction, such as a temperature, may reduce "
-                f"it: fit it, and evaluate it with other data. {again}"
+                "What to do: you need not act at this tolerance. The error is more than chance, so a correction, such as a temperature, may "
+                f"reduce it; if you fit one, evaluate it with other data. {again}"
             )
         return f"What to do: nothing now. {again}"
     if state == "outside" and has_map:

@@ -1,8 +1,9 @@
-"""The one rater whom the others contradict more often than each other, if the data show it."""
+"""The one rater with whom the others agree less than with each other, beyond chance, if the data show it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import scipy
@@ -18,10 +19,11 @@ LEVEL, MIN_UNITS = 0.01, 20
 def odd_rater(
     raters: Mapping[str, Ints], n_classes: int, unit: Ints, weight: Floats | None = None
 ) -> Row | None:
-    """Return the one rater whom the others contradict more often than each other, if the data show it.
+    """Return the one rater with whom the others agree less than with each other, if the data show it.
 
-    For each rater, the others' agreement among themselves less their agreement with this rater is tested against 0, by Student's
-    t over units (both shares linearised), at 1 % divided by the number of raters.
+    Agreement is counted beyond chance (kappa): where most ratings are of one class, a rater who gives hardly any other agrees with everybody
+    on most rows. For each rater, the others' kappa among themselves less that with this rater is tested against 0, by Student's t over
+    units (both linearised), at 1 % divided by the number of raters.
 
     Parameters
     ----------
@@ -31,8 +33,8 @@ def odd_rater(
 
     Returns
     -------
-    dict of `name`, `agreement`, `agreement_of_others`, `p_value`; None with fewer than three raters or 20 units, or if nothing or
-    more than one rater is found
+    dict of `name`, `agreement` and `kappa` with the others, `agreement_of_others` and `kappa_of_others` among themselves, `p_value`;
+    None with fewer than three raters or 20 units, or if nothing or more than one rater is found
     """
     if len(raters) < 3:
         return None
@@ -48,26 +50,82 @@ def odd_rater(
 
 
 def _contradicted(given: Ints, label_counts: Ints, unit: Ints, weight: Floats) -> Row | None:
-    equal, pairs = (weight * each for each in pairs_of(given, label_counts))
     rest = label_counts.copy()
     rates = np.flatnonzero(given >= 0)
     rest[rates, given[rates]] -= 1
-    others = rest.sum(axis=1)
-    equal_others = weight * (rest * (rest - 1) // 2).sum(axis=1)
-    pairs_others = weight * (others * (others - 1) // 2)
-    if not pairs.sum() or not pairs_others.sum():
+    own = _with_rater(given, label_counts, rest, weight)
+    among = _among_others(rest, weight)
+    if own is None or among is None:
         return None
-    own, among = equal.sum() / pairs.sum(), equal_others.sum() / pairs_others.sum()
-    error, n_units = _standard_error(
-        (equal_others - among * pairs_others) / pairs_others.sum()
-        - (equal - own * pairs) / pairs.sum(),
-        unit[(pairs > 0) | (pairs_others > 0)],
-        unit,
-    )
+    used = unit[(own.pairs > 0) | (among.pairs > 0)]
+    error, n_units = _standard_error(among.residual - own.residual, used, unit)
     if n_units < MIN_UNITS or error == 0.0:
         return None
-    p_value = scipy.special.stdtr(n_units - 1, -(among - own) / error)
-    return {"agreement": float(own), "agreement_of_others": float(among), "p_value": float(p_value)}
+    p_value = scipy.special.stdtr(n_units - 1, -(among.kappa - own.kappa) / error)
+    return {
+        "agreement": own.agreement,
+        "agreement_of_others": among.agreement,
+        "kappa": own.kappa,
+        "kappa_of_others": among.kappa,
+        "p_value": float(p_value),
+    }
+
+
+@dataclass(frozen=True)
+class _Agreement:
+    """Agreement over pairs of ratings.
+
+    Attributes
+    ----------
+    agreement : share of pairs that are equal
+    kappa : agreement beyond chance, (agreement - expected) / (1 - expected)
+    residual : float64 (n,), contribution of each row to the error of kappa
+    pairs : float64 (n,), pairs of each row
+    """
+
+    agreement: float
+    kappa: float
+    residual: Floats
+    pairs: Floats
+
+
+def _with_rater(given: Ints, label_counts: Ints, rest: Ints, weight: Floats) -> _Agreement | None:
+    """Return the agreement of a rater with the others; None without a pair, or where all gave one class."""
+    equal, pairs = (weight * each for each in pairs_of(given, label_counts))
+    if not pairs.sum():
+        return None
+    rows = np.maximum(given, 0)
+    rated = rest * (weight * (given >= 0))[:, None]
+    of_rater = np.bincount(rows, pairs, rest.shape[1]) / pairs.sum()
+    of_others = rated.sum(axis=0) / pairs.sum()
+    expected = pairs * of_others[rows] + rated @ of_rater
+    return _beyond_chance(equal, pairs, float(of_rater @ of_others), expected)
+
+
+def _among_others(rest: Ints, weight: Floats) -> _Agreement | None:
+    """Return the agreement of the others among themselves."""
+    others = rest.sum(axis=1)
+    equal = weight * (rest * (rest - 1)).sum(axis=1)
+    pairs = weight * (others * (others - 1))
+    if not pairs.sum():
+        return None
+    partners = weight * (others - 1) * (others > 0)
+    shares = (rest * partners[:, None]).sum(axis=0) / pairs.sum()
+    expected = 2.0 * partners * (rest @ shares)
+    return _beyond_chance(equal, pairs, float(shares @ shares), expected)
+
+
+def _beyond_chance(
+    equal: Floats, pairs: Floats, chance: float, expected: Floats
+) -> _Agreement | None:
+    """Return kappa with its linearised residuals; `expected` has twice each row's part of the chance, which is a product of two shares."""
+    if chance >= 1.0:
+        return None
+    agreement = float(equal.sum() / pairs.sum())
+    of_agreement = (equal - agreement * pairs) / pairs.sum()
+    of_chance = (expected - 2.0 * chance * pairs) / pairs.sum()
+    residual = of_agreement / (1.0 - chance) - (1.0 - agreement) / (1.0 - chance) ** 2 * of_chance
+    return _Agreement(agreement, (agreement - chance) / (1.0 - chance), residual, pairs)
 
 
 def _standard_error(residual: Floats, used: Ints, unit: Ints) -> tuple[float, int]:

@@ -199,6 +199,7 @@ def contents_of(
             *([("Classes", ", ".join(config.classes))] if config.classes else []),
             *([("Mode", OBSERVED)] if is_observed else []),
         ],
+        classes=tuple(config.classes or ()),
         generated_at=rfc3339(datetime.now(UTC).replace(microsecond=0)),
         reliability=results["reliability"],
         temperature=results["temperature"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from calibrant.raters.odd_rater import odd_rater
 
@@ -44,3 +45,33 @@ def test_few_units_are_no_evidence() -> None:
     classes = given(np.random.default_rng(7), [0.0, 0.0, 0.5])
     unit = np.arange(len(classes)) % 19
     assert odd_rater(dict(zip(NAMES, classes.T, strict=True)), 2, unit) is None
+
+
+def test_of_rare_findings_the_reader_who_overlooks_them_is_named() -> None:
+    """One in ten rows has a finding. All three agree on most rows, so the shares of equal ratings hardly differ."""
+    rng = np.random.default_rng(8)
+    n = 600 * ROWS_OF_A_UNIT
+    truth = rng.random(n) < 0.1
+    marks = np.stack([truth & (rng.random(n) > missed) for missed in (0.05, 0.05, 0.6)], axis=1)
+    noise = np.stack([rng.random(n) < share for share in (0.03, 0.03, 0.0)], axis=1)
+    classes = (marks | noise).astype(np.int64)
+    odd = odd_rater(dict(zip(NAMES, classes.T, strict=True)), 2, np.arange(n) // ROWS_OF_A_UNIT)
+    assert odd is not None and odd["name"] == "c"
+    assert abs(odd["agreement"] - odd["agreement_of_others"]) < 0.03
+    assert odd["kappa"] < odd["kappa_of_others"] - 0.1
+
+
+def test_kappas_are_those_of_pairs_of_readers() -> None:
+    """Two readers' kappa beside a third; the expected agreement is of pooled shares (Scott), so that of two equal marginals is Cohen's."""
+    rng = np.random.default_rng(9)
+    classes = given(rng, [0.05, 0.05, 0.35])
+    odd = odd_rater(dict(zip(NAMES, classes.T, strict=True)), 2, np.arange(len(classes)) // 4)
+    assert odd is not None
+    a, b = classes[:, 0], classes[:, 1]
+    equal = float((a == b).mean())
+    shares = np.bincount(np.concatenate([a, b]), minlength=2) / (2 * len(a))
+    chance = float((shares**2).sum())
+    assert odd["kappa_of_others"] == pytest.approx((equal - chance) / (1 - chance), abs=1e-12)
+    with_c = float(np.mean([(a == classes[:, 2]).mean(), (b == classes[:, 2]).mean()]))
+    of_c = np.bincount(classes[:, 2], minlength=2) / len(a)
+    assert odd["kappa"] == pytest.approx((with_c - of_c @ shares) / (1 - of_c @ shares), abs=1e-12)

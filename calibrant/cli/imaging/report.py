@@ -56,6 +56,7 @@ def contents_of(
         title=title,
         metrics=metrics,
         subject=_subject(found, shown, images),
+        classes=("0" if images.class_index is None else "the rest", str(images.class_index or 1)),
         generated_at=now(),
         reliability=found.region.reliability(settings),
         temperature=found.region.temperature(settings),
