@@ -7,7 +7,7 @@ from itertools import islice, zip_longest
 
 import pytest
 
-from tests.recorded.comparison import COPIED, FITTED, SUMMED, differences, tolerance
+from tests.recorded.comparison import AMPLIFIED, COPIED, FITTED, SUMMED, differences, tolerance
 from tests.recorded.exchanges import FOLDER, stored
 from tests.recorded.results import RESULTS, library_results
 from tests.recorded.scenarios import scenarios
@@ -81,4 +81,5 @@ def test_rules_apply_by_request():
     assert tolerance("GET /v1/models/a/batches/b /body/n") == COPIED
     assert tolerance("PUT /v1/models/a/maps/current /body/parameters/t") == FITTED
     assert tolerance("GET /v1/models/a/metrics?bins=15 /body/metrics/ece/value") == SUMMED
+    assert tolerance("GET /v1/models/a/metrics?metrics=skce /body/metrics/skce/value") == AMPLIFIED
     assert tolerance("GET /v1/models/a/temperature /body/temperature") == FITTED
