@@ -31,6 +31,7 @@ from calibrant.quality_report.verdicts import (
     main_verdict,
     null_texts,
     reason_text,
+    subgroup_sentence,
     unknown_detectable,
     verdict_of,
 )
@@ -64,7 +65,7 @@ def show(contents: ReportContents, console: Console) -> None:
     )
     if contents.subgroups:
         console.print(_subgroups(contents))
-        console.print(Text(contents.subgroup_sentence or ""))
+        console.print(Text(subgroup_sentence(contents) or ""))
     if contents.comparison is not None:
         console.print(_comparison(contents.comparison))
     for caption, header, rows in contents.extra_tables if contents.compat is not None else ():

@@ -18,7 +18,6 @@ from calibrant.figures.numbers import (
     to_the_minute,
 )
 from calibrant.figures.reasons import reason_words
-from calibrant.inference.slice_test import sentence_of, slice_test
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.quality_report.assumptions import POLICIES, assumptions
 from calibrant.quality_report.contents import SUBGROUPS, ReportContents
@@ -34,6 +33,7 @@ from calibrant.quality_report.verdicts import (
     main_verdict,
     null_texts,
     reason_text,
+    subgroup_sentence,
     verdict_of,
 )
 
@@ -89,7 +89,7 @@ def page(contents: ReportContents) -> str:
         ],
         temperature=_temperature(contents.temperature),
         subgroups=subgroups,
-        subgroup_sentence=_subgroup_sentence(contents),
+        subgroup_sentence=subgroup_sentence(contents),
         subgroups_left_out=any(each.what == SUBGROUPS for each in contents.left_out),
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
         flagged=flagged_sentences(contents),
@@ -217,19 +217,6 @@ def _losses(fitted: Mapping[str, Any]) -> list[tuple[str, str]]:
         for loss, title in names.items()
         if before.get(loss) is not None and after.get(loss) is not None
     ]
-
-
-def _subgroup_sentence(contents: ReportContents) -> str | None:
-    """Return which subgroups are outside the tolerance, else what the test of all together says; None if there are fewer than two."""
-    tests = {
-        each.name: each.metrics["test"] for each in contents.subgroups if each.metrics.get("test")
-    }
-    if len(tests) < 2:
-        return None
-    outside = [row["name"] for row in _subgroups(contents) if row["verdict"] == WORDS["outside"]]
-    if outside:
-        return f"Outside the tolerance by their own intervals: {len(outside)} of {len(contents.subgroups)} subgroups."
-    return sentence_of(slice_test(tests), len(contents.subgroups))
 
 
 def _subgroups(contents: ReportContents) -> list[dict[str, str]]:

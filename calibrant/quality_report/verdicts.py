@@ -17,6 +17,7 @@ from calibrant.figures.numbers import (
 )
 from calibrant.figures.reasons import REASONS, reason_words
 from calibrant.inference.replication import MIN_UNITS
+from calibrant.inference.slice_test import sentence_of, slice_test
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.metrics.estimate import Estimate
 from calibrant.quality_report.contents import ReportContents
@@ -65,6 +66,29 @@ def verdict_of(each: Mapping[str, Any], tolerance: float) -> str:
     bounds = each.get("interval")
     interval = None if bounds is None else (bounds[0], bounds[1])
     return Estimate(each.get("value"), interval=interval).verdict(tolerance)
+
+
+def subgroup_sentence(contents: ReportContents) -> str | None:
+    """Return how many subgroups are outside the tolerance, else what the test of all together says; None if there are fewer than two."""
+    tests = {
+        each.name: each.metrics["test"] for each in contents.subgroups if each.metrics.get("test")
+    }
+    if len(tests) < 2:
+        return None
+    found = [each.metrics.get("metrics") or {} for each in contents.subgroups]
+    outside = sum(_is_outside(estimates, contents.tolerance) for estimates in found)
+    if outside:
+        return f"Outside the tolerance by their own intervals: {outside} of {len(found)} subgroups."
+    return sentence_of(slice_test(tests), len(found))
+
+
+def _is_outside(estimates: Mapping[str, Mapping[str, Any]], tolerance: float | None) -> bool:
+    key = main_metric(estimates)
+    return (
+        key is not None
+        and tolerance is not None
+        and verdict_of(estimates[key], tolerance) == "outside"
+    )
 
 
 def main_verdict(contents: ReportContents) -> Verdict:

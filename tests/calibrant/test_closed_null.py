@@ -58,10 +58,16 @@ CLOSED = sorted(
 )
 
 
+def gap_metric(slug: str) -> GapMetric:
+    metric = METRICS[slug]
+    assert isinstance(metric, GapMetric)
+    return metric
+
+
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 @pytest.mark.parametrize("slug", ["ace", "debiased_ece", "ece", "mce", "rmsce"])
 def test_closed_forms_equal_draws(slug, setting):
-    metric = METRICS[slug]
+    metric = gap_metric(slug)
     weight, deviation = bins(*setting, seed=1)
     second = float((weight * deviation**2).sum() / weight.sum())
     bias = 0.5 * second if metric.bias else 0.0
@@ -88,7 +94,7 @@ def test_classwise():
         np.concatenate(each)
         for each in zip(*(bins(15, 0.5, 300, (1, 8), 1.0, seed) for seed in range(4)), strict=True)
     )
-    metric = METRICS["classwise_ece"]
+    metric = gap_metric("classwise_ece")
 
     def statistic(weight, gap):
         return metric.of_class(weight, gap).mean(axis=-1)
@@ -106,7 +112,7 @@ def test_every_statistic_of_gaps_that_has_a_closed_form():
 
 @pytest.mark.parametrize("slug", CLOSED)
 def test_without_variance_there_is_no_error(slug):
-    null = METRICS[slug].statistic(QUERY)[1](np.ones((1, 3)), np.zeros((1, 3)), 0.95)
+    null = gap_metric(slug).statistic(QUERY)[1](np.ones((1, 3)), np.zeros((1, 3)), 0.95)
     assert tuple(null) == (0.0, 0.0, 0.0, 0.0)
 
 
@@ -121,7 +127,7 @@ def test_the_scale_is_that_of_the_deviation():
 
 
 def test_a_gap_beyond_one_counts_as_one():
-    null = METRICS["mce"].statistic(QUERY)[1](np.ones((1, 1)), np.full((1, 1), 3.0), 0.95)
+    null = gap_metric("mce").statistic(QUERY)[1](np.ones((1, 1)), np.full((1, 1), 3.0), 0.95)
     assert (null.q95, null.limit) == (1.0, 1.0)
     assert 0.7 < null.mean < 1.0
 

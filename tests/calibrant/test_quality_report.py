@@ -132,7 +132,10 @@ def test_the_three_verdicts(contents: ReportContents) -> None:
 
 @pytest.mark.parametrize(
     ("above_null", "advice"),
-    [(True, "you need not act at this tolerance. The error is more than chance"), (False, "nothing now")],
+    [
+        (True, "you need not act at this tolerance. The error is more than chance"),
+        (False, "nothing now"),
+    ],
 )
 def test_within_the_tolerance_more_than_chance_can_be_corrected(
     contents: ReportContents, above_null: bool, advice: str
