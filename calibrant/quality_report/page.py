@@ -40,7 +40,11 @@ from calibrant.quality_report.verdicts import (
 if TYPE_CHECKING:
     from jinja2 import Template
 
-PERIODS = {"now": "Now", "in_30_days": "After 30 more days", "in_90_days": "After 90 more days"}
+PERIODS = {
+    "now": "This period",
+    "in_30_days": "After 30 more days",
+    "in_90_days": "After 90 more days",
+}
 NUMBER = re.compile(rf"−?\d[\d,]*(\.\d+)?|{MISSING}")
 NOT_A_DEVICE = (
     "Calibrant is not a medical device. This report describes measurements. It is no advice on the care of a patient, and it "
@@ -207,7 +211,11 @@ def _temperature(fitted: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 def _losses(fitted: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the losses of a fit before and after, on its own data."""
-    names = {"nll": "Negative log-likelihood", "brier": "Brier score", "ece": "ECE"}
+    names = {
+        "nll": "Negative log-likelihood",
+        "brier": "Brier score",
+        "ece": "ECE of the top class",
+    }
     before, after = fitted.get("before") or {}, fitted.get("after") or {}
     return [
         (

@@ -266,25 +266,27 @@ def unknown_detectable(found: Mapping[str, Any]) -> str | None:
 
 
 def detectable_errors(found: Mapping[str, Any]) -> list[str]:
-    """Return the smallest errors that data of this size would have shown, as true rates for a stated probability.
+    """Return the smallest errors that data of this size would have shown: true rates, if all probabilities or only some are wrong.
 
     Examples
     --------
-    >>> detectable_errors({"n_effective": 600.0, "intercept": 0.3, "slope": 0.48})
-    ['a true rate of 57.4 % or more, or 42.6 % or less, where the model says 50 %', 'a true rate of 75.8 % or less where the model says 90 %']
+    >>> detectable_errors({"n_effective": 600.0, "slope": 0.48})
+    ['all too extreme: a true rate of 75.8 % or less where the model says 90 %']
     """
     shown, intercept, slope = [], found.get("intercept"), found.get("slope")
     if intercept is not None:
         higher, lower = _rate(float(intercept)), _rate(-float(intercept))
         shown.append(
-            f"a true rate of {higher} or more, or {lower} or less, where the model says 50 %"
+            f"all probabilities shifted alike: a true rate of {higher} or more, or {lower} or less, where the model says 50 %"
         )
     if slope is not None:
         odds = (1.0 - float(slope)) * math.log(9.0)
-        shown.append(f"a true rate of {_rate(odds)} or less where the model says 90 %")
+        shown.append(
+            f"all too extreme: a true rate of {_rate(odds)} or less where the model says 90 %"
+        )
     if found.get("local_error") is not None:
         points = 100.0 * found["local_error"]
-        shown.append(f"a true rate {points:.1f} points off, at the most frequent scores")
+        shown.append(f"only the most frequent scores wrong: a true rate {points:.1f} points off")
     return shown
 
 
@@ -298,7 +300,7 @@ def detectable_text(found: Mapping[str, Any]) -> str:
     Examples
     --------
     >>> detectable_text({"n_effective": 600.0, "slope": 0.48, "local_error": 0.21})
-    'A true rate of 75.8 % or less where the model says 90 %; a true rate 21.0 points off, at the most frequent scores.'
+    'All too extreme: a true rate of 75.8 % or less where the model says 90 %; only the most frequent scores wrong: a true rate 21.0 points off.'
     """
     why = unknown_detectable(found)
     if why is not None:
