@@ -20,7 +20,7 @@ from calibrant.cli.read import read
 from calibrant.cli.score import score
 from calibrant.cli.transfer import export, import_, restore
 
-EXPECTED = {"int_parsing": "an integer", "float_parsing": "a number"}
+EXPECTED = {"int_parsing": "expected an integer", "float_parsing": "expected a number"}
 
 
 class Commands(TyperGroup):
@@ -34,10 +34,10 @@ class Commands(TyperGroup):
             rejected = getattr(error.__context__, "errors", None)
             if rejected is not None and error.message.startswith("Input should"):
                 received, kind = str(rejected()[0]["input"]), rejected()[0]["type"]
-                expected = EXPECTED.get(kind, f"another value: input{error.message[5:]}")
+                expected = EXPECTED.get(kind, f"input{error.message[5:]}")
                 help_text = getattr(error.param, "help", None)
                 hint = f" {help_text[:1].upper()}{help_text[1:]}." if help_text else ""
-                error.message = f"Received {received[:60]!r}; expected {expected}.{hint}"
+                error.message = f"Received {received[:60]!r}; {expected}.{hint}"
             raise
 
 

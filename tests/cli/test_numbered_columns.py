@@ -15,12 +15,14 @@ Run = Callable[..., Finished]
 ROWS = "{}\n.8,.1,.1,1\n.1,.8,.1,2\n.7,.2,.1,1\n.2,.7,.1,2\n"
 
 
-def numbers(run: Run, folder: Path, path: Path, *more: object) -> dict[str, float]:
+def numbers(
+    run: Run, folder: Path, path: Path, *more: object, metrics: str = "accuracy,ece"
+) -> dict[str, float]:
     out = folder / "out.json"
-    found = run("score", path, "--metrics", "accuracy,ece", "-o", out, *more)
+    found = run("score", path, "--metrics", metrics, "-o", out, *more)
     assert found.code == 0, found.error
-    metrics = json.loads(out.read_text())["metrics"]
-    return {name: each["value"] for name, each in metrics.items()}
+    values = json.loads(out.read_text())["metrics"]
+    return {name: each["value"] for name, each in values.items()}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_the_class_of_a_scope_is_named_as_its_column(tmp_path: Path, run: Run) -
     path.write_text(ROWS.format("p1,p2,p3,label"))
     found = numbers(run, tmp_path, path, "--scope", "class:1")
     assert found["ece"] == pytest.approx((0.2 + 0.1 + 0.3 + 0.2) / 4)
-    by_metric = numbers(run, tmp_path, path, "--metrics", "ece(scope=class:1)")
+    by_metric = numbers(run, tmp_path, path, metrics="ece(scope=class:1)")
     assert by_metric["ece(scope=class:0)"] == pytest.approx(found["ece"])
     assert "expected one of the model: 1, 2, 3" in run("score", path, "--scope", "class:4").error
 

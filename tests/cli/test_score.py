@@ -247,7 +247,10 @@ def test_the_way_to_a_tolerance_is_named(tmp_path: Path, run: Run) -> None:
     assert "--tolerance 0.05" in run("score", *files, "--metrics", "ece").out
     found = run("score", *files, "--metrics", "ece", "--tolerance", "0.05").out
     assert "--tolerance" not in found
-    assert "Smallest errors that these data reveal in 80 % of samples:\n  a true rate of" in found
+    assert (
+        "Smallest errors that these data reveal in 80 % of samples:\n  all probabilities shifted alike: a true rate"
+        in found
+    )
 
 
 def test_each_reader_is_compared_with_the_others_and_with_the_model(
@@ -316,9 +319,13 @@ def test_what_is_left_out_is_counted_and_options_state_what_came(tmp_path: Path,
     found = run("score", tmp_path / "f.csv", "--bin-edges", "0,0.5,1")
     assert "Left out: 1 prediction without a label: no reader rated it." in found.out
     assert "takes the ECE of 15 bins of the same data from" in " ".join(found.out.split())
-    for option, value in (("--threshold", "30"), ("--bins", "0"), ("--ci", "95%")):
+    for option, value, expected in (
+        ("--threshold", "30", "input should be"),
+        ("--bins", "0", "input should be"),
+        ("--ci", "95%", "expected a number"),
+    ):
         wrong = run("score", tmp_path / "f.csv", option, value)
-        assert wrong.code == 2 and f"'{option}': Received '{value}'; input should be" in wrong.error
+        assert wrong.code == 2 and f"'{option}': Received '{value}'; {expected}" in wrong.error
 
 
 def test_reasons_are_words(tmp_path: Path, run: Run) -> None:
