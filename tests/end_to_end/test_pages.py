@@ -114,7 +114,7 @@ def test_signing_in_leads_back_to_the_page(browser: Browser) -> None:
     assert browser.run("location.pathname") == f"/models/{MODEL}", text_of(browser)
     assert browser.run("document.cookie") == ""
     shown = text_of(browser)
-    assert "The model is overconfident" in shown
+    assert "Calibration: Off" in shown
     assert "Alarm" in text_of(browser, ".title")
     assert browser.run("document.querySelector('#restart')") is None
     assert browser.run("document.querySelectorAll('.uplot canvas').length") == 3
