@@ -137,7 +137,9 @@ def test_changes_of_tolerance_and_horizon_are_dated_events(embedded):
     assert [each["kind"] for each in events] == ["setting", "setting"]
     names = sorted(each["name"] for each in events)
     assert names[0].startswith("label_horizon P7D → P14D without a key")
-    assert names[1].startswith("tolerance 0.02 → 0.05 without a key") and names[1].endswith(f", {reason}")
+    assert names[1].startswith("tolerance 0.02 → 0.05 without a key") and names[1].endswith(
+        f", {reason}"
+    )
     listed = embedded.get(f"{url}/drift", include="evidence")["settings"]
     assert sorted(each["name"] for each in listed) == names
     report = embedded.client.get(f"{url}/report").text
