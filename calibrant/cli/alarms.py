@@ -19,7 +19,7 @@ COLUMNS = ("Alarm", "Slice", "State", "Raised", "Changed since", "Acknowledged b
 
 
 class AlarmCommands(TyperGroup):
-    """Commands of which `list` is the default: `calibrant alarms MODEL`."""
+    """Commands with `list` as the default: `calibrant alarms MODEL`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Name the command if the arguments do not."""

@@ -120,7 +120,7 @@ def service(url: str, key: str | None) -> Iterator[Service]:
 
 
 class OnceCommand(TyperCommand):
-    """A command that rejects an option given twice, of which only the last value would count."""
+    """A command that rejects an option given twice: only its last value would count."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reject repeated options, then parse."""
