@@ -36,7 +36,13 @@ from calibrant.quality_report.verdicts import (
     verdict_of,
 )
 
-COLOURS = {"within_tolerance": "green", "outside": "red", "not_shown": "yellow", "none": "none"}
+COLOURS = {
+    "within_tolerance": "green",
+    "on_average": "yellow",
+    "outside": "red",
+    "not_shown": "yellow",
+    "none": "none",
+}
 
 
 def show(contents: ReportContents, console: Console) -> None:
@@ -54,7 +60,8 @@ def show(contents: ReportContents, console: Console) -> None:
     for sentence in (*verdict.sentences, *verdict.details):
         console.print(Text(sentence))
     for sentence in flagged_sentences(contents):
-        console.print(Text(sentence))
+        if not any(sentence in each for each in verdict.sentences):
+            console.print(Text(sentence))
     if contents.tolerance is None:
         console.print(Text("To set a tolerance of 0.05: --tolerance 0.05"))
     if "now" in contents.detectable:

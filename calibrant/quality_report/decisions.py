@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calibrant.figures.numbers import percent
+from calibrant.inference.bin_gaps import widest_gap
 from calibrant.metrics import slug_of
 from calibrant.quality_report.contents import ReportContents
 
@@ -19,7 +20,38 @@ def flagged_sentences(contents: ReportContents) -> list[str]:
     ]
 
 
-def misleading_threshold(contents: ReportContents) -> float | None:
+def exceptions_of(contents: ReportContents) -> list[str]:
+    """Return where an error that is within the tolerance on average is certain to exceed it: at a threshold, or in a range of scores."""
+    tolerance, found = contents.tolerance or 0.0, []
+    each = _misleading_threshold(contents, tolerance)
+    if each is not None:
+        found.append(f"Not of the flagged predictions. {flagged_sentence(each, contents.score)}")
+    gap = gap_sentence((contents.reliability or {}).get("table") or (), tolerance)
+    return [*found, f"Not in every range of scores. {gap}"] if gap else found
+
+
+def gap_sentence(rows: Sequence[Mapping[str, Any]], tolerance: float) -> str:
+    """Return what the bin shows whose gap is certain to exceed the tolerance; empty if there is none.
+
+    >>> high = {"mean_confidence": 0.97, "accuracy": 0.77, "n_effective": 100.0, "weight": 1.0}
+    >>> gap_sentence([high], 0.05)
+    'Where the model says 97 %, the labels show 77 % (100 % of the predictions).'
+    """
+    row = widest_gap(rows, tolerance)
+    if row is None:
+        return ""
+    says, show, share = (
+        percent(each)
+        for each in (
+            row["mean_confidence"],
+            row["accuracy"],
+            row["weight"] / sum(each["weight"] for each in rows),
+        )
+    )
+    return f"Where the model says {says}, the labels show {show} ({share} of the predictions)."
+
+
+def _misleading_threshold(contents: ReportContents, tolerance: float) -> Mapping[str, Any] | None:
     """Return the first decision threshold at which predicted and observed share differ beyond tolerance and chance; else None."""
     n_units = contents.count("n_units") or 0
     for key, each in contents.estimates.items():
@@ -27,8 +59,8 @@ def misleading_threshold(contents: ReportContents) -> float | None:
             continue
         observed, n = each["observed"], each["acted_on"] * n_units
         chance = 2.0 * (observed * (1.0 - observed) / n) ** 0.5 if n else 1.0
-        if abs(each["predicted"] - observed) > (contents.tolerance or 0.0) + chance:
-            return float(each["threshold"])
+        if abs(each["predicted"] - observed) > tolerance + chance:
+            return each
     return None
 
 

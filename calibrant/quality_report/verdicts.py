@@ -21,10 +21,11 @@ from calibrant.inference.slice_test import sentence_of, slice_test
 from calibrant.metrics import METRICS, is_error, slug_of, title_of
 from calibrant.metrics.estimate import Estimate
 from calibrant.quality_report.contents import ReportContents
-from calibrant.quality_report.decisions import misleading_threshold
+from calibrant.quality_report.decisions import exceptions_of
 
 WORDS = {
     "within_tolerance": "within tolerance",
+    "on_average": "within tolerance on average over all predictions",
     "outside": "outside tolerance",
     "not_shown": "undecided",
 }
@@ -43,7 +44,8 @@ class Verdict:
 
     Attributes
     ----------
-    state : "within_tolerance", "outside", "not_shown", or "none" where there was no tolerance or no value
+    state : "within_tolerance", "on_average" if it is so only on average, "outside", "not_shown", or "none" where there was no tolerance
+        or no value
     headline : a few words
     sentences : the verdict itself, at most two unless a warning is due
     details : what chance alone would show, and what to do
@@ -103,29 +105,38 @@ def main_verdict(contents: ReportContents) -> Verdict:
     measured, warning = _measured(key, each, contents), _unrelated(contents)
     details = (*_before_map(contents), *_against_null(each))
     if contents.are_words_the_verdict:
-        return _verdict_of_words(contents.drift or {}, measured, (*warning, *details))
+        return _verdict_of_words(contents, measured, (*warning, *details))
     if contents.tolerance is None:
         advice = "No tolerance was set, so there is no verdict. Choose one before you look at the data, such as 0.05."
         return Verdict(
             "none", "Measured, without a tolerance", (measured, *warning, advice), details
         )
     state = verdict_of(each, contents.tolerance)
-    sentences = (measured, *warning, _against_tolerance(state, each, contents))
+    exceptions = exceptions_of(contents) if state == "within_tolerance" else []
+    state = "on_average" if exceptions else state
+    sentences = (measured, *warning, _against_tolerance(state, each, contents), *exceptions)
     advice = _advice(state, each, contents)
     return Verdict(state, _capital(WORDS[state]), sentences, (*details, advice))
 
 
-def _verdict_of_words(drift: Mapping[str, Any], measured: str, details: tuple[str, ...]) -> Verdict:
+def _verdict_of_words(contents: ReportContents, measured: str, details: tuple[str, ...]) -> Verdict:
     """Return the two words of a model of a service as the verdict; the measurement is of all data of the report."""
+    drift = contents.drift or {}
     calibration, change = drift["calibration"], drift["change"]
     state, word = WORD_STATES[calibration["word"]]
     headline = f"{word}, changed" if change["word"] == "changed" else word
+    exceptions = exceptions_of(contents) if state == "within_tolerance" else []
+    if exceptions:
+        state, headline = "on_average", f"{headline} on average"
     advice = drift["recommendation"]
     is_correction = advice["action"] not in ("none", "collect_more")
     advised = (f"What to do: {advice['reason']}",) if is_correction else ()
     of_all = f"All data of this report: {measured}"
     return Verdict(
-        state, headline, (calibration["sentence"], change["sentence"]), (*advised, of_all, *details)
+        state,
+        headline,
+        (calibration["sentence"], *exceptions, change["sentence"]),
+        (*advised, of_all, *details),
     )
 
 
@@ -190,7 +201,7 @@ def _against_null(each: Mapping[str, Any]) -> list[str]:
 
 def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportContents) -> str:
     limit = f"{contents.tolerance:g}"
-    if state == "within_tolerance":
+    if state in ("within_tolerance", "on_average"):
         return f"The complete interval is below the tolerance of {limit}."
     if state == "outside":
         return f"The complete interval is above the tolerance of {limit}."
@@ -202,11 +213,8 @@ def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportCont
 
 def _advice(state: str, each: Mapping[str, Any], contents: ReportContents) -> str:
     has_map = contents.active_map is not None
-    if state == "within_tolerance" and (threshold := misleading_threshold(contents)) is not None:
-        return (
-            f"What to do: correct the probabilities, such as by a temperature, before you act on them at the threshold {threshold:g}. On "
-            "average over all predictions the error is within the tolerance, but not of the flagged ones."
-        )
+    if state == "on_average":
+        return "What to do: correct the probabilities, such as by a temperature, before you act on those that are named above."
     if state == "within_tolerance":
         again = "Evaluate again when the model, its inputs or its readers change."
         if each.get("above_null"):

@@ -126,9 +126,10 @@ def _texts(settings: ApiResponse, found: dict[str, ApiResponse]) -> dict[str, An
     drift, temperature = found["drift"].document, found["temperature"].document
     estimates = metrics.document.get("metrics") or {}
     rows = filled_rows(reliability.document)
+    allowed = (drift.get("calibration") or {}).get("allowed")
     return {
         "is_observed": str(current.document.get("type", "")).endswith("/observe-only"),
-        "verdict": metrics.problem or verdict(metrics.document, reliability.document),
+        "verdict": metrics.problem or verdict(metrics.document, reliability.document, allowed),
         "has_intervals": any(
             interval((each or {}).get("interval")) for each in (*estimates.values(), temperature)
         ),

@@ -21,6 +21,7 @@ from calibrant.figures.numbers import (
     to_the_minute,
 )
 from calibrant.figures.reasons import reason_words
+from calibrant.quality_report.decisions import gap_sentence
 
 MISSING = "–"
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -210,8 +211,11 @@ def is_without_data(found: Mapping[str, Any]) -> bool:
     return str((found.get("change") or {}).get("word")).startswith("no_recent")
 
 
-def verdict(metrics: Result, reliability: Result) -> str:
-    """Return how far confidence is from accuracy in a window, with what a calibrated model would show; the verdict is in the words."""
+def verdict(metrics: Result, reliability: Result, allowed: float | None = None) -> str:
+    """Return how far confidence is from accuracy in a window, with what a calibrated model would show; the verdict is in the words.
+
+    An error that is below `allowed` on average names the range of scores in which it is not.
+    """
     error = (metrics.get("metrics") or {}).get("ece") or {}
     if error.get("value") is None:
         return f"No calibration error. {reason(error.get('reason'))}"
@@ -221,9 +225,16 @@ def verdict(metrics: Result, reliability: Result) -> str:
     if error.get("null_q95") is None:
         return f"{measured[0].upper()}{measured[1:]}. What chance alone would show is not known."
     mean, limit = plain_numbers([error["null_mean"], error["null_q95"]])
-    null = f"By chance alone, a calibrated model would show {mean} on average, and at most {limit} in 19 of 20 cases"
+    null = f"By chance alone, a calibrated model would show {mean} on average, and at most {limit} in 95 % of samples"
     direction = _direction(reliability) if error.get("above_null") else ""
-    return f"{direction}{measured[0].upper()}{measured[1:]}. {null}."
+    return f"{direction}{measured[0].upper()}{measured[1:]}. {null}.{_exception(error, reliability, allowed)}"
+
+
+def _exception(error: Row, reliability: Result, allowed: float | None) -> str:
+    if allowed is None or not interval(error.get("interval")) or error["interval"][1] > allowed:
+        return ""
+    gap = gap_sentence(reliability.get("table") or [], allowed)
+    return f" This is an average. {gap}" if gap else ""
 
 
 def before_map(version: int | None, drift: Result) -> str:
@@ -256,7 +267,7 @@ def effect_sentence(effect: Result) -> str:
         return f"{start}: no labels yet, so what the map changed is not known."
     first, then = (effect[name]["ece"] for name in ("before", "after"))
     limit = then.get("null_q95")
-    chance = f" A calibrated model would show at most {plain_number(limit)} in 19 of 20 cases."
+    chance = f" A calibrated model would show at most {plain_number(limit)} in 95 % of samples."
     return (
         f"{start}: {effect['n']:,} labelled predictions so far. Calibration error before the map {_with_interval(first)}, after it "
         f"{_with_interval(then)}.{chance if limit is not None else ''}"

@@ -345,6 +345,31 @@ def test_a_report_within_tolerance_warns_of_a_threshold_that_misleads(
     decision |= {"observed": 0.55, "predicted": predicted}
     estimates = {"ece": {"value": 0.01, "interval": [0.0, 0.02]}, "net_benefit": decision}
     measured = {"n_units": 10_000, "metrics": estimates}
-    found = main_verdict(replace(contents, metrics=measured, tolerance=0.05))
-    assert found.state == "within_tolerance"
-    assert ("before you act on them at the threshold 0.3" in found.details[-1]) == is_misleading
+    found = main_verdict(
+        replace(contents, metrics=measured, tolerance=0.05, reliability={"table": []})
+    )
+    assert found.state == ("on_average" if is_misleading else "within_tolerance")
+    assert ("before you act on those that are named" in found.details[-1]) == is_misleading
+    assert any("Of 100 flagged, 55 had" in each for each in found.sentences) == is_misleading
+
+
+def test_an_error_that_is_small_on_average_names_the_bin_that_is_not(
+    contents: ReportContents,
+) -> None:
+    """The background of images has most of the weight, and is easy."""
+    table = [
+        {"mean_confidence": 0.01, "accuracy": 0.01, "n_effective": 4000.0, "weight": 980.0},
+        {"mean_confidence": 0.97, "accuracy": 0.77, "n_effective": 60.0, "weight": 20.0},
+    ]
+    estimates = {"ece": {"value": 0.01, "interval": [0.0, 0.02]}}
+    measured = replace(contents, metrics={"metrics": estimates}, reliability={"table": table})
+    found = main_verdict(replace(measured, tolerance=0.05))
+    assert found.headline == "Within tolerance on average over all predictions"
+    shown = "Where the model says 97 %, the labels show 77 % (2 % of the predictions)."
+    assert found.sentences[-1] == f"Not in every range of scores. {shown}"
+    good = OFF | {"calibration": {"word": "good", "sentence": "Good."}}
+    of_words = main_verdict(
+        replace(measured, tolerance=0.05, drift=good, are_words_the_verdict=True)
+    )
+    assert (of_words.state, of_words.headline) == ("on_average", "Good on average")
+    assert shown in of_words.sentences[1]

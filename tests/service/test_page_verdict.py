@@ -82,3 +82,13 @@ def test_errors_are_said_to_be_those_before_the_map():
     assert "use the scores after it" in before_map(3, {"detector": {"scores": "mapped"}})
     assert "after it" not in before_map(3, {"detector": {"scores": "raw"}})
     assert before_map(None, {}) == ""
+
+
+def test_an_error_that_is_small_on_average_names_the_range_where_it_is_not():
+    high = {"mean_confidence": 0.97, "accuracy": 0.77, "n_effective": 400.0, "weight": 1.0}
+    metrics = {"metrics": {"ece": ERROR | {"value": 0.02, "interval": [0.01, 0.03]}}}
+    found = verdict(metrics, {"table": [high]}, 0.05)
+    assert found.endswith(
+        "average. Where the model says 97 %, the labels show 77 % (100 % of the predictions)."
+    )
+    assert "Where the model says" not in verdict(metrics, {"table": [high]}, 0.02)

@@ -294,6 +294,21 @@ async def test_pages_are_not_in_the_api_document(app):
     ]
 
 
+async def test_the_page_of_a_good_model_has_no_step_to_take(app, inbox):
+    words = {name: {"word": "good", "sentence": name} for name in ("calibration", "change")}
+    inbox.answers["drift"] = words | {
+        "status": "ok",
+        "scores": {"word": "none_seen", "sentence": "scores"},
+        "recommendation": {"action": "none", "reason": "No action is needed.", "evidence": {}},
+    }
+    inbox.failing = dict.fromkeys(("metrics", "temperature"), ResultTimeoutError("late"))
+    async with people(app) as client:
+        await client.post(POST, json=PREDICTIONS)
+        found = await client.get("/models/digits")
+    assert found.status_code == 200
+    assert "No action is needed." in found.text and "Fit and freeze this map" not in found.text
+
+
 async def test_open_mode_serves_this_machine_only(app):
     async with people(app) as client:
         assert (await client.get("/")).status_code == 200
