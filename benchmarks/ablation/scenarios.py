@@ -79,6 +79,16 @@ def _reads_after_a_batch(service: Service) -> float:
     return service.processor_s() - before
 
 
+def _polls(service: Service) -> float:
+    """Read a window that has not changed, as a dashboard does."""
+    tag = service.client.get(READ).headers["ETag"]
+    before = service.processor_s()
+    for _ in range(20):
+        response = service.client.get(READ, headers={"If-None-Match": tag})
+        assert response.status_code == 304, response.status_code
+    return service.processor_s() - before
+
+
 def _series_after_a_batch(service: Service) -> float:
     send(service, "/v1/models/one/predictions", columns_of(20, next(_numbers)))
     before = service.processor_s()
@@ -93,14 +103,6 @@ def _sites() -> dict[str, Any]:
 def _some_sites(service: Service) -> None:
     for _ in range(6):
         send(service, "/v1/models/sites/predictions", columns_of(400, next(_numbers), **_sites()))
-
-
-def _read_of_each_site(service: Service) -> float:
-    send(service, "/v1/models/sites/predictions", columns_of(400, next(_numbers), **_sites()))
-    before = service.processor_s()
-    for i in range(4):
-        service.client.get(f"/v1/models/sites/metrics?slice=site:site-{i}").raise_for_status()
-    return service.processor_s() - before
 
 
 def _posts_in_turn(service: Service) -> float:
@@ -157,10 +159,7 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
         "GET the series of two weeks by day after a batch",
         (_two_weeks, _series_after_a_batch),
     ),
-    "read_of_each_site": (
-        "GET metrics of each of 4 sites after a batch",
-        (_some_sites, _read_of_each_site),
-    ),
+    "polls": ("20 polls of the metrics of two weeks without a change", (_two_weeks, _polls)),
     "read_after_a_batch": (
         "GET metrics of two weeks after a batch",
         (_two_weeks, _read_after_a_batch),

@@ -9,7 +9,6 @@ import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from secrets import token_bytes
 from typing import Any
 
 _SERVER, _LIBRARY = "calibrant_server.", "calibrant."
@@ -77,14 +76,9 @@ SWITCHES = {
         "series_after_a_batch",
         {"workers.queries.kinds.metrics_series:_known.get": _constant(None)},
     ),
-    "tail-rows": Switch(
-        "rows of tails cached in memory",
-        "read_of_each_site",
-        {"workers.queries.pane_reader:_name": lambda _: lambda tail: ("rows", token_bytes(16))},
-    ),
     "pane-versions": Switch(
         "versions of the panes of a slice cached in the service",
-        "read_after_a_batch",
+        "polls",
         {"workers.queries.versions:Versions._known": _constant(None)},
     ),
     "merged-parts": Switch(

@@ -462,32 +462,6 @@ def test_one_read_of_a_window_takes_a_bounded_number_of_bytes():
     assert pane_reader.PANES_A_RUN * 2 * MAX_TAIL_BYTES <= 128 << 20
 
 
-@pytest.mark.parametrize("many", [pane_reader.ROWS_TOGETHER, 1])  # type: ignore[attr-defined]
-def test_rows_are_unpacked_once_for_all_slices_and_accumulators(bench, loop, monkeypatch, many):
-    """Of large tails, the one that was read last."""
-    monkeypatch.setattr(pane_reader, "ROWS_TOGETHER", many)
-    for i in range(3):
-        sites = {"site": ["A", "B", "A"]}
-        bench.deliver(predictions(MODEL, f"b{i}", rows_at(slices=sites, units=["u", "u", "v"])))
-    drained(bench, loop)
-    unpacked, unpack = [], Rows.unpack_pieces
-    monkeypatch.setattr(
-        Rows, "unpack_pieces", lambda pieces: unpacked.extend(pieces) or unpack(pieces)
-    )
-    panes = WindowPanes(bench.store, bench.numerics)
-    found = [
-        panes.merged(MODEL, slice_, EVER, wanted).merged
-        for wanted in (("counts",), ("cells", "sample"), None)
-        for slice_ in SLICES
-    ]
-    assert len(unpacked) == bench.client.hlen(tail_key(loop))
-    again = [
-        WindowPanes(bench.store, bench.numerics).merged(MODEL, slice_, EVER, None).merged
-        for slice_ in SLICES
-    ]
-    assert [each.parts() for each in found[-3:]] == [each.parts() for each in again]
-
-
 def test_a_worker_that_stops_between_fold_and_reply_counts_once(bench, loop):
     """The commit that folds is written, its reply is lost, and the entries are read again."""
     loop._cache._numerics = SUMS

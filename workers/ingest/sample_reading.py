@@ -7,7 +7,7 @@ sample of a cold day may be in a file, which does not change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,6 @@ class SampleSource:
     ----------
     slice : live or sealed
     marks : of the slice
-    read : reads the rows of a tail, if not `read_rows`
     """
 
     keys: PartitionKeys
@@ -83,7 +82,6 @@ class SampleSource:
     config: ModelConfig
     slice: str
     marks: Watermarks = field(default_factory=Watermarks)
-    read: Callable[[dict[bytes, bytes]], Any] | None = None
 
     def day(self, node: Any, day_s: int, versions: Mapping[int, bytes | None]) -> DaySample:
         """Return the sample of one day; SampleChangedError or PackingError where it cannot be read.
@@ -120,7 +118,7 @@ class SampleSource:
                     parts += [] if stored is None else [stored]
                 elif stored_fields != last:
                     break
-                read = [self.read(each) if self.read else read_rows(self.numerics, each) for each in tails]  # fmt: skip
+                read = [read_rows(self.numerics, each) for each in tails]
                 parts += sampled_tails(zip(run, read, strict=False), halvings_of(fields))
             else:
                 return self._chosen(parts, starts), halvings_of(fields)

@@ -105,13 +105,8 @@ def sums_and_rows(
     parts: Mapping[str, bytes],
     tail: dict[bytes, bytes],
     only: Wanted = None,
-    read: Callable[[dict[bytes, bytes]], Any] | None = None,
 ) -> tuple[Any, Any]:
     """Return the sums of a pane, and the rows of its time slice that are to be filled into them, or None.
-
-    Parameters
-    ----------
-    read : reads the rows of a tail, if not `read_rows`
 
     Raises
     ------
@@ -124,7 +119,7 @@ def sums_and_rows(
     pane = numerics.of_parts(spec, parts, only)
     if not is_live(slice_):
         return pane, None
-    return pane, read_rows(numerics, tail) if read is None else read(tail)
+    return pane, read_rows(numerics, tail)
 
 
 def read_rows(numerics: Numerics, tail: dict[bytes, bytes]) -> Any:

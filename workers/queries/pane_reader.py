@@ -3,21 +3,18 @@
 A pane is its stored sums together with the rows of its time slice that are not sums yet. Both are read at one moment. Panes are
 read in runs, each with the versions of its panes. Where a day is in files (`cold_days`), the needed accumulators are read from these
 afterwards: files do not change.
-
-Every slice of a model, and every set of accumulators, is read with the same rows. Small ones are cached by their packed bytes.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant.core.routing import ROWS_TOGETHER
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.stored_panes import divided, read_rows, sums_and_rows
+from calibrant_server.workers.ingest.stored_panes import divided, sums_and_rows
 from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.queries.window_state import (
     LoadedPane,
@@ -30,71 +27,10 @@ from calibrant_server.workers.store.cold_days import ColdDay, of_files
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import PANE, DayItem, Fields
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
-from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import plain_slice
 from calibrant_server.workers.store.watermarks import Watermarks, day_of, fields_of
 from calibrant_server.workers.store.windows import Window
-
-
-class CachedRows(NamedTuple):
-    """Unpacked rows of a tail, with its name."""
-
-    name: tuple[str, bytes]
-    rows: Any
-
-    def size_of(self) -> int:
-        """Return the bytes that they count for in a cache."""
-        return 4000 + LoadedPane.row_bytes(self.rows)
-
-
-# Where the cache has the large tail that was read last: the queries of a report read the newest pane one after the other.
-_LARGE = ("large rows",)
-
-
-class RowReader:
-    """Reader of the rows of tails; several threads may share one object.
-
-    Parameters
-    ----------
-    cache : of rows and of whatever else has a `size_of`
-    """
-
-    def __init__(self, numerics: Numerics, cache: LruCache[Any, Any]):
-        self._numerics = numerics
-        self._cached = cache
-
-    def read(self, tail: dict[bytes, bytes]) -> Any:
-        """Return the rows of a stored tail, which must not be changed; None if there are none.
-
-        Raises
-        ------
-        PackingError
-            The rows are damaged.
-        """
-        if not tail:
-            return None
-        name = _name(tail)
-        places: tuple[Any, ...] = (name, _LARGE)
-        for place in places:
-            cached: CachedRows | None = self._cached.get(place)
-            if cached is not None and cached.name == name:
-                return cached.rows
-        rows = read_rows(self._numerics, tail)
-        if rows is not None:
-            # Of many rows only the last are kept: a pane that grows would displace all others.
-            place = name if len(rows) < ROWS_TOGETHER else _LARGE
-            self._cached.put(place, CachedRows(name, rows))
-        return rows
-
-
-def _name(tail: dict[bytes, bytes]) -> tuple[str, bytes]:
-    """Return the name of a tail's rows in the cache."""
-    digest = blake2b(digest_size=16)
-    for piece in sorted(tail):
-        digest.update(b"%d %d " % (len(piece), len(tail[piece])) + piece + tail[piece])
-    return "rows", digest.digest()
-
 
 log = logging.getLogger(__name__)
 
@@ -107,10 +43,9 @@ Loaded = dict[int, tuple[bytes, LoadedPane]]
 class PaneReader:
     """Reader of panes; several threads may share one object."""
 
-    def __init__(self, store: Store, numerics: Numerics, rows: RowReader):
+    def __init__(self, store: Store, numerics: Numerics):
         self._store = store
         self._numerics = numerics
-        self._rows = rows
 
     def look(self, place: WindowPlace, run: list[int], loaded: Loaded) -> WindowSnapshot:
         """Read current versions and marks, and of the same moment a run of panes."""
@@ -221,7 +156,7 @@ class PaneReader:
                 if value is not None
             }
         pane, rows = sums_and_rows(
-            self._numerics, place.config, place.slice, parts, tail, place.wanted, self._rows.read
+            self._numerics, place.config, place.slice, parts, tail, place.wanted
         )
         loaded = LoadedPane.of(pane.compact(), rows)
         # Many rows take more memory than their sums, and one fill of them costs little more than none.

@@ -15,12 +15,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.results.reads import SAMPLE
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
-from calibrant_server.workers.queries.pane_reader import (
-    PANES_A_RUN,
-    PaneReader,
-    RowReader,
-    described,
-)
+from calibrant_server.workers.queries.pane_reader import PANES_A_RUN, PaneReader, described
 from calibrant_server.workers.queries.versions import name_state
 from calibrant_server.workers.queries.window_merges import Assembly, WindowMerges
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
@@ -61,9 +56,8 @@ class WindowPanes:
         self._cached: LruCache[Any, Any] = LruCache(
             store.settings.pane_cache_bytes, lambda each: int(each.size_of())
         )
-        rows = RowReader(numerics, self._cached)
-        self._reader = PaneReader(store, numerics, rows)
-        self._samples = WindowSamples(store, numerics, self._cached, rows.read)
+        self._reader = PaneReader(store, numerics)
+        self._samples = WindowSamples(store, numerics, self._cached)
         # By state, the accumulators of the last merge of it, and the merge.
         self._windows: LruCache[str, tuple[Wanted, Any]] = LruCache(_MAX_WINDOWS)
         self._merges = WindowMerges(numerics, self._reader, self._cached)

@@ -6,7 +6,7 @@ same, so is the sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,18 +47,10 @@ class WindowSamples:
     Parameters
     ----------
     cache : of days and of whatever else has a `size_of`
-    read : reads the rows of a tail
     """
 
-    def __init__(
-        self,
-        store: Store,
-        numerics: Numerics,
-        cache: LruCache[Any, Any],
-        read: Callable[[dict[bytes, bytes]], Any],
-    ):
+    def __init__(self, store: Store, numerics: Numerics, cache: LruCache[Any, Any]):
         self._store = store
-        self._read = read
         self._numerics = numerics
         self._days = cache
 
@@ -72,7 +64,7 @@ class WindowSamples:
         """Return the samples of a window's days; SampleChangedError if the panes have other versions now."""
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
-        source = SampleSource(keys, self._numerics, config, slice_, marks, self._read)
+        source = SampleSource(keys, self._numerics, config, slice_, marks)
         found = []
         for day_s, starts in by_day(versions).items():
             expected = {start: versions[start] for start in starts}
