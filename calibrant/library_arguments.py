@@ -161,7 +161,7 @@ def _view_of_arrays(
         return None
     spec = PaneSpec("binary" if rows.is_flat else "multiclass", rows.n_classes)
     only = accumulators_for(["ece", *slugs], pane_query.scope_for(spec), spec.default_scope)
-    pane = pane_of(rows, {*only, "unit_sample"}) if fills(rows, only) else None
+    pane = pane_of(rows, {*only, "unit_sample"}) if fills(spec, only) else None
     if pane is None:
         return None
     return View(pane, pane_query, RawRows(lambda: labelled_batch(arguments)))

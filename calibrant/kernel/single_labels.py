@@ -7,12 +7,14 @@ and the columns of a pane's blocks are made of them.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from calibrant.accumulators import counts, replicates, scores
+from calibrant.accumulators import accumulators, counts, replicates, scores
 from calibrant.accumulators.block import Block
 from calibrant.core.arrays import Floats
 from calibrant.core.batch_sums import N_REPLICATES
@@ -27,10 +29,21 @@ from calibrant.kernel.threads import in_threads
 
 # Accumulators that the pass fills; those without blocks of their own are of other input.
 FILLED = frozenset(
-    {"counts", "top_label", "positive", "replicates", "scores", "histograms", "unit_sample"}
+    {
+        "counts",
+        "top_label",
+        "positive",
+        "classes",
+        "all_labels",
+        "replicates",
+        "scores",
+        "histograms",
+        "unit_sample",
+    }
 )
 # Rows that are added up in one table before these are added to the others: sums do not depend on the number of threads.
 ROWS_OF_TABLE = 1 << 17
+_LINE = 8  # numbers of a line of the cache
 _CELL = ("n", "confidence", "correct", "null_variance")
 _SUMS = (
     "n",
@@ -44,6 +57,25 @@ _SUMS = (
 )
 
 
+def _shapes(spec: PaneSpec, only: Collection[str], *, is_flat: bool) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tables of a pass; those that nothing reads have no rows."""
+    n_classes, n_cells = spec.n_classes, len(_CELL)
+    has_cells = not {"classes", "all_labels"}.isdisjoint(only)
+    # Intervals of one class read them, of two columns also those of class 1.
+    has_tables = replicates.keeps_class_tables(spec) and (
+        has_cells or ("positive" in only and not is_flat)
+    )
+    n_tables = n_classes if spec.keeps_all_classes else 1
+    return {
+        "top": (spec.top_grid.n_positions, n_cells),
+        "positive": (spec.top_grid.n_positions * (n_classes == 2), n_cells),
+        "bins": (N_REPLICATES, replicates.SCORE_BINS, n_cells),
+        "sums": (N_REPLICATES, len(_SUMS)),
+        "classes": (n_tables * has_cells, spec.class_grid.n_positions, n_cells),
+        "class_bins": (N_REPLICATES * has_tables, n_classes, replicates.CLASS_BINS, n_cells),
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class _Tables:
     """Sums of some rows, in one array.
@@ -51,57 +83,60 @@ class _Tables:
     Attributes
     ----------
     data : float64, all tables one after the other
-    top, positive : (n_positions, 4), columns of `_CELL`; the second None unless there are two classes
-    bins : (N_REPLICATES, n_bins, 4), of the score that replicates have
-    sums : (N_REPLICATES, 8), columns of `_SUMS`
+    by_name : views of it, of the shapes of `_shapes`; the last axis has `_CELL`, of `sums` `_SUMS`
     """
 
     data: Floats
-    top: Floats
-    positive: Floats | None
-    bins: Floats
-    sums: Floats
+    by_name: dict[str, Floats]
 
     @classmethod
-    def zero(cls, grid: Grid, *, has_positive: bool) -> _Tables:
-        n_cells, n_bins = 4 * grid.n_positions, 4 * N_REPLICATES * replicates.SCORE_BINS
-        ends = np.cumsum([n_cells, n_cells * has_positive, n_bins, N_REPLICATES * len(_SUMS)])
-        data = np.zeros(ends[-1])
-        top, positive, bins, sums = np.split(data, ends[:-1])
-        return cls(
-            data,
-            top.reshape(-1, 4),
-            positive.reshape(-1, 4) if has_positive else None,
-            bins.reshape(N_REPLICATES, -1, 4),
-            sums.reshape(N_REPLICATES, -1),
-        )
+    def zero(cls, shapes: Mapping[str, tuple[int, ...]]) -> _Tables:
+        ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+        data = _aligned_zeros(int(ends[-1]))
+        parts = np.split(data, ends[:-1])
+        named = zip(shapes.items(), parts, strict=True)
+        return cls(data, {name: part.reshape(shape) for (name, shape), part in named})
+
+    def __getitem__(self, name: str) -> Floats:
+        return self.by_name[name]
+
+    def address(self, name: str) -> int | None:
+        """Return where a table is; None of one without rows."""
+        return self[name].ctypes.data if self[name].size else None
 
 
-def fills(rows: SingleLabels, only: Collection[str]) -> bool:
-    """Return whether the pass fills all that these accumulators need.
+def _aligned_zeros(n: int) -> Floats:
+    """Return zeros that start with a line of the cache, so that none of their cells is in two lines."""
+    memory = np.zeros(n + _LINE)
+    start = -memory.ctypes.data // memory.itemsize % _LINE
+    return memory[start : start + n]
 
-    It fills no tables of classes of replicates. They are read with the cells of classes and, of two columns, with those of class 1.
-    """
-    return FILLED.issuperset(only) and (rows.is_flat or "positive" not in only)
+
+def fills(spec: PaneSpec, only: Collection[str]) -> bool:
+    """Return whether the pass fills all that these accumulators need."""
+    return FILLED.issuperset(name for name in only if accumulators()[name].applies(spec))
 
 
 def pane_of(rows: SingleLabels, only: Collection[str]) -> Pane | None:
-    """Return a pane of accumulators that the pass `fills`, without the tables of classes of replicates; None if a row is not simply valid."""
-    task = "binary" if rows.is_flat else "multiclass"
-    spec = PaneSpec(task, rows.n_classes)
-    tables = _summed(rows, spec)
+    """Return a pane of accumulators that the pass `fills`; None if a row is not simply valid.
+
+    Replicates have tables of classes where the accumulators have cells of classes.
+    """
+    spec = PaneSpec("binary" if rows.is_flat else "multiclass", rows.n_classes)
+    tables = _summed(rows, spec, _shapes(spec, only, is_flat=rows.is_flat))
     return None if tables is None else _pane(spec, only, tables)
 
 
-def _summed(rows: SingleLabels, spec: PaneSpec) -> _Tables | None:
+def _summed(
+    rows: SingleLabels, spec: PaneSpec, shapes: Mapping[str, tuple[int, ...]]
+) -> _Tables | None:
     """Return the sums of all rows; those of a part of the rows are added in the order of the parts, whatever adds them up."""
-    n, has_positive = len(rows.labels), spec.n_classes == 2
-    total = _Tables.zero(spec.top_grid, has_positive=has_positive)
+    n, total = len(rows.labels), _Tables.zero(shapes)
     if n <= ROWS_OF_TABLE:
         return total if _add(rows, spec, total, 0, n) else None
 
     def part(start: int) -> _Tables | None:
-        tables = _Tables.zero(spec.top_grid, has_positive=has_positive)
+        tables = _Tables.zero(shapes)
         is_valid = _add(rows, spec, tables, start, min(start + ROWS_OF_TABLE, n))
         return tables if is_valid else None
 
@@ -114,16 +149,16 @@ def _summed(rows: SingleLabels, spec: PaneSpec) -> _Tables | None:
 
 def _add(rows: SingleLabels, spec: PaneSpec, tables: _Tables, start: int, stop: int) -> bool:
     """Add some rows to tables; return whether all of them are valid."""
-    grid, some = spec.top_grid, rows.scores[start:stop]
-    bin_of = grid.bins(replicates.SCORE_BINS)
-    positive = tables.positive
+    grid, fine, some = spec.top_grid, spec.class_grid, rows.scores[start:stop]
+    bins, class_bins = grid.bins(replicates.SCORE_BINS), fine.bins(replicates.CLASS_BINS)
     given = structures()["SingleLabels"](
         stop - start, spec.n_classes, some.strides[0], 0 if rows.is_flat else some.strides[1],
         some.dtype == np.float64, rows.is_flat, rows.edge_rule, replicates.SCORE_BINS,
         some.ctypes.data, rows.labels[start:stop].ctypes.data,
-        structures()["Grid"](grid.cells, grid.refinement, grid.lower.ctypes.data),
-        bin_of.ctypes.data, tables.top.ctypes.data, None if positive is None else positive.ctypes.data,
-        tables.bins.ctypes.data, tables.sums.ctypes.data,
+        _grid(grid), bins.ctypes.data,
+        *map(tables.address, ("top", "positive", "bins", "sums")),
+        _grid(fine), fine.n_positions if spec.keeps_all_classes else 0, replicates.CLASS_BINS, class_bins.ctypes.data,
+        *map(tables.address, ("classes", "class_bins")),
     )  # fmt: skip
     result = library().calibrant_kernel_single_labels(ctypes.byref(given))
     if result == 2:
@@ -131,12 +166,21 @@ def _add(rows: SingleLabels, spec: PaneSpec, tables: _Tables, start: int, stop: 
     return bool(result == 0)
 
 
+def _grid(grid: Grid) -> Any:
+    return structures()["Grid"](grid.cells, grid.refinement, grid.lower.ctypes.data)
+
+
 def _pane(spec: PaneSpec, only: Collection[str], tables: _Tables) -> Pane:
     pane = Pane(spec, only)
     _fill_counts(pane["counts"].blocks["counts"], tables)
-    for name, cells in (("top_label", tables.top), ("positive", tables.positive)):
-        if name in pane.names and cells is not None:
-            _fill_cells(pane[name].blocks["cells"], cells)
+    cells = {name: tables["classes"] for name in ("classes", "all_labels")}
+    for name, table in {
+        "top_label": tables["top"],
+        "positive": tables["positive"],
+        **cells,
+    }.items():
+        if name in pane.names and table.size:
+            _fill_cells(pane[name].blocks["cells"], table)
     if "replicates" in pane.names:
         _fill_replicates(pane["replicates"].blocks, tables)
     if "scores" in pane.names:
@@ -145,42 +189,52 @@ def _pane(spec: PaneSpec, only: Collection[str], tables: _Tables) -> Pane:
 
 
 def _fill_counts(block: Block, tables: _Tables) -> None:
-    n = int(tables.sums[:, 0].sum())
+    n = int(tables["sums"][:, 0].sum())
     block.counts[:, 0] = [0 if name == "n_majority_ties" else n for name in counts.COUNTS]
     block.sums[0, 0] = n
 
 
 def _fill_cells(block: Block, table: Floats) -> None:
     """Fill a block with the columns of `accumulators.cells`."""
-    n, confidence, correct, variance = table.T
+    n, confidence, correct, variance = table.reshape(-1, len(_CELL)).T
     block.counts[:] = n
     block.sums[:] = [n, n, confidence, confidence, *[correct] * 5, n, n, variance, variance]
 
 
 def _fill_replicates(blocks: dict[str, Block], tables: _Tables) -> None:
-    n, confidence, correct, _ = tables.bins.reshape(-1, 4).T
-    blocks["tables"].counts[0] = n
-    blocks["tables"].sums[:] = [n, n, confidence, confidence, *[correct] * 4]
-    at = np.arange(replicates.SCORE_BINS)
-    place = replicates.pair_places(at, at, replicates.SCORE_BINS)
-    of_bin = n.reshape(N_REPLICATES, -1).sum(axis=0)
-    blocks["unit_products"].counts[:, place] = of_bin
-    blocks["unit_products"].sums[:, place] = of_bin
-    named = dict(zip(_SUMS, np.repeat(tables.sums, N_POLICIES, axis=0).T, strict=True))
+    _fill_tables(blocks["tables"], blocks["unit_products"], tables["bins"][:, None])
+    named = dict(zip(_SUMS, np.repeat(tables["sums"], N_POLICIES, axis=0).T, strict=True))
     blocks["scores"].counts[0] = blocks["score_nulls"].counts[0] = named["n"]
     blocks["scores"].sums[:] = [named[name] for name in ("n", "finite", "brier", "nll", "correct")]
     blocks["score_nulls"].sums[:] = [named[name] for name in replicates.NULL_SUMS]
-    for name in ("classes", "class_unit_products"):
-        blocks.pop(name, None)
+    if tables["class_bins"].size:
+        _fill_tables(blocks["classes"], blocks["class_unit_products"], tables["class_bins"])
+    else:
+        for name in ("classes", "class_unit_products"):
+            blocks.pop(name, None)
+
+
+def _fill_tables(block: Block, products: Block, bins: Floats) -> None:
+    """Fill tables of replicates, (N_REPLICATES, n_tables, n_bins, 4), and the products of weights of units, each of one row."""
+    n, confidence, correct, _ = bins.reshape(-1, len(_CELL)).T
+    block.counts[0] = n
+    block.sums[:] = [n, n, confidence, confidence, *[correct] * 4]
+    n_tables, n_bins = bins.shape[1:3]
+    at = np.arange(n_bins)
+    starts = replicates.n_pairs(n_bins) * np.arange(n_tables)[:, None]
+    place = (starts + replicates.pair_places(at, at, n_bins)).ravel()
+    of_bin = bins[..., 0].sum(axis=0).ravel()
+    products.counts[:, place] = of_bin
+    products.sums[:, place] = of_bin
 
 
 def _fill_scores(block: Block, tables: _Tables) -> None:
-    named = dict(zip(_SUMS, tables.sums.sum(axis=0), strict=True))
+    named = dict(zip(_SUMS, tables["sums"].sum(axis=0), strict=True))
     n, finite = named["n"], named["finite"]
     named |= {
         "weight": n,
         "weight_finite": finite,
-        "accuracy_null_variance": tables.top[:, 3].sum(),
+        "accuracy_null_variance": tables["top"][:, 3].sum(),
     }
     block.counts[:] = np.array([n, n, n - finite])[:, None]
     block.sums[:] = np.array([named[name] for name in scores.SUMS])[:, None]

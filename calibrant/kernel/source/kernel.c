@@ -205,7 +205,7 @@ EXPORTED int64_t calibrant_kernel_fill(Workspace *workspace, Batch *batch, int64
 /* Add rows with one label each; 0 if all are valid, 1 if one is not, 2 without memory. What was added is of use only with 0. */
 EXPORTED int64_t calibrant_kernel_single_labels(const SingleLabels *rows)
 {
-    void *scratch = zeroed((size_t)rows->n_classes, 8 * sizeof(double));
+    void *scratch = zeroed((size_t)rows->n_classes, 8 * (sizeof(double) + 2 * sizeof(double *))); /* of eight rows */
     if (!scratch)
         return 2;
     int is_valid = uses_avx2 > 0 ? kernel_single_labels_avx2(rows, scratch) : kernel_single_labels_baseline(rows, scratch);

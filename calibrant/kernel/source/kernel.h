@@ -19,7 +19,7 @@
 #endif
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 16
+#define KERNEL_ABI 17
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
@@ -164,6 +164,10 @@ typedef struct {
     const int64_t *bin_of;                /* bin of a replicate's table by position on the grid */
     double *top_cells, *positive_cells;   /* (n_positions, 4); the second NULL unless there are two classes */
     double *tables, *sums;                /* (N_REPLICATES, n_bins, 4), (N_REPLICATES, 8) */
+    Grid class_grid;
+    int64_t class_step, n_class_bins;     /* positions from the cells of one class to those of the next; 0: one table of all classes */
+    const int64_t *class_bin_of;          /* bin of a replicate's table of a class by position on the class grid */
+    double *class_cells, *class_tables;   /* (n_classes or 1, n_positions, 4), (N_REPLICATES, n_classes, n_class_bins, 4), or NULL */
 } SingleLabels;
 
 typedef struct Workspace Workspace;

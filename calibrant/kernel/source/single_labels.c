@@ -189,15 +189,52 @@ static void add_scores(double *sums, const RowGroup *group, int i, double own, d
     sums[SUM_ACCURACY_NULL] += group->top[i];
 }
 
-static void add_group(const SingleLabels *rows, int64_t first, int64_t n_live, const Group *values, const RowGroup *group)
+/* Where one class of a row is counted; NULL in a table that is not asked for. */
+typedef struct {
+    double *cell, *bin;
+} ClassPlace;
+
+static ClassPlace class_place_of(const SingleLabels *rows, int64_t k, int64_t replicate, double p)
+{
+    int64_t position = locate(&rows->class_grid, p, (enum edge_rule)rows->edge_rule), table = replicate * rows->n_classes + k;
+    ClassPlace place = {NULL, NULL};
+    if (rows->class_cells)
+        place.cell = rows->class_cells + N_SINGLE_CELL * (k * rows->class_step + position);
+    if (rows->class_tables)
+        place.bin = rows->class_tables + N_SINGLE_CELL * (table * rows->n_class_bins + rows->class_bin_of[position]);
+    __builtin_prefetch(place.cell, 1);
+    __builtin_prefetch(place.bin, 1);
+    return place;
+}
+
+/* Add every class of some rows. The tables exceed the nearest caches: all places are found before the first is added to. */
+static void add_classes(const SingleLabels *rows, const int64_t *labels, int64_t n_live, Group *values, const int64_t *replicates)
+{
+    ClassPlace *places = (ClassPlace *)(values + rows->n_classes);
+    for (int64_t i = 0; i < rows->n_classes * GROUP; i++)
+        if (i % GROUP < n_live)
+            places[i] = class_place_of(rows, i / GROUP, replicates[i % GROUP], ((const double *)values)[i]);
+    for (int64_t i = 0; i < rows->n_classes * GROUP; i++) {
+        if (i % GROUP >= n_live)
+            continue;
+        const double p = ((const double *)values)[i], correct = i / GROUP == labels[i % GROUP];
+        if (places[i].cell)
+            add_to_cell(places[i].cell, p, correct);
+        if (places[i].bin)
+            add_to_cell(places[i].bin, p, correct);
+    }
+}
+
+static void add_group(const SingleLabels *rows, int64_t first, int64_t n_live, Group *values, const RowGroup *group)
 {
     const enum edge_rule rule = (enum edge_rule)rows->edge_rule;
     double own[GROUP], logarithm[GROUP];
+    int64_t replicates[GROUP];
     for (int i = 0; i < GROUP; i++)
         own[i] = ((const double *)values)[rows->labels[first + (i < n_live ? i : 0)] * GROUP + i];
     log_of_labels(own, logarithm);
     for (int i = 0; i < n_live; i++) {
-        int64_t label = rows->labels[first + i], replicate = (int64_t)(mix(group->hash[i] ^ 0xA5A5A5A5u) >> 58);
+        int64_t label = rows->labels[first + i], replicate = replicates[i] = (int64_t)(mix(group->hash[i] ^ 0xA5A5A5A5u) >> 58);
         double top = group->top[i], correct = group->top_class[i] == label, score = top, hit = correct;
         int64_t position = locate(&rows->grid, top, rule);
         add_to_cell(rows->top_cells + N_SINGLE_CELL * position, top, correct);
@@ -215,6 +252,8 @@ static void add_group(const SingleLabels *rows, int64_t first, int64_t n_live, c
         add_to_cell(rows->tables + N_SINGLE_CELL * (replicate * rows->n_bins + rows->bin_of[position]), score, hit);
         add_scores(rows->sums + N_SINGLE_SUMS * replicate, group, i, own[i], logarithm[i], correct);
     }
+    if (rows->class_cells || rows->class_tables)
+        add_classes(rows, rows->labels + first, n_live, values, replicates);
 }
 
 static int labels_are_valid(const SingleLabels *rows, int64_t first, int64_t n_live)
@@ -225,7 +264,7 @@ static int labels_are_valid(const SingleLabels *rows, int64_t first, int64_t n_l
     return valid;
 }
 
-/* Add all rows, with `values` as scratch (n_classes,); returns whether all of them were valid. */
+/* Add all rows, with `values` and a `ClassPlace` of each behind them as scratch; returns whether all of them were valid. */
 static int add_single_labels(const SingleLabels *rows, Group *values)
 {
     for (int64_t first = 0; first < rows->n; first += GROUP) {
