@@ -185,8 +185,7 @@ class ScoreColumn:
         divide = off > SUM_EXACT
         divide[bad] = False
         # The caller's own array may be read: it is not changed.
-        parsed.rows = raw = np.array(raw)
-        raw[divide] /= total[divide, None]
+        parsed.rows = raw / np.where(divide, total, 1.0)[:, None]
         stated = divide if self.normalize else divide & (off > SUM_LENIENT)
         parsed.n_normalised = int(stated.sum())
         parsed.largest_deviation = float(off[stated].max(initial=0.0))

@@ -53,3 +53,19 @@ def test_intervals_of_accurate_models_contain_the_truth_or_are_not_given(setting
     for slug in MEANS[:-1]:
         given = found[f"{slug}/given"]
         assert found[f"{slug}/held"] >= 0.93 * given - 2.5 * np.sqrt(0.07 * 0.93 * given), slug
+
+
+@pytest.mark.parametrize(
+    ("score", "n_wrong", "is_given"),
+    [(0.9, 19, False), (0.9, 20, True), (0.97, 20, False), (0.97, 59, False), (0.97, 60, True)],
+)
+@pytest.mark.parametrize("label", [0, 1])
+def test_the_squared_error_needs_outcomes_that_are_not_of_an_unusual_window(
+    score: float, n_wrong: int, is_given: bool, label: int
+) -> None:
+    """Of windows with 20 outcomes where the scores expect 8, .63 of the intervals contained the truth. Here they expect 40 or 12 of 400."""
+    scores = np.abs(1 - label - np.random.default_rng(0).uniform(score - 0.02, score + 0.02, 400))
+    labels = np.where(np.arange(400) < n_wrong, 1 - label, label)
+    found = cal.l2_ece_squared(scores, labels)
+    assert (found.interval is not None) is is_given
+    assert is_given or found.extra["interval_reason"] == "few_errors"
