@@ -10,7 +10,7 @@ from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.segmentation.case_report import cases_of
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.class_histograms import ConfidenceHistogram
 from calibrant.segmentation.histogram_measures import calibration_errors
 from calibrant.segmentation.training_loss import l1_ace_loss
 

@@ -31,8 +31,8 @@ from calibrant.library_arguments import (
 )
 from calibrant.library_of_panes import report_of, view_of
 from calibrant.metrics import accumulators_for
-from calibrant.peers.comparison import METRICS as COMPARED
-from calibrant.peers.comparison import compared
+from calibrant.peers.peer_comparison import METRICS as COMPARED
+from calibrant.peers.peer_comparison import compared
 from calibrant.results import Comparison
 from calibrant.results.metric_requests import scopes_by_index
 

@@ -15,7 +15,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NoResultError, View
 from calibrant.estimators.roc_curve import POINTS
 from calibrant.metrics import compute_metrics, requested, view_for
-from calibrant.peers.comparison import compared
+from calibrant.peers.peer_comparison import compared
 from calibrant.raters.alpha_calibration import compare_calibrations
 from calibrant.raters.concentration import fit_concentration
 from calibrant.raters.disagreement_report import disagreement_report
@@ -23,7 +23,7 @@ from calibrant.raters.posterior import posterior_epistemic_loss
 from calibrant.results.roc import roc_curve
 from calibrant.results.uncertainty import uncertainty_of
 from calibrant.segmentation.case_report import case_reliability, cases_of, sensitivity
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.class_histograms import ConfidenceHistogram
 from calibrant.segmentation.consensus import consensus_of
 from calibrant.segmentation.histogram_report import histogram_report
 from calibrant.segmentation.per_case_metrics import by_case

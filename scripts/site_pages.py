@@ -14,7 +14,7 @@ from typing import Any
 
 import calibrant
 from calibrant.results.catalogue import catalogue
-from calibrant_server.service.http.errors import PROBLEMS
+from calibrant_server.service.http.problems import PROBLEMS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

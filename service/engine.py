@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import RawArray, RawValue
 
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.problems import (
     ImportUnfinished,
     ModelUnknown,
     StoreUnavailable,

@@ -25,7 +25,7 @@ from calibrant import kernel
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.connections import MAX_CONNECTIONS
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.ingest.errors import StoreUnavailableError
+from calibrant_server.workers.ingest.inbox_errors import StoreUnavailableError
 from calibrant_server.workers.settings import (
     PREFIX,
     EngineSettings,

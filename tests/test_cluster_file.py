@@ -19,8 +19,8 @@ import yaml
 from redis.crc import key_slot
 
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.ingest.errors import StoreUnavailableError
 from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.ingest.inbox_errors import StoreUnavailableError
 from calibrant_server.workers.settings import EngineSettings, variables
 from tests.ports import reserved_port
 from tests.stores import SERVERS, StoreServer

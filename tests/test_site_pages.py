@@ -10,7 +10,7 @@ import yaml
 
 import calibrant
 from calibrant.metrics import METRICS
-from calibrant_server.service.http.errors import PROBLEMS
+from calibrant_server.service.http.problems import PROBLEMS
 from scripts.site_pages import main, within_the_site
 
 ROOT = Path(__file__).parents[1]

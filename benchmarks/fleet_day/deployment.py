@@ -18,7 +18,7 @@ from benchmarks.end_to_end import ROOT
 from benchmarks.fleet_day.stepped_clock import SteppedClock
 from benchmarks.requests import Service, processor_s, served
 from calibrant_server.workers.store.embedded import EmbeddedServer
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.key_names import Keys
 
 Reading = dict[str, float]
 _POLL_S, _BACKLOG_POLL_S = 0.1, 1.0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from calibrant.cli import server_commands
-from calibrant.cli.extras import MissingExtraError, needed_by
+from calibrant.cli.missing_packages import MissingExtraError, needed_by
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

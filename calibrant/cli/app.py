@@ -8,17 +8,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from calibrant.cli import alarms, maps, server_commands
+from calibrant.cli import alarm_commands, maps, server_commands
 from calibrant.cli.connection import registered
 from calibrant.cli.consume import consume
 from calibrant.cli.doctor import doctor
 from calibrant.cli.federate import federate
 from calibrant.cli.fill import fill
-from calibrant.cli.models import drift, models, set_, watch
+from calibrant.cli.model_commands import drift, models, set_, watch
+from calibrant.cli.model_files import export, import_, restore
 from calibrant.cli.push import push
 from calibrant.cli.read import read
 from calibrant.cli.score import score
-from calibrant.cli.transfer import export, import_, restore
 
 EXPECTED = {"int_parsing": "expected an integer", "float_parsing": "expected a number"}
 
@@ -65,7 +65,7 @@ registered(
     restore,
     doctor,
 )
-app.add_typer(alarms.app, name="alarms")
+app.add_typer(alarm_commands.app, name="alarms")
 app.add_typer(maps.app, name="maps")
 
 

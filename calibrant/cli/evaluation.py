@@ -28,7 +28,7 @@ from calibrant.input.label_shares import reject_policy, reject_without_number
 from calibrant.library_arguments import filled, view_of_rows
 from calibrant.library_of_panes import report_of
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested
-from calibrant.peers.comparison import METRICS, compared
+from calibrant.peers.peer_comparison import METRICS, compared
 from calibrant.raters.agreement import agreements, places_of
 from calibrant.raters.label_statistics import disagreement
 from calibrant.raters.odd_rater import odd_rater

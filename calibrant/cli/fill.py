@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.roles import named
 from calibrant.cli.input_files.row_columns import RowColumns

@@ -21,11 +21,11 @@ from calibrant.cli.connection import (
     service,
 )
 from calibrant.cli.input_files.columns import Files
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.roles import ColumnRoles, listed
 from calibrant.cli.input_files.tables import FileTable
-from calibrant.cli.models import write
+from calibrant.cli.model_commands import write
 from calibrant.cli.table_options import Decimal, Delimiter, text_format
 from calibrant.cli.terminal import fail, new_table, output
 from calibrant.core.arrays import Floats

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, service
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.roles import ColumnRoles, listed
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
 from calibrant.cli.progress import Progress

@@ -10,12 +10,12 @@ import numpy as np
 import typer
 
 from calibrant.cli.evaluation import EvaluationSettings, FileEvaluation, evaluated, n_steps
-from calibrant.cli.imaging.evaluation import ImageSettings
-from calibrant.cli.imaging.report import evaluated as evaluated_images
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.imaging.case_evaluation import ImageSettings
+from calibrant.cli.imaging.image_report import evaluated as evaluated_images
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.roles import ColumnRoles
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
-from calibrant.cli.multilabel import (
+from calibrant.cli.label_matrices import (
     evaluated_labels,
     reject_with_task,
     show_labels,

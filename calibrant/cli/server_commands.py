@@ -9,7 +9,7 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 
-from calibrant.cli.extras import needed_by
+from calibrant.cli.missing_packages import needed_by
 
 COMMANDS = {
     "serve": "serve over HTTP, with the engine in the same process by default",

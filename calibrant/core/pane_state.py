@@ -8,9 +8,9 @@ from typing import Self, TypeVar
 
 from calibrant.accumulators import Accumulator, accumulators, sample
 from calibrant.accumulators.accumulator import fill_all
-from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
+from calibrant.accumulators.named_cases import Cases
 from calibrant.accumulators.sample import Sample
 from calibrant.core.batch import Batch
 from calibrant.core.content_digest import (

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import accumulators
-from calibrant.accumulators.disagreement import DISAGREEMENT_GRID
+from calibrant.accumulators.entropy_cells import uncertainty_grid
 from calibrant.accumulators.label_bins import LABEL_GRID
+from calibrant.accumulators.rater_pairs import DISAGREEMENT_GRID
 from calibrant.accumulators.replicates import CLASS_BINS
-from calibrant.accumulators.uncertainty import uncertainty_grid
 from calibrant.core import grid
 from calibrant.core.spec import PaneSpec
 from calibrant.kernel.declarations import KernelBlock, blocks, structures

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.uncertainty import (
+from calibrant.accumulators.entropy_cells import (
     SUMS,
     fill_uncertainty,
     normalised_entropy,

@@ -13,7 +13,7 @@ from calibrant.peers import (
     torchmetrics,
     uncertainty_calibration,
 )
-from calibrant.peers.base import REASONS, Peer, PeerValue, ScoredRows
+from calibrant.peers.peer import REASONS, Peer, PeerValue, ScoredRows
 
 PEERS: dict[str, Peer] = {
     each.PEER.name: each.PEER

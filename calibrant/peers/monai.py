@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.peers.base import Peer, PeerValue, ScoredRows
+from calibrant.peers.peer import Peer, PeerValue, ScoredRows
 from calibrant.peers.torchmetrics import linspace
 
 END = np.float32(1.0) + np.finfo(np.float32).eps

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.peers.base import Floats, Peer, PeerValue, ScoredRows
+from calibrant.peers.peer import Floats, Peer, PeerValue, ScoredRows
 
 EPSILON = float(np.finfo(np.float64).eps)
 WIDTH = "netcal uses bins [a, b) with the edges of linspace, ours are (a, b] with edges i/B."

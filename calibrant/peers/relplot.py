@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from calibrant.peers.base import Floats, Peer, PeerValue, ScoredRows
+from calibrant.peers.peer import Floats, Peer, PeerValue, ScoredRows
 
 POINTS, REFINEMENTS, MIN_BANDWIDTH, DENSITY = 200, 10, 0.001, 0.0001
 BINNED = (

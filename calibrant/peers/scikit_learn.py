@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.peers.base import Floats, Peer, PeerValue, ScoredRows
+from calibrant.peers.peer import Floats, Peer, PeerValue, ScoredRows
 
 EPSILON = float(np.finfo(np.float64).eps)
 UNIFORM = (

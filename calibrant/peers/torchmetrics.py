@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.peers.base import Peer, PeerValue, ScoredRows
+from calibrant.peers.peer import Peer, PeerValue, ScoredRows
 
 WHY = (
     "torchmetrics uses bins [a, b), ours are (a, b], and puts scores of exactly 1 into an extra bin"

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from calibrant.peers.base import Floats, Peer, PeerValue, ScoredRows
+from calibrant.peers.peer import Floats, Peer, PeerValue, ScoredRows
 
 WIDTH = "No difference is expected: both cut bins (a, b] at i/B."
 MASS = (

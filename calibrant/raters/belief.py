@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrant.accumulators.disagreement import DISAGREEMENT_GRID, MOMENTS
+from calibrant.accumulators.rater_pairs import DISAGREEMENT_GRID, MOMENTS
 from calibrant.calibrators.labelled_rows import log_probabilities
 from calibrant.core.pane import Pane
 from calibrant.core.query import Option

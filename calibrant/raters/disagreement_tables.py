@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.accumulators.disagreement import (
+from calibrant.accumulators.rater_pairs import (
     DISAGREEMENT_GRID,
     MOMENTS,
     REPLICATE_BINS,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from calibrant.accumulators.disagreement import MOMENTS
+from calibrant.accumulators.rater_pairs import MOMENTS
 from calibrant.core.arrays import Floats, Ints, ratio
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import equal_width_bin

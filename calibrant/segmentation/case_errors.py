@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.cases import Cases
+from calibrant.accumulators.named_cases import Cases
 from calibrant.accumulators.named_tables import OTHER
 from calibrant.core.arrays import Floats, ratio
 from calibrant.core.documents import Result

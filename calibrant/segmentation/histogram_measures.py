@@ -14,7 +14,7 @@ from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError, check_one_of
 from calibrant.estimators.roc_curve import area, rates, unordered_share
 from calibrant.metrics.uce import inverse_binary_entropy
-from calibrant.segmentation.confidence_histogram import EXACT, ConfidenceHistogram, coarse_bins
+from calibrant.segmentation.class_histograms import EXACT, ConfidenceHistogram, coarse_bins
 from calibrant.segmentation.histogram_tables import (
     BINS,
     DENOMINATORS,

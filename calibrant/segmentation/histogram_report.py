@@ -8,7 +8,7 @@ from calibrant.calibrators.temperature.histogram_fit import fit_histogram_temper
 from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
 from calibrant.calibrators.temperature.surface import loss_curve
 from calibrant.core.documents import Result
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.class_histograms import ConfidenceHistogram
 from calibrant.segmentation.histogram_measures import (
     brier,
     calibration_errors,

@@ -19,7 +19,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics.uce import table_of
 from calibrant.segmentation.case_errors import case_errors
-from calibrant.segmentation.confidence_histogram import EXACT, ConfidenceHistogram
+from calibrant.segmentation.class_histograms import EXACT, ConfidenceHistogram
 from calibrant.segmentation.histogram_measures import smoothed
 
 

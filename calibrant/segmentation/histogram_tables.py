@@ -20,7 +20,7 @@ from calibrant.core.arrays import Floats, ratio
 from calibrant.core.cells import equal_mass_groups
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError, check_one_of, check_range
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram, coarse_bins
+from calibrant.segmentation.class_histograms import ConfidenceHistogram, coarse_bins
 
 BINS = 20
 LEAST = 50

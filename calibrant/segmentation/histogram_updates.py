@@ -12,7 +12,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.histogram import Histogram
 from calibrant.core.histogram_fields import UNCERTAINTY_CELLS
 from calibrant.core.spec import PaneSpec
-from calibrant.segmentation.confidence_histogram import (
+from calibrant.segmentation.class_histograms import (
     EXACT,
     MAX_FINE_BINS,
     ConfidenceHistogram,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from calibrant.accumulators.label_distribution import SUMS
+from calibrant.accumulators.distribution_gaps import SUMS
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.errors import check_one_of, check_range

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody
+from calibrant_server.service.http.problems import BodyTooLarge, MalformedBody
 
 MAX_MESSAGES = 1_000  # each costs about a millisecond whatever it holds
 MAX_FIELDS = 100  # columns, lists and slices together

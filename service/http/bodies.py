@@ -23,7 +23,8 @@ from starlette.types import Message
 from calibrant.core.errors import Violation
 from calibrant.core.extras import pip_install
 from calibrant_server.service.http.arrow_sizes import arrow_sizes
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.parameters import only
+from calibrant_server.service.http.problems import (
     BodyTooLarge,
     BodyTooSlow,
     CodingUnsupported,
@@ -31,7 +32,6 @@ from calibrant_server.service.http.errors import (
     MalformedRequest,
     MediaTypeUnsupported,
 )
-from calibrant_server.service.http.parameters import only
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.security.admission import Hold
 from calibrant_server.service.settings import Settings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from calibrant_server.service.http.errors import Saturated
+from calibrant_server.service.http.problems import Saturated
 
 MAX_CONNECTIONS = 8192
 SERVED_SHARE = 0.5  # of the connections: requests of one tenant that may be served at one time

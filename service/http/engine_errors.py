@@ -11,9 +11,9 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http import errors as problems
-from calibrant_server.service.http.errors import Problem, StoreUnavailable
-from calibrant_server.workers.ingest import errors as ingest
+from calibrant_server.service.http import problems
+from calibrant_server.service.http.problems import Problem, StoreUnavailable
+from calibrant_server.workers.ingest import inbox_errors as ingest
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.store import frozen_maps, registry, report_archive
 from calibrant_server.workers.store.file_store import FilesUnavailable

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from calibrant_server.service.http.errors import QuotaFull, Saturated
+from calibrant_server.service.http.problems import QuotaFull, Saturated
 
 EVENTS = "text/event-stream"
 

@@ -15,8 +15,8 @@ import orjson
 from fastapi import Request, Response
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody, escaped
 from calibrant_server.service.http.parameters import entity_tags, names
+from calibrant_server.service.http.problems import BodyTooLarge, MalformedBody, escaped
 
 POSITION = re.compile(r": line (\d+) column (\d+) \(char \d+\)$")
 # No document of the API is nested deeper than 8. What follows may recurse: it never meets a deeper value.

@@ -16,8 +16,8 @@ from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.http.json_bodies import response_or_unchanged
+from calibrant_server.service.http.problems import InvalidQuery
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000

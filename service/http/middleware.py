@@ -28,7 +28,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.problems import (
     InternalError,
     InvalidName,
     Problem,
@@ -37,7 +37,7 @@ from calibrant_server.service.http.errors import (
 from calibrant_server.service.http.prometheus import RequestLog, ServiceMetrics
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.audit import record
-from calibrant_server.workers.ingest import errors
+from calibrant_server.workers.ingest import inbox_errors
 
 log = logging.getLogger("service.access")
 
@@ -222,7 +222,7 @@ async def not_modified(scope: Scope) -> ASGIApp | None:
     reads: ReadService = scope["app"].state.reads
     try:
         return await reads.unchanged(Request(scope))
-    except (Problem, errors.StoreUnavailableError):
+    except (Problem, inbox_errors.StoreUnavailableError):
         return None
 
 

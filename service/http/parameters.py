@@ -18,7 +18,7 @@ from calibrant.input.names import (
     invalid_name,
     name_of,
 )
-from calibrant_server.service.http.errors import InvalidName, MalformedRequest, NotAcceptable
+from calibrant_server.service.http.problems import InvalidName, MalformedRequest, NotAcceptable
 
 Format = Literal["json", "svg", "png"]
 MEDIA_TYPES: dict[str, str] = {

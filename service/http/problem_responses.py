@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.engine_errors import ENGINE_ERRORS, problem_of_engine
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.problems import (
     InternalError,
     InvalidInput,
     InvalidName,

@@ -15,7 +15,7 @@ from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow import read_table
 from calibrant.input.arrow_column import Column
-from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody
+from calibrant_server.service.http.problems import BodyTooLarge, MalformedBody
 
 SLICES = "slices"
 BATCH_ID = b"batch_id"

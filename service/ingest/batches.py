@@ -17,8 +17,8 @@ from calibrant.input.notes import InputNotes
 from calibrant.input.rating_columns import LABELS as LABEL_COLUMNS
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body, decoded_limit
-from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
+from calibrant_server.service.http.problems import BodyTooLarge, ModelUnknown
 from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.body_reading import PLAIN, reading_of
 from calibrant_server.service.ingest.columns import MIN_KERNEL_BYTES

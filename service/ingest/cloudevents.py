@@ -24,10 +24,10 @@ from calibrant.contrib.open_inference import decode, seldon_array
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.names import fitted
 from calibrant_server.service.http.bodies import JSON, Body, decoded_limit, decompressed
-from calibrant_server.service.http.errors import BodyTooLarge, MediaTypeUnsupported
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import validated
+from calibrant_server.service.http.problems import BodyTooLarge, MediaTypeUnsupported
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, some_of
 from calibrant_server.service.settings import Settings
 

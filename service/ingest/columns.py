@@ -21,8 +21,8 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow_column import Column, Lists
 from calibrant.kernel import json_columns
 from calibrant_server.service.http.bodies import ARROW, NDJSON, Body, decoded_limit
-from calibrant_server.service.http.errors import BodyTooLarge, Problem, escaped
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
+from calibrant_server.service.http.problems import BodyTooLarge, Problem, escaped
 from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.body_reading import READING_FIELDS
 from calibrant_server.service.ingest.parsed_batch import (

@@ -24,7 +24,7 @@ from calibrant.input.class_texts import (
     numbers_of,
 )
 from calibrant.input.value_checks import MAX_VIOLATIONS
-from calibrant_server.service.http.errors import escaped
+from calibrant_server.service.http.problems import escaped
 from calibrant_server.service.ingest.parsed_batch import PLURAL, ParsedBatch, quoted, some_of
 
 RATING, IGNORE = "rating", "ignore"

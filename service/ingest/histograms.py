@@ -10,9 +10,9 @@ from calibrant.core.routing import pane_start
 from calibrant.input.timestamps import OUT_OF_RANGE
 from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.bodies import PANE as PACKED_PANE
-from calibrant_server.service.http.errors import BodyTooLarge, InvalidQuery, ModelUnknown
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem_responses import validated
+from calibrant_server.service.http.problems import BodyTooLarge, InvalidQuery, ModelUnknown
 from calibrant_server.service.ingest.body_reading import ORIGIN_FIELDS, origin_of, origin_of_query
 from calibrant_server.service.ingest.model_rules import (
     microseconds,

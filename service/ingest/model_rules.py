@@ -13,7 +13,7 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.routing import MICROSECONDS, pane_start
 from calibrant.input.timestamps import in_unit
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
-from calibrant_server.service.http.errors import BodyTooLarge
+from calibrant_server.service.http.problems import BodyTooLarge
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, some_of
 from calibrant_server.workers.store.model_config import LABEL_SLICE, ModelConfig
 

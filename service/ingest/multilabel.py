@@ -20,7 +20,7 @@ from calibrant.input.arrow_column import Column
 from calibrant.input.class_labels import is_missing
 from calibrant.input.names import name_of
 from calibrant.results.report import MULTILABEL
-from calibrant_server.service.http.errors import BodyTooLarge
+from calibrant_server.service.http.problems import BodyTooLarge
 from calibrant_server.service.ingest.parsed_batch import LabelCells, ParsedBatch, indexed
 from calibrant_server.workers.store.model_config import LABEL_SLICE, ModelConfig
 

@@ -13,7 +13,7 @@ from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow_column import Column
 from calibrant.input.value_checks import MAX_VIOLATIONS
-from calibrant_server.service.http.errors import escaped
+from calibrant_server.service.http.problems import escaped
 from calibrant_server.service.ingest.body_reading import (
     PLAIN,
     BodyReading,

@@ -15,7 +15,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.metrics import requested
 from calibrant.multilabel import MAX_LABELS, multilabel_report
-from calibrant_server.service.http.errors import BodyTooLarge
+from calibrant_server.service.http.problems import BodyTooLarge
 from calibrant_server.service.ingest.body_reading import BodyReading
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, indexed
 

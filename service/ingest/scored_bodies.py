@@ -23,10 +23,10 @@ from calibrant.input.names import MAX_LENGTH
 from calibrant.metrics import OPTIONS, requested
 from calibrant.peers import PEERS
 from calibrant_server.service.http.bodies import ARROW, CSV, JSON, NPY, Body, decoded_limit
-from calibrant_server.service.http.errors import Problem
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import Name, TextName
 from calibrant_server.service.http.problem_responses import validated
+from calibrant_server.service.http.problems import Problem
 from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.body_reading import CLASSES
 from calibrant_server.service.ingest.columns import COLUMNS, arrow_batch, read_columns

@@ -19,17 +19,22 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.notes import NO_NOTES, InputNotes
 from calibrant_server.service.engine import Connection, engine_settings
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body, read_body
-from calibrant_server.service.http.errors import ModelUnknown, Problem, QuotaFull, StoreUnavailable
 from calibrant_server.service.http.parameters import agreed_batch_id, only, preferred_wait
+from calibrant_server.service.http.problems import (
+    ModelUnknown,
+    Problem,
+    QuotaFull,
+    StoreUnavailable,
+)
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import Caller, Keyring
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import IngestBatch, Places, SourceOffsets
-from calibrant_server.workers.ingest.errors import ModelMismatchError
+from calibrant_server.workers.ingest.inbox_errors import ModelMismatchError
 from calibrant_server.workers.store.batch_records import BatchReceipt
-from calibrant_server.workers.store.keys import model_key
+from calibrant_server.workers.store.key_names import model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import with_version
 from calibrant_server.workers.store.registry import RevisionConflict

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody
+from calibrant_server.service.http.problems import BodyTooLarge, MalformedBody
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 
 MAX_COLUMNS = 1_100

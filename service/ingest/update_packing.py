@@ -14,10 +14,10 @@ from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
 from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.pane_validation import check_pane
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.class_histograms import ConfidenceHistogram
 from calibrant.segmentation.histogram_updates import FIELDS, read_arrays, updates_of
-from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.http.parameters import Name, SliceKey, TextName
+from calibrant_server.service.http.problems import BodyTooLarge
 from calibrant_server.service.ingest.model_rules import (
     PIXELS,
     SEGMENTATION,

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
-from calibrant_server.service.http.errors import PROBLEMS
+from calibrant_server.service.http.problems import PROBLEMS
 from calibrant_server.service.openapi.examples import add_examples
 
 TAGS: dict[str, str] = {

@@ -17,8 +17,8 @@ from starlette.exceptions import HTTPException
 
 from calibrant.figures.numbers import counted
 from calibrant.quality_report.page import load_report_template
-from calibrant_server.service.http.errors import PathUnknown
 from calibrant_server.service.http.problem_responses import FORESEEN, problem_of, problem_response
+from calibrant_server.service.http.problems import PathUnknown
 from calibrant_server.service.pages import numbers
 from calibrant_server.service.pages.visitors import (
     SignInNeeded,

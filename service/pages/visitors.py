@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote
 from fastapi import Request, Response
 
 from calibrant_server.service.http.bodies import read_body
-from calibrant_server.service.http.errors import KeyUnknown, MalformedBody
+from calibrant_server.service.http.problems import KeyUnknown, MalformedBody
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.pages.api import Api
 from calibrant_server.service.security.keys import (

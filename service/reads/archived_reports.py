@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.quality_report import page
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.lists import ListPage
+from calibrant_server.service.http.problems import (
     AnswerLate,
     ArchiveFull,
 )
-from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.report_pages import PreparedReport, prepared
 from calibrant_server.service.reads.reports import SERIES, ReportParameters

@@ -21,7 +21,7 @@ from calibrant.drift.cohort_tables import OWN_SCORE
 from calibrant.drift.false_alarm_rate import flagged
 from calibrant.results.base import short_estimate
 from calibrant.results.drift import RECENT, drift
-from calibrant_server.service.http.errors import InvalidQuery
+from calibrant_server.service.http.problems import InvalidQuery
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.read_query import ReadQuery, resolved
 from calibrant_server.service.reads.service import ReadService
@@ -39,7 +39,7 @@ from calibrant_server.workers.queries.query import Needs, Query, query_for
 from calibrant_server.workers.queries.versions import SliceState
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.frozen_maps import PromotedMap
-from calibrant_server.workers.store.keys import LAST_CHANGE
+from calibrant_server.workers.store.key_names import LAST_CHANGE
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.status_index import (
     UNKNOWN_STATUS,

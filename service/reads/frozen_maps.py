@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.results.calibration_map import CalibrationMap, calibration_map
 from calibrant.results.map_query import MapFitQuery
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.problems import (
     ObserveOnly,
 )
 from calibrant_server.service.openapi.schema import ProblemError

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from calibrant_server.service.engine import Board, Connection
 from calibrant_server.service.http.engine_errors import engine_errors
-from calibrant_server.service.http.errors import StoreUnavailable
+from calibrant_server.service.http.problems import StoreUnavailable
 from calibrant_server.service.http.prometheus import Series, operation_series
 from calibrant_server.workers.store.partition_state import Troubles
 

@@ -39,7 +39,7 @@ from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query as PaneQuery
-from calibrant_server.workers.store.keys import model_key
+from calibrant_server.workers.store.key_names import model_key
 from calibrant_server.workers.store.model_config import ModelConfig
 
 T = TypeVar("T")

@@ -27,8 +27,8 @@ from calibrant.metrics.requests import options_of
 from calibrant.results.metric_work import MAX_WORK, reject_costly_metrics
 from calibrant.results.metrics import TEST
 from calibrant.results.queries import parts_of
-from calibrant_server.service.http.errors import InvalidQuery, escaped
 from calibrant_server.service.http.parameters import PATTERN, SliceKey
+from calibrant_server.service.http.problems import InvalidQuery, escaped
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.query import Declared, Query

@@ -27,8 +27,8 @@ from calibrant.results.estimate_values import EstimateValues
 from calibrant.results.reads import Read
 from calibrant.results.tables import Kind, Table, Values
 from calibrant_server.service.http.bodies import ARROW, CSV, reads_arrow
-from calibrant_server.service.http.errors import NotAcceptable
 from calibrant_server.service.http.lists import ListPage
+from calibrant_server.service.http.problems import NotAcceptable
 from calibrant_server.service.reads.service import JSON, Render
 from calibrant_server.workers.queries.query import described
 

@@ -13,12 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import Violation
 from calibrant.results.recommendation import Recommendation
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.http.errors import (
-    AlarmClosed,
-    AlarmUnknown,
-    QuotaFull,
-    WebhooksMissing,
-)
 from calibrant_server.service.http.event_streams import EVENTS, EventStream
 from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.lists import PageQuery
@@ -28,6 +22,12 @@ from calibrant_server.service.http.parameters import (
     preferred_wait,
 )
 from calibrant_server.service.http.problem_responses import invalid_input
+from calibrant_server.service.http.problems import (
+    AlarmClosed,
+    AlarmUnknown,
+    QuotaFull,
+    WebhooksMissing,
+)
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import who_is

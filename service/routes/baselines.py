@@ -15,9 +15,9 @@ from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, PANE, Body, read_body
-from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
 from calibrant_server.service.http.parameters import BaselineName
 from calibrant_server.service.http.problem_responses import validated
+from calibrant_server.service.http.problems import AnswerLate, BaselineConflict, BaselineUnknown
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import read_columns, read_document
 from calibrant_server.service.ingest.model_rules import checked_batch, rows_of_model

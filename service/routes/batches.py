@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Path, Response
 from pydantic import BaseModel, Field
 
-from calibrant_server.service.http.errors import BatchUnknown, DeadLetterUnknown
 from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.parameters import BatchId, SourceName
+from calibrant_server.service.http.problems import BatchUnknown, DeadLetterUnknown
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import receipt_body
 from calibrant_server.service.openapi.schema import success

@@ -15,7 +15,7 @@ from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant_server.service.http import errors
+from calibrant_server.service.http import problems
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.engine_errors import engine_errors
 from calibrant_server.service.http.parameters import Name, check_name
@@ -79,8 +79,8 @@ async def ingest_cloud_event(access: Access) -> Response:
         with admission.hold() as hold, engine_errors():
             body = await read_body(access.request, access.settings, hold, takes=None)
             outcome = await _stored(access, await _read(access, body, hold), body)
-    except (errors.Problem, CalibrationInputError) as error:
-        counters.labels("shed" if isinstance(error, errors.RetryLater) else "refused").inc()
+    except (problems.Problem, CalibrationInputError) as error:
+        counters.labels("shed" if isinstance(error, problems.RetryLater) else "refused").inc()
         raise
     counters.labels(outcome["outcome"]).inc()
     return Response(orjson.dumps(outcome), media_type="application/json")
@@ -102,7 +102,7 @@ async def _stored(access: Access, event: events.Event, body: Body) -> dict[str, 
         return _outcome("skipped", event.why_skipped)
     model = check_name(access.query.model or event.model or "", "/inferenceservicename")
     if not access.caller.may_use(model):
-        raise errors.ModelUnknown(f"There is no model {model!r} among the models of your key.")
+        raise problems.ModelUnknown(f"There is no model {model!r} among the models of your key.")
     sender = IngestAccess(
         access.ingest, access.request, access.caller, model, deadline_s=STORE_DEADLINE_S
     )
@@ -115,7 +115,7 @@ async def _stored(access: Access, event: events.Event, body: Body) -> dict[str, 
         )
     config = await sender.known_config()
     if config is None:
-        raise errors.ModelUnknown(
+        raise problems.ModelUnknown(
             f"There is no model {model!r}: declare it, with its setting `cloudevents`."
         )
     found: events.Inputs | None = {}
@@ -144,7 +144,7 @@ async def _joined(
         inputs = events.event_inputs(event, _declared_by(config), access.settings)
     half = _packed(event) if inputs is None else orjson.dumps(inputs)
     if len(half) > MAX_HALF_BYTES:
-        raise errors.BodyTooLarge(
+        raise problems.BodyTooLarge(
             f"Received {len(half)} bytes to join with the other event; expected at most {MAX_HALF_BYTES}. Name units "
             "and slices by headers instead of inputs."
         )
@@ -153,7 +153,7 @@ async def _joined(
         other = await halves.exchange(config, event.batch_id, is_response, half)
     except HalvesFull as error:
         detail = "Too many events wait for their request or response. Send this event again later."
-        raise errors.BacklogFull(detail, retry_after_s=error.retry_after_s) from error
+        raise problems.BacklogFull(detail, retry_after_s=error.retry_after_s) from error
     if other is None:
         return event, None
     return (event, orjson.loads(other)) if inputs is None else (_unpacked(other), inputs)
@@ -163,7 +163,7 @@ def _predictions(
     event: events.Event, inputs: events.Inputs, _: Body, context: IngestContext
 ) -> IngestBatch:
     if context.config is None:
-        raise errors.ModelUnknown()
+        raise problems.ModelUnknown()
     declared = _declared_by(context.config)
     return prediction_batch(
         events.event_columns(event, declared, inputs, context.settings), context

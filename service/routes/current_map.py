@@ -16,16 +16,16 @@ from calibrant.core.documents import Result
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.http.errors import (
-    MapNotBetter,
-    MapUnknown,
-    PreconditionFailed,
-    PreconditionRequired,
-)
 from calibrant_server.service.http.json_bodies import response_or_unchanged
 from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
+)
+from calibrant_server.service.http.problems import (
+    MapNotBetter,
+    MapUnknown,
+    PreconditionFailed,
+    PreconditionRequired,
 )
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.frozen_maps import (

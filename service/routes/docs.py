@@ -12,7 +12,7 @@ import scipy
 from fastapi import APIRouter, Path, Request, Response
 from starlette.responses import FileResponse, RedirectResponse
 
-from calibrant_server.service.http.errors import PathUnknown
+from calibrant_server.service.http.problems import PathUnknown
 from calibrant_server.service.pages.rendering import asset, help_files
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)

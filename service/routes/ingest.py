@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
 from calibrant_server.service.http.bodies import PANE as PACKED_PANE
-from calibrant_server.service.http.errors import ModelUnknown
 from calibrant_server.service.http.parameters import Name, PredictionId, TextName
+from calibrant_server.service.http.problems import ModelUnknown
 from calibrant_server.service.ingest.batches import load_labels, prediction_batch, small_predictions
 from calibrant_server.service.ingest.body_reading import (
     ORIGIN_FIELDS,

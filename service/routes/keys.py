@@ -7,7 +7,7 @@ from fastapi import Depends, Path, Request
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.problems import (
     InvalidInput,
     KeyConfigured,
     KeyIdUnknown,

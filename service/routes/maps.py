@@ -13,10 +13,10 @@ from calibrant import calibrators as maps
 from calibrant.core.errors import Violation
 from calibrant.results.map_query import PARTS
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.json_bodies import response_or_unchanged
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.http.problem_responses import invalid_input
+from calibrant_server.service.http.problems import MapUnknown
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many

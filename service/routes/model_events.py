@@ -7,9 +7,9 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from calibrant_server.service.http.errors import EventUnknown, ModelConflict
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.http.parameters import PATTERN, ReadName
+from calibrant_server.service.http.problems import EventUnknown, ModelConflict
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.operations import (

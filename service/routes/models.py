@@ -7,11 +7,6 @@ import orjson
 from fastapi import Request, Response
 
 from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
-from calibrant_server.service.http.errors import (
-    ModelUnknown,
-    PreconditionFailed,
-    PreconditionRequired,
-)
 from calibrant_server.service.http.json_bodies import read_json, response_or_unchanged
 from calibrant_server.service.http.lists import page_of
 from calibrant_server.service.http.parameters import (
@@ -19,6 +14,11 @@ from calibrant_server.service.http.parameters import (
     names,
 )
 from calibrant_server.service.http.problem_responses import validated
+from calibrant_server.service.http.problems import (
+    ModelUnknown,
+    PreconditionFailed,
+    PreconditionRequired,
+)
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.archived_reports import DeletionQuery

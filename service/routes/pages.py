@@ -10,8 +10,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.http.errors import KeyUnknown, PathUnknown, ScopeMissing
 from calibrant_server.service.http.parameters import PATTERN, ModelId
+from calibrant_server.service.http.problems import KeyUnknown, PathUnknown, ScopeMissing
 from calibrant_server.service.pages import rendering
 from calibrant_server.service.pages.api import ApiResponse, together
 from calibrant_server.service.pages.model_page import ModelPageQuery, model_page, raters_page

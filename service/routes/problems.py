@@ -6,8 +6,8 @@ import orjson
 from fastapi import Depends, Path, Response
 from pydantic import BaseModel
 
-from calibrant_server.service.http.errors import PROBLEMS, PathUnknown, Problem
 from calibrant_server.service.http.parameters import negotiated
+from calibrant_server.service.http.problems import PROBLEMS, PathUnknown, Problem
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.pages.rendering import page
 from calibrant_server.service.reads.operations import Access, Operations, only_known_parameters

@@ -8,12 +8,12 @@ from starlette.concurrency import run_in_threadpool
 
 from calibrant.quality_report import page
 from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.http.errors import NotAcceptable
 from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
     negotiated,
 )
+from calibrant_server.service.http.problems import NotAcceptable
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.archived_reports import (
     ArchivedParameters,

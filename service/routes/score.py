@@ -15,7 +15,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.reliability import draw_reliability
 from calibrant.input.labels import named_raters
 from calibrant.metrics import DEFAULT_METRICS, requested
-from calibrant.metrics.label_distribution import INSTANCES
+from calibrant.metrics.label_distribution_errors import INSTANCES
 from calibrant.metrics.requests import shared_options
 from calibrant.report import pane_query_of, score_batch
 from calibrant.report_sections import SECTIONS, chosen

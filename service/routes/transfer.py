@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.bodies import NDJSON, read_body
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.problems import (
     AnswerLate,
     ImportUnfinished,
     ModelConflict,
@@ -24,7 +24,7 @@ from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.model_documents import ExportLine, redeclared
 from calibrant_server.service.reads.operations import Access, Admin, Created, Operations
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError, IngestBatch
-from calibrant_server.workers.ingest.errors import ModelGoneError
+from calibrant_server.workers.ingest.inbox_errors import ModelGoneError
 from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL
 from calibrant_server.workers.lifecycle.transfer_maps import check_map
 from calibrant_server.workers.store import batch_records as records

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant_server.service.http.engine_errors import problem_of_engine
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.problems import (
     BacklogFull,
     IdsFull,
     Problem,

@@ -15,7 +15,7 @@ from fastapi import Request
 from starlette.types import Scope
 
 from calibrant_server.service.http.engine_errors import engine_errors
-from calibrant_server.service.http.errors import Problem, StoreUnavailable
+from calibrant_server.service.http.problems import Problem, StoreUnavailable
 from calibrant_server.workers.store.audit_log import Change
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 
 from calibrant_server.service.security.keys import DEFAULT_TENANT, SCOPES, ApiKey, Keyring
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.ingest.errors import StoreUnavailableError
+from calibrant_server.workers.ingest.inbox_errors import StoreUnavailableError
 
 SECRET_PREFIX = "ck_"
 

@@ -19,7 +19,8 @@ from typing import Annotated, Literal
 from fastapi import Request
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.parameters import only
+from calibrant_server.service.http.problems import (
     KeyLimitedToModels,
     KeyRequired,
     KeysNotConfigured,
@@ -27,7 +28,6 @@ from calibrant_server.service.http.errors import (
     ModelUnknown,
     ScopeMissing,
 )
-from calibrant_server.service.http.parameters import only
 from calibrant_server.service.http.threads import tenant_of_request
 from calibrant_server.service.reads.queries import reject_unread
 from calibrant_server.service.security.audit import audit_of

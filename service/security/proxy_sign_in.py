@@ -18,8 +18,8 @@ from itertools import islice
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from calibrant_server.service.http.errors import KeyRequired
 from calibrant_server.service.http.parameters import only
+from calibrant_server.service.http.problems import KeyRequired
 from calibrant_server.service.security.keys import PERSON_PREFIX, SCOPES, Caller, Scope
 from calibrant_server.service.settings import Settings
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from redis.exceptions import RedisError
 
-from calibrant_server.service.http.errors import RateExceeded
+from calibrant_server.service.http.problems import RateExceeded
 from calibrant_server.workers.store.rate_limits import LEASE_S, Grant
 
 FORGET_AFTER_S = 60.0

@@ -10,7 +10,7 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
 from calibrant.accumulators import named_tables
-from calibrant.accumulators.cases import Cases
+from calibrant.accumulators.named_cases import Cases
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.packing import PackingError
 from calibrant.core.pane_validation import check_pane

@@ -8,7 +8,7 @@ import scipy
 from scipy import stats
 
 import calibrant as cal
-from calibrant.accumulators.cases import Cases
+from calibrant.accumulators.named_cases import Cases
 from calibrant.core.hashing import hash_names
 from calibrant.metrics.case_metric import mean_of_shares
 from calibrant.segmentation.case_tables import SEVERAL_UNITS

@@ -13,7 +13,7 @@ from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics import compute_metrics
 from calibrant.segmentation.case_tables import CELLS as CASE_CELLS
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.class_histograms import ConfidenceHistogram
 from calibrant.segmentation.histogram_measures import smoothed
 from calibrant.segmentation.histogram_report import histogram_report
 from calibrant.segmentation.histogram_state import complete_rows, confidence_of, left

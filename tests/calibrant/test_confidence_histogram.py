@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.accumulators.uncertainty import normalised_entropy
+from calibrant.accumulators.entropy_cells import normalised_entropy
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.calibrators.temperature.histogram_fit import (
     fit_histogram_temperature,
@@ -28,7 +28,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from calibrant.metrics.uce import inverse_binary_entropy
-from calibrant.segmentation.confidence_histogram import (
+from calibrant.segmentation.class_histograms import (
     FINE_BINS,
     ConfidenceHistogram,
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrant import CalibrationInputError, Pane
 from calibrant.accumulators import accumulators
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.cases import Cases
+from calibrant.accumulators.named_cases import Cases
 from calibrant.accumulators.sample import Sample
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.calibrators import MAPS, Options, fit

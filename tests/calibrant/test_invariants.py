@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.accumulators import (
     concentration,
-    disagreement,
     label_bins,
     label_uncertainty,
+    rater_pairs,
     scores,
     temperature,
 )
@@ -118,7 +118,7 @@ def in_range(pane: Pane) -> bool:
         ("label_bins", "bins", label_bins.SUMS.index("residual"), slice(None), 50.0, "square of the residual"),
         ("label_uncertainty", "sums", label_uncertainty.SUMS.index("squared_gap"), slice(None), 1.01, "differ from brier"),
         ("label_uncertainty", "sums", label_uncertainty.SUMS.index("correction"), slice(None), 9.0, "beyond the spread"),
-        ("disagreement", "cells", disagreement.SUMS.index("epistemic"), slice(None), 1.1, "epistemic differs"),
+        ("disagreement", "cells", rater_pairs.SUMS.index("epistemic"), slice(None), 1.1, "epistemic differs"),
         ("uncertainty", "cells", 11, slice(None), 1.01, "null_variance differs"),
         ("label_distribution", "sums", 3, slice(None), 1.2, "distance differs from its histogram"),
         ("scores", "scores", scores.SUMS.index("nll"), slice(None), 1.1, "nll at 1 differs"),

@@ -7,7 +7,7 @@ import pytest
 
 import calibrant as cal
 from calibrant.core.pane import Pane
-from calibrant.stability.map_effect import BINS, map_effect
+from calibrant.stability.before_and_after import BINS, map_effect
 
 N = 300
 RNG = np.random.default_rng(11)

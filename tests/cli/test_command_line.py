@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from calibrant.cli import main
-from calibrant.cli.models import status_table
+from calibrant.cli.model_commands import status_table
 from tests.cli.command import Finished
 from tests.waiting import PATIENCE_S
 

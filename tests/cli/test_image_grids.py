@@ -11,7 +11,7 @@ import pytest
 
 from calibrant.cli.imaging.grids import on_grid
 from calibrant.cli.imaging.volumes import Volume, read_volume
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from tests.cli.dicom_files import write_segmentation
 
 SHAPE, SPACING = (6, 5, 4), (1.0, 1.0, 2.5)

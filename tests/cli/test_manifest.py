@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import calibrant as cal
-from calibrant.cli.imaging import evaluation
+from calibrant.cli.imaging import case_evaluation
 from calibrant.cli.imaging.reduction import reduced
 from calibrant.cli.imaging.region import automatic_region
 from tests.cli.command import Finished
@@ -86,7 +86,7 @@ def expected(roi: bool) -> cal.Report:
     pane = cal.Pane.fill(
         np.concatenate(p), label_counts=np.concatenate(counts), units=patients, cases=names
     )
-    return pane.evaluate(list(evaluation.METRICS))
+    return pane.evaluate(list(case_evaluation.METRICS))
 
 
 def test_twelve_cases_give_the_numbers_of_their_voxels(
@@ -95,12 +95,12 @@ def test_twelve_cases_give_the_numbers_of_their_voxels(
     output = tmp_path / "numbers.json"
     found = run(
         *("score", "--manifest", cases, "--roi", "auto", "--tolerance", "0.02", "-o", output),
-        *("--metrics", ",".join(evaluation.METRICS), "--work", tmp_path / "work"),
+        *("--metrics", ",".join(case_evaluation.METRICS), "--work", tmp_path / "work"),
     )
     assert found.code == 0, found.error
     assert "11 of 12 cases" in found.out and "peak memory" in found.out
     numbers, exact = json.loads(output.read_text()), expected(roi=True)
-    for name in evaluation.METRICS:
+    for name in case_evaluation.METRICS:
         mine, theirs = numbers["metrics"][name], exact[name]
         if theirs.value is None:
             assert mine["reason"] == theirs.reason
@@ -194,7 +194,7 @@ def test_an_interrupted_run_continues(
     """What an earlier run finished is not read again; a changed file is."""
     arguments = ("score", "--manifest", cases, "--roi", "auto", "--work", tmp_path / "work")
     done: list[str] = []
-    reduce_case = evaluation.reduce_case
+    reduce_case = case_evaluation.reduce_case
 
     def interrupted(case, settings):
         if len(done) == 5:
@@ -202,12 +202,12 @@ def test_an_interrupted_run_continues(
         done.append(case.name)
         return reduce_case(case, settings)
 
-    monkeypatch.setattr(evaluation, "reduce_case", interrupted)
+    monkeypatch.setattr(case_evaluation, "reduce_case", interrupted)
     run_code = run_interrupted(run, *arguments)
     assert run_code != 0 and len(done) == 5
     done.clear()
     monkeypatch.setattr(
-        evaluation, "reduce_case", lambda case, settings: (done.append(case.name), reduce_case(case, settings))[1]
+        case_evaluation, "reduce_case", lambda case, settings: (done.append(case.name), reduce_case(case, settings))[1]
     )  # fmt: skip
     found = run(*arguments)
     assert found.code == 0 and "(5 from an earlier run)" in found.out
@@ -337,7 +337,9 @@ def test_intervals_and_nulls_of_weighted_rows_are_those_of_voxels() -> None:
         units=of,
         cases=of,
     )
-    exact, found = (each.evaluate(list(evaluation.METRICS)) for each in (voxels_pane, rows_pane))
+    exact, found = (
+        each.evaluate(list(case_evaluation.METRICS)) for each in (voxels_pane, rows_pane)
+    )
     for name, theirs in exact.items():
         mine = found[name]
         assert mine.value == pytest.approx(theirs.value, rel=1e-5), name

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.class_histograms import ConfidenceHistogram
 
 Posted = dict[str, Any]
 N_BINS = 1 << 14

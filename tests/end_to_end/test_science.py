@@ -18,7 +18,7 @@ from calibrant.raters.disagreement_report import disagreement_report
 from calibrant.results.base import short_estimate
 from calibrant.results.roc import roc_curve
 from calibrant.results.uncertainty import uncertainty_of
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.class_histograms import ConfidenceHistogram
 from calibrant.segmentation.histogram_report import histogram_report
 from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.curves import stability

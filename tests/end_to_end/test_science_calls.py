@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant.metrics import METRICS, requested
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.class_histograms import ConfidenceHistogram
 from tests.end_to_end.posted_calls import POSTS, pooled_ece
 from tests.end_to_end.science import SCANS, VOTED
 from tests.test_science_page import MAKEFILE, ROOT, ROWS, quoted

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from calibrant_server.workers.store.keys import SCHEMA, Keys
+from calibrant_server.workers.store.key_names import SCHEMA, Keys
 from tests.end_to_end.deployment import Deployment
 from tests.stores import SERVERS, StoreServer
 from tests.waiting import PATIENCE_S, eventually

@@ -6,7 +6,7 @@ from dataclasses import replace
 import orjson
 
 from calibrant_server.workers.ingest.entries import IngestBatch
-from calibrant_server.workers.ingest.errors import (
+from calibrant_server.workers.ingest.inbox_errors import (
     BatchConflictError,
     ModelMismatchError,
     StoreUnavailableError,

@@ -14,7 +14,7 @@ from pyarrow import ipc
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.http import arrow_sizes, bodies
 from calibrant_server.service.http.bodies import ARROW, Body
-from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody, Problem
+from calibrant_server.service.http.problems import BodyTooLarge, MalformedBody, Problem
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.settings import Settings
 from tests.service.conftest import client_of, problem

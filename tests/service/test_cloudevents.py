@@ -10,7 +10,7 @@ import pytest
 from calibrant.core.batch import Batch
 from calibrant.input.names import fitted
 from calibrant_server.service.routes import cloudevents
-from calibrant_server.workers.ingest.errors import StoreUnavailableError
+from calibrant_server.workers.ingest.inbox_errors import StoreUnavailableError
 from tests.service.conftest import problem
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 from fastapi import Path
 from pydantic import BaseModel
 
-from calibrant_server.service.http.errors import BatchUnknown
+from calibrant_server.service.http.problems import BatchUnknown
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.operations import Access, Admin, Operations, Reader

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from calibrant_server.service.http.errors import InvalidQuery
+from calibrant_server.service.http.problems import InvalidQuery
 from calibrant_server.service.reads.read_query import EVER, Comparison
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.store.model_config import ModelConfig

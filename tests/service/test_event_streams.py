@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from calibrant_server.service.http.errors import Saturated
 from calibrant_server.service.http.event_streams import EventStream, Streams
+from calibrant_server.service.http.problems import Saturated
 from tests.service.conftest import problem
 
 SCOPE = {"type": "http", "asgi": {"spec_version": "2.3"}}

@@ -12,8 +12,8 @@ from redis.exceptions import ConnectionError as StoreConnectionError
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http import threads
-from calibrant_server.service.http.errors import QuotaFull, RateExceeded
 from calibrant_server.service.http.event_streams import Streams
+from calibrant_server.service.http.problems import QuotaFull, RateExceeded
 from calibrant_server.service.security.key_file import hash_of
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings

@@ -3,8 +3,8 @@
 import pytest
 from fastapi import Request
 
-from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.http.lists import MAX_LIMIT, PageQuery, link_to, page_of
+from calibrant_server.service.http.problems import InvalidQuery
 from tests.service.conftest import problem
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.http.errors import AnswerLate
+from calibrant_server.service.http.problems import AnswerLate
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages.visitors import local_path
 from calibrant_server.service.settings import Settings

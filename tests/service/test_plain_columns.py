@@ -13,7 +13,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.kernel import json_columns
 from calibrant_server.service.http.bodies import JSON, Body
-from calibrant_server.service.http.errors import Problem
+from calibrant_server.service.http.problems import Problem
 from calibrant_server.service.ingest import columns
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.settings import Settings

@@ -6,14 +6,18 @@ import orjson
 import pytest
 from redis.exceptions import ResponseError
 
-from calibrant_server.service.http.errors import (
+from calibrant_server.service.http.problems import (
     PROBLEMS,
     Saturated,
 )
 from calibrant_server.service.security import admission
 from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import ApiKey, Keyring
-from calibrant_server.workers.ingest.errors import BacklogFullError, IdsFullError, StoreFullError
+from calibrant_server.workers.ingest.inbox_errors import (
+    BacklogFullError,
+    IdsFullError,
+    StoreFullError,
+)
 from calibrant_server.workers.queries.ask import SubjectGone
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from tests.service.conftest import PREDICTIONS, problem

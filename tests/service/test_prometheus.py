@@ -13,7 +13,7 @@ import yaml
 import calibrant as cal
 from calibrant_server.service.reads import fleet, observation
 from calibrant_server.service.security.keys import ApiKey, Keyring
-from calibrant_server.workers.ingest.errors import StoreUnavailableError
+from calibrant_server.workers.ingest.inbox_errors import StoreUnavailableError
 from calibrant_server.workers.queries.ask import ResultTimeoutError
 from scripts.grafana_dashboards import FOLDER, dashboards, written
 from tests.service.conftest import PREDICTIONS, problem

@@ -9,7 +9,7 @@ import pytest
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http import bodies
-from calibrant_server.service.http.errors import Saturated
+from calibrant_server.service.http.problems import Saturated
 from calibrant_server.service.security.admission import Admission, ServedRequests
 from calibrant_server.service.settings import Settings
 from tests.service.conftest import PREDICTIONS, client_of, problem

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body
-from calibrant_server.service.http.errors import Problem
+from calibrant_server.service.http.problems import Problem
 from calibrant_server.service.ingest.batches import small_predictions
 from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.ingest.service import IngestContext

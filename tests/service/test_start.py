@@ -25,7 +25,7 @@ from calibrant_server.service.startup import (
 )
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.embedded import EmbeddedServer
-from calibrant_server.workers.store.keys import SCHEMA
+from calibrant_server.workers.store.key_names import SCHEMA
 from calibrant_server.workers.store.properties import StoreMismatch, check_properties
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 from tests.forking import ForkedProcess, run_module

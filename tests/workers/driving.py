@@ -10,8 +10,8 @@ from hashlib import blake2b
 from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant_server.workers.ingest import inbox, partition_loop
 from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS, IngestBatch
-from calibrant_server.workers.ingest.errors import StoreUnavailableError
 from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.ingest.inbox_errors import StoreUnavailableError
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
@@ -20,7 +20,7 @@ from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks, day_of
 from calibrant_server.workers.supervisor import Supervisor

@@ -19,7 +19,7 @@ from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.commit import StaleTokenError
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import LAST_CHANGE
+from calibrant_server.workers.store.key_names import LAST_CHANGE
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from calibrant_server.workers.store.windows import Window

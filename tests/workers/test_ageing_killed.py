@@ -22,7 +22,7 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.levels import GONE
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import RECORD_SHARDS
+from calibrant_server.workers.store.key_names import RECORD_SHARDS
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL

@@ -11,10 +11,10 @@ import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
 from calibrant_server.workers.ingest.entries import PANE
-from calibrant_server.workers.ingest.errors import StoreFullError
+from calibrant_server.workers.ingest.inbox_errors import StoreFullError
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates
 from calibrant_server.workers.store.commit import StaleTokenError
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.registry import RevisionConflict
 from tests.workers.driving import MODEL, delivery, eventually, totals
 from tests.workers.ledger import LedgerHistogram, pane_of

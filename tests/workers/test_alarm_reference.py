@@ -9,7 +9,7 @@ import pytest
 
 from calibrant_server.workers.alarm.alarm_commit import acknowledgement
 from calibrant_server.workers.ingest.baseline_samples import START_S
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PaneKey
 from calibrant_server.workers.store.slice_names import baseline_slice, reference_days_slice
 from tests.workers.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 from tests.workers.test_alarm_acknowledged import result

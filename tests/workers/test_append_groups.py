@@ -11,12 +11,12 @@ from calibrant_server.service.engine import Connection
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest import append_groups
 from calibrant_server.workers.ingest.append_groups import Append, AppendGroups
-from calibrant_server.workers.ingest.errors import (
+from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.ingest.inbox_errors import (
     BacklogFullError,
     BatchConflictError,
     ModelMismatchError,
 )
-from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, delivery
 

@@ -26,7 +26,7 @@ from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.segments.sampled import counted, row_bytes, sample_of, sampled
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.slice_names import baseline_slice, sealed_slice
 from calibrant_server.workers.store.watermarks import day_of
 from calibrant_server.workers.store.windows import Window

@@ -12,7 +12,7 @@ from calibrant_server.workers.ingest.dead_letters import (
     read_heads,
     replay,
 )
-from calibrant_server.workers.ingest.errors import BatchConflictError
+from calibrant_server.workers.ingest.inbox_errors import BatchConflictError
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, delivery
 from tests.workers.ledger import pane_of

@@ -17,7 +17,7 @@ from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.lifecycle import removal, sealing
 from calibrant_server.workers.lifecycle.levels import GONE, SEALED
 from calibrant_server.workers.lifecycle.transfer import MARKS, RECORD, UNIT
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of

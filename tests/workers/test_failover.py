@@ -10,8 +10,8 @@ import redis
 from redis.exceptions import ReadOnlyError
 
 from calibrant_server.workers.health import read_health
-from calibrant_server.workers.ingest.errors import StoreRejectedError, StoreUnavailableError
 from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.ingest.inbox_errors import StoreRejectedError, StoreUnavailableError
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.transient_errors import StoreState
 from tests.stores import StoreServer, follow, replicas_have_everything

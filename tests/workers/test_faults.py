@@ -18,8 +18,8 @@ import time
 import numpy as np
 import pytest
 
-from calibrant_server.workers.ingest.errors import SaturatedError, StoreUnavailableError
 from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.ingest.inbox_errors import SaturatedError, StoreUnavailableError
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from tests.waiting import PATIENCE_S

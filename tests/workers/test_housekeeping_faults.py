@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import redis
 
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, SUMS, delivery, stored_pane
 from tests.workers.test_tails import START, predictions, rows_at

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from calibrant.core.errors import Violation
-from calibrant_server.workers.ingest.errors import (
+from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.ingest.inbox_errors import (
     BacklogFullError,
     BatchConflictError,
     IdsFullError,
@@ -16,7 +17,6 @@ from calibrant_server.workers.ingest.errors import (
     StoreUnavailableError,
     UnknownBatchError,
 )
-from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, delivery

@@ -20,7 +20,7 @@ from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.levels import GONE
 from calibrant_server.workers.store.connection import connect_async
-from calibrant_server.workers.store.keys import LAST_CHANGE
+from calibrant_server.workers.store.key_names import LAST_CHANGE
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, Bench, eventually, stored_pane
 

@@ -20,7 +20,7 @@ from calibrant_server.workers.ingest.entries import LABELS, PANE
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.window_panes import WindowPanes
-from calibrant_server.workers.store.keys import SCHEMA
+from calibrant_server.workers.store.key_names import SCHEMA
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL, SUMS

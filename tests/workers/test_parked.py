@@ -17,7 +17,7 @@ from calibrant_server.workers.ingest.attempts import MAX_ATTEMPTS, Attempts
 from calibrant_server.workers.ingest.commit_group import CommitGroup
 from calibrant_server.workers.ingest.dead_letters import PARKED, replay
 from calibrant_server.workers.ingest.entries import LABELS, IngestBatch
-from calibrant_server.workers.ingest.errors import BatchConflictError
+from calibrant_server.workers.ingest.inbox_errors import BatchConflictError
 from calibrant_server.workers.ingest.parked import all_letters
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics

@@ -19,7 +19,7 @@ from calibrant_server.workers.ingest.entries import (
     REMOVAL,
     IngestBatch,
 )
-from calibrant_server.workers.ingest.errors import RecordsFullError
+from calibrant_server.workers.ingest.inbox_errors import RecordsFullError
 from calibrant_server.workers.ingest.parked import all_letters
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from calibrant_server.workers.ingest.errors import StoreUnavailableError
 from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.ingest.inbox_errors import StoreUnavailableError
 from calibrant_server.workers.store import script
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.registry import Registry

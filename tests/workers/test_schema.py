@@ -8,8 +8,8 @@ import pytest
 from redis.exceptions import ResponseError
 
 from calibrant_server.workers import main
-from calibrant_server.workers.ingest.errors import StoreRejectedError
-from calibrant_server.workers.store.keys import SCHEMA
+from calibrant_server.workers.ingest.inbox_errors import StoreRejectedError
+from calibrant_server.workers.store.key_names import SCHEMA
 from calibrant_server.workers.store.properties import StoreMismatch
 from tests.workers.driving import delivery, eventually
 from tests.workers.ledger import ledger_ground, pane_of

@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 
 from calibrant_server.workers.ingest.attempts import MAX_ATTEMPTS
 from calibrant_server.workers.ingest.dead_letters import dead_letters, discard, replay
-from calibrant_server.workers.ingest.errors import BacklogFullError
+from calibrant_server.workers.ingest.inbox_errors import BacklogFullError
 from calibrant_server.workers.ingest.orders import delete_model
 from tests.workers.driving import delivery
 from tests.workers.test_parked import failing, steps

@@ -15,9 +15,9 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL, IngestBatch
-from calibrant_server.workers.ingest.errors import BacklogFullError
+from calibrant_server.workers.ingest.inbox_errors import BacklogFullError
 from calibrant_server.workers.ingest.payloads import pack_labels
-from calibrant_server.workers.store.keys import LAST_CHANGE
+from calibrant_server.workers.store.key_names import LAST_CHANGE
 from tests.workers.driving import MODEL, stored_pane
 from tests.workers.processes import WorkerProcess
 from tests.workers.test_late_labels import assert_same_state

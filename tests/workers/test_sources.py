@@ -6,7 +6,7 @@ import pytest
 
 from calibrant_server.workers.ingest import append
 from calibrant_server.workers.ingest.entries import SourceOffsets
-from calibrant_server.workers.ingest.errors import (
+from calibrant_server.workers.ingest.inbox_errors import (
     BacklogFullError,
     OffsetMismatchError,
     SourcesFullError,

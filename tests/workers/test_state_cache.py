@@ -17,7 +17,7 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.state_cache import StateCache, TailKey
 from calibrant_server.workers.memory import memory_limit_bytes
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 from tests.workers.driving import SUMS, FreeLeases
 

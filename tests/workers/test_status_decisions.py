@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from calibrant_server.workers.store.frozen_maps import MapVersions, PromotedMap
-from calibrant_server.workers.store.keys import LAST_CHANGE
+from calibrant_server.workers.store.key_names import LAST_CHANGE
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, IndexedStatus, decisions_in
 from tests.workers.driving import MODEL

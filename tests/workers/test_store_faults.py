@@ -14,7 +14,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from calibrant_server.workers.health import Health, read_health
-from calibrant_server.workers.ingest.errors import StoreRejectedError, StoreUnavailableError
+from calibrant_server.workers.ingest.inbox_errors import StoreRejectedError, StoreUnavailableError
 from calibrant_server.workers.store.connection import Store
 from tests.stores import StoreServer
 from tests.waiting import PATIENCE_S, eventually

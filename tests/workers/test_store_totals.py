@@ -7,8 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from calibrant_server.workers.ingest.errors import BacklogFullError, IdsFullError, RecordsFullError
 from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.ingest.inbox_errors import (
+    BacklogFullError,
+    IdsFullError,
+    RecordsFullError,
+)
 from calibrant_server.workers.ingest.store_totals import StoreTotals
 from tests.waiting import PATIENCE_S
 from tests.workers.driving import MODEL, Bench, delivery, eventually

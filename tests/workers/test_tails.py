@@ -28,7 +28,7 @@ from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.segments import pieces
 from calibrant_server.workers.segments.pieces import MERGED_PIECES
 from calibrant_server.workers.segments.rows import Rows
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.windows import Window
 from tests.calibrant.panes import SPECS, assert_same
 from tests.workers.driving import MODEL, SUMS, stored_pane

@@ -17,7 +17,11 @@ from calibrant_server.workers.alarm.webhook_sender import (
     in_turn,
 )
 from calibrant_server.workers.ingest import append
-from calibrant_server.workers.ingest.errors import BacklogFullError, IdsFullError, RecordsFullError
+from calibrant_server.workers.ingest.inbox_errors import (
+    BacklogFullError,
+    IdsFullError,
+    RecordsFullError,
+)
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import ask, query_queue
 from calibrant_server.workers.queries.ask import QueryRequest, ResultTimeoutError, Side

@@ -25,7 +25,7 @@ from calibrant_server.workers.ingest.record_store import RecordStore
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.embedded import EmbeddedServer
-from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import PaneKey, PartitionKeys
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.transient_errors import is_transient
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of

@@ -40,7 +40,7 @@ from calibrant_server.workers.alarm.detectors import (
 from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, event_id, shown
 from calibrant_server.workers.ingest.entries import EntryError, IngestEntry
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys
+from calibrant_server.workers.store.key_names import ACTIVE_MAP, LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig, read_configs
 
 # What a notification states of each of its alarms.

@@ -18,7 +18,7 @@ from calibrant.drift.calibration import TOLERANCE
 from calibrant.drift.cohort_tables import OWN_SCORE
 from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant_server.workers.alarm.deliveries import STANDARD
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.model_config import OBSERVE, ModelConfig
 
 DEFAULT_BUCKET = "P1D"

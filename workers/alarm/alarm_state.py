@@ -34,7 +34,7 @@ from calibrant_server.workers.alarm.episodes import (
 from calibrant_server.workers.ingest.record_store import RecordStore, ids_in
 from calibrant_server.workers.ingest.reference import reference_panes
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
-from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, Keys, PartitionKeys
+from calibrant_server.workers.store.key_names import ACTIVE_MAP, LAST_CHANGE, Keys, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.watermarks import RATED

@@ -36,7 +36,7 @@ from calibrant_server.workers.alarm.episodes import (
     read_episodes,
 )
 from calibrant_server.workers.store.commit import Commit, FencingToken
-from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys
+from calibrant_server.workers.store.key_names import ACTIVE_MAP, LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 
 DETECTOR, COHORT_RESULTS, PARTIAL_COHORT = "detector", "looks", "gathered"

@@ -29,7 +29,7 @@ from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
 from calibrant.results.drift import RATER as RATER
 from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 
 FORMAT = 1

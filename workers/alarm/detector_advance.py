@@ -53,7 +53,7 @@ from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_i
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot, words_of
 from calibrant_server.workers.ingest.record_store import forget
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any
 
 from calibrant.core.actions import Advice
-from calibrant_server.workers.store.keys import model_key
+from calibrant_server.workers.store.key_names import model_key
 from calibrant_server.workers.store.windows import rfc3339
 
 OPEN, ACKNOWLEDGED, CLOSED = "open", "acknowledged", "closed"

@@ -34,7 +34,7 @@ from calibrant_server.workers.alarm.url_guard import (
 )
 from calibrant_server.workers.ingest.orders import alarm_order
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import tenant_of
+from calibrant_server.workers.store.key_names import tenant_of
 from calibrant_server.workers.store.model_config import read_configs
 
 log = logging.getLogger(__name__)

@@ -47,7 +47,7 @@ from calibrant_server.workers.alarm.detectors import (
     requested,
 )
 from calibrant_server.workers.alarm.episodes import Episode
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.model_events import events_between, seconds_of
 from calibrant_server.workers.store.slice_names import plain_slice

@@ -15,7 +15,7 @@ from typing import Any
 from calibrant_server.workers.ingest.append_groups import Append, AppendGroups, GroupKey
 from calibrant_server.workers.ingest.drain_rates import DrainRates
 from calibrant_server.workers.ingest.entries import RESTORE, IngestBatch, SourceOffsets
-from calibrant_server.workers.ingest.errors import (
+from calibrant_server.workers.ingest.inbox_errors import (
     BacklogFullError,
     BatchConflictError,
     IdsFullError,
@@ -28,7 +28,7 @@ from calibrant_server.workers.ingest.store_totals import Amounts, StoreTotals
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
-from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
+from calibrant_server.workers.store.key_names import SCHEMA, Keys, PartitionKeys, tenant_of
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import HalfImported
 from calibrant_server.workers.store.script import AsyncScript, scripts

@@ -18,7 +18,7 @@ from calibrant_server.workers.ingest.entries import reservation
 from calibrant_server.workers.store.batch_records import ACCEPTED, PARKED, BatchRecord
 from calibrant_server.workers.store.commit import FIRST_ID, Commit, Cursor, FencingToken, id_order
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.transient_errors import is_transient
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from calibrant.accumulators.sample import Sample
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import baseline_slice
 

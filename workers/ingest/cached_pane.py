@@ -14,7 +14,7 @@ from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.stored_panes import divided
 from calibrant_server.workers.store.batch_records import RowError
-from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
+from calibrant_server.workers.store.key_names import SOURCE_FIELD, PaneKey
 from calibrant_server.workers.store.windows import Window, rfc3339
 
 if TYPE_CHECKING:

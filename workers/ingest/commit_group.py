@@ -31,7 +31,7 @@ from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreRea
 from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.batch_records import BatchRecord, RowError
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
 

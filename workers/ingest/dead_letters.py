@@ -21,7 +21,7 @@ from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import Commit, id_order
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import PartitionKeys, tenant_of
+from calibrant_server.workers.store.key_names import PartitionKeys, tenant_of
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.script import run_script
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.core.errors import Violation
 from calibrant.input.notes import NO_NOTES, InputNotes
-from calibrant_server.workers.store.keys import tenant_of, with_tenant
+from calibrant_server.workers.store.key_names import tenant_of, with_tenant
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.model_config import ModelConfig

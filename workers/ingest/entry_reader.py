@@ -7,7 +7,7 @@ from typing import Any
 from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import next_count
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.model_config import parsed_configs
 
 FIRST_COUNT = 16

@@ -21,7 +21,7 @@ from calibrant_server.workers.alarm.alarm_state import AlarmReader
 from calibrant_server.workers.ingest.append import AcceptedBefore, BatchAppender
 from calibrant_server.workers.ingest.dead_letters import DeadLetterReader
 from calibrant_server.workers.ingest.entries import IngestBatch
-from calibrant_server.workers.ingest.errors import (
+from calibrant_server.workers.ingest.inbox_errors import (
     ModelGoneError,
     StoreFullError,
     StoreRejectedError,
@@ -42,7 +42,7 @@ from calibrant_server.workers.store.day_file import day_files
 from calibrant_server.workers.store.event_halves import EventHalves
 from calibrant_server.workers.store.file_store import FileHealth
 from calibrant_server.workers.store.frozen_maps import MapVersions
-from calibrant_server.workers.store.keys import SCHEMA, Keys
+from calibrant_server.workers.store.key_names import SCHEMA, Keys
 from calibrant_server.workers.store.model_config import BaselineRecord, ModelConfig, parsed_config
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.partition_state import Troubles, read_troubles

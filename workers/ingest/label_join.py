@@ -36,7 +36,7 @@ from calibrant_server.workers.join.record_format import MAX_RATINGS_OF_CLASS
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.segments.ragged import Ints
 from calibrant_server.workers.store.batch_records import BatchRecord, RowError
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 

@@ -43,7 +43,7 @@ from calibrant_server.workers.segments.sampled import sampled
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import pane_item
-from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 

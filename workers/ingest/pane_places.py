@@ -12,7 +12,7 @@ from calibrant_server.workers.ingest.cached_pane import UnreadablePane
 from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.day_file import pane_item
 from calibrant_server.workers.store.file_store import FilesUnavailable
-from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import PaneKey, PartitionKeys
 from calibrant_server.workers.store.watermarks import Watermarks, latest_day
 
 

@@ -16,7 +16,7 @@ from calibrant_server.workers.ingest.entries import EntryError, IngestEntry
 from calibrant_server.workers.ingest.payloads import PackedUpdate, unpack_updates
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.segments.sampled import of_sample
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from calibrant_server.workers.ingest.label_join import LabelJoin, RowOutcomes
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.segments.ragged import Ints
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import Keys, PartitionKeys, by_shard, with_tenant
+from calibrant_server.workers.store.key_names import Keys, PartitionKeys, by_shard, with_tenant
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import ERASED, RATED, Watermarks, fields_of
 

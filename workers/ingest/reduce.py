@@ -53,7 +53,7 @@ from calibrant_server.workers.join.facts import EntryFacts
 from calibrant_server.workers.segments.row_codec import columns_fit
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.store.commit import id_order
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.model_config import ModelConfig
 
 # Probabilities were divided by their sum where that was further from 1 than `calibrant.input.row_sums.SUM_EXACT`.

@@ -8,7 +8,7 @@ from typing import Any
 from calibrant_server.workers.ingest.baseline_samples import START_S
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.stored_panes import read_pane
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import BaselineRecord, ModelConfig
 from calibrant_server.workers.store.slice_names import (
     REFERENCE,

@@ -28,7 +28,7 @@ from calibrant_server.workers.segments.sampled import (
 from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.day_file import DayItem, sample_item
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.slice_names import is_live, is_sealed
 from calibrant_server.workers.store.watermarks import day_of, pane_starts
 

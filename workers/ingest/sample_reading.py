@@ -30,7 +30,7 @@ from calibrant_server.workers.segments.sampled import (
 )
 from calibrant_server.workers.store.cold_days import ColdDay, of_file
 from calibrant_server.workers.store.day_file import sample_item
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import is_live, is_sealed, plain_slice

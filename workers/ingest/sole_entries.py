@@ -27,7 +27,7 @@ from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
 from calibrant_server.workers.lifecycle.transfer_import import ModelImport
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from calibrant_server.workers.memory import memory_limit_bytes
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 
 
 class TailKey(NamedTuple):

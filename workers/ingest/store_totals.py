@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.key_names import Keys
 
 # What is used is read again after this time.
 _READ_AFTER_S = 5.0

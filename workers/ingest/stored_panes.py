@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from calibrant_server.workers.segments.pieces import sorted_pieces
 from calibrant_server.workers.store.cold_days import ColdDay, of_file
 from calibrant_server.workers.store.day_file import pane_item
-from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import is_baseline, is_live

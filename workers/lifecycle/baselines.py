@@ -23,7 +23,7 @@ from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day,
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.store.commit import Commit, FencingToken
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import BaselineRecord, ModelConfig
 from calibrant_server.workers.store.slice_names import (
     REFERENCE,

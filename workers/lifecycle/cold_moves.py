@@ -28,7 +28,7 @@ from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import PANE, DayFiles, DayItem, sample_item
 from calibrant_server.workers.store.file_store import AT_ONCE, FilesUnavailable, claim_files
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, day_of, pane_starts
 

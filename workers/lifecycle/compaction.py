@@ -26,7 +26,12 @@ from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import pane_item
-from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import (
+    LAST_CHANGE,
+    SOURCE_FIELD,
+    PaneKey,
+    PartitionKeys,
+)
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import (
     DAY_S,

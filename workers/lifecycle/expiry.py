@@ -13,7 +13,7 @@ from calibrant_server.workers.ingest.record_store import TALLIES, scanned, talli
 from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.store.commit import Commit, FencingToken
-from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys, with_tenant
+from calibrant_server.workers.store.key_names import RECORD_SHARDS, PartitionKeys, with_tenant
 from calibrant_server.workers.store.model_config import ModelConfig
 
 log = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from calibrant_server.workers.store.batch_records import expiry_bucket_s
 from calibrant_server.workers.store.commit import FencingToken
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.transient_errors import is_transient, store_message
 from calibrant_server.workers.store.watermarks import KEPT_FROM

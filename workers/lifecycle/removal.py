@@ -18,7 +18,7 @@ from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.lifecycle.expiry import remove_records
 from calibrant_server.workers.store.cold_days import ColdDay, give_up
 from calibrant_server.workers.store.commit import Commit, FencingToken
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks, pane_starts

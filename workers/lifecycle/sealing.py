@@ -29,7 +29,7 @@ from calibrant_server.workers.join.record_format import RecordError
 from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.day_file import pane_item
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.slice_names import is_live, sealed_slice
 from calibrant_server.workers.store.watermarks import SEALED_TO, Watermarks, daily_to, pane_starts

@@ -36,7 +36,7 @@ from calibrant_server.workers.ingest.stored_panes import (
 from calibrant_server.workers.lifecycle.export_shapes import Line
 from calibrant_server.workers.lifecycle.transfer_reports import report_lines
 from calibrant_server.workers.store.frozen_maps import PromotedMap
-from calibrant_server.workers.store.keys import (
+from calibrant_server.workers.store.key_names import (
     LAST_CHANGE,
     RECORD_SHARDS,
     Keys,

@@ -44,7 +44,7 @@ from calibrant_server.workers.lifecycle.transfer_reports import REPORT, put_repo
 from calibrant_server.workers.segments.rows import Rows
 from calibrant_server.workers.segments.sampled import sampled_rows
 from calibrant_server.workers.store.commit import Commit, FencingToken
-from calibrant_server.workers.store.keys import (
+from calibrant_server.workers.store.key_names import (
     LAST_CHANGE,
     SOURCE_FIELD,
     PaneKey,

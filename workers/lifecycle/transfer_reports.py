@@ -16,7 +16,7 @@ import zstandard
 
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.report_archive import MAX_REPORTS
 

@@ -23,7 +23,7 @@ from calibrant_server.workers.queries.query import CODE_VERSION, Query
 from calibrant_server.workers.queries.query_queue import QueryQueue, QueuedQuery, TenantTurns
 from calibrant_server.workers.queries.versions import Versions, joined
 from calibrant_server.workers.store.file_store import FilesUnavailable
-from calibrant_server.workers.store.keys import Keys, tenant_of
+from calibrant_server.workers.store.key_names import Keys, tenant_of
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 

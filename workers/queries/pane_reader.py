@@ -26,7 +26,7 @@ from calibrant_server.workers.queries.window_state import (
 from calibrant_server.workers.store.cold_days import ColdDay, of_files
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import PANE, DayItem, Fields
-from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import PaneKey, PartitionKeys
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import plain_slice
 from calibrant_server.workers.store.watermarks import Watermarks, day_of, fields_of

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
 
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.key_names import Keys
 from calibrant_server.workers.store.script import run_async
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Any
 from cachetools import LRUCache
 
 from calibrant_server.workers.queries.query import Needs
-from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
+from calibrant_server.workers.store.key_names import LAST_CHANGE, Keys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import is_live

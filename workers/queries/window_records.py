@@ -13,7 +13,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.routing import ALL_ROWS, MICROSECONDS
 from calibrant_server.workers.ingest.record_store import scanned
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
-from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
+from calibrant_server.workers.store.key_names import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import Window

@@ -16,7 +16,7 @@ from calibrant.core.packing import PackingError
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.day_file import PANE, SEALED, DayFiles, DayItem, Fields, Items
 from calibrant_server.workers.store.file_store import NOT_SET, FilesUnavailable
-from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.key_names import PaneKey, PartitionKeys
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import day_of
 

@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import SCHEMA, PartitionKeys
+from calibrant_server.workers.store.key_names import SCHEMA, PartitionKeys
 
 # Kinds of keys of a model, as the letters after the partition's tag: those that end with the start of a time slice, and those that
 # housekeeping does not look at or that change together with a time slice.

@@ -24,7 +24,7 @@ from calibrant_server.workers.store.addresses import StoreAddress, parse_address
 from calibrant_server.workers.store.cluster import AsyncClusterClient, ClusterClient, Node
 from calibrant_server.workers.store.day_file import day_files
 from calibrant_server.workers.store.file_store import require_setting
-from calibrant_server.workers.store.keys import SCHEMA, Keys
+from calibrant_server.workers.store.key_names import SCHEMA, Keys
 from calibrant_server.workers.store.properties import (
     StoreMismatch,
     check_kind,

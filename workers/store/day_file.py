@@ -16,7 +16,7 @@ from calibrant.core.extras import pip_install
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.file_store import FileStore
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.slice_names import plain_slice
 

@@ -21,7 +21,7 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.key_names import Keys
 from calibrant_server.workers.store.properties import StoreMismatch
 
 log = logging.getLogger(__name__)

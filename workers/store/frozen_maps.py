@@ -13,7 +13,7 @@ from typing import Any, NotRequired, TypedDict
 
 from calibrant_server.workers.alarm.alarm_commit import promotion
 from calibrant_server.workers.ingest.orders import alarm_order
-from calibrant_server.workers.store.keys import Keys, PartitionKeys
+from calibrant_server.workers.store.key_names import Keys, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.script import run_async
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from calibrant.core.routing import Place
 from calibrant.core.spec import PaneSpec
-from calibrant_server.workers.store.keys import Keys, PaneKey, model_key
+from calibrant_server.workers.store.key_names import Keys, PaneKey, model_key
 
 MAX_PARSED = 20_000
 Mode = Literal["serve", "observe"]

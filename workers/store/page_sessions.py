@@ -11,7 +11,7 @@ import secrets
 from functools import partial
 from typing import Any
 
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.key_names import Keys
 from calibrant_server.workers.store.script import StorePart, StoreRetries
 
 SESSION_S = 12 * 3600

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant_server.workers.store.commit import id_order
-from calibrant_server.workers.store.keys import Keys, PartitionKeys
+from calibrant_server.workers.store.key_names import Keys, PartitionKeys
 from calibrant_server.workers.store.script import run_async
 
 

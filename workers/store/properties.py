@@ -9,7 +9,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.addresses import parse_address
-from calibrant_server.workers.store.keys import SCHEMA
+from calibrant_server.workers.store.key_names import SCHEMA
 
 _NOT_A_CLUSTER = "cluster support disabled"
 # From the strongest to the weakest.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
-from calibrant_server.workers.store.keys import Keys, tenant_of
+from calibrant_server.workers.store.key_names import Keys, tenant_of
 from calibrant_server.workers.store.script import StorePart, run_async
 
 PERIOD_S = 60

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from calibrant_server.workers.ingest.orders import delete_model
-from calibrant_server.workers.store.keys import Keys, PartitionKeys, model_key
+from calibrant_server.workers.store.key_names import Keys, PartitionKeys, model_key
 from calibrant_server.workers.store.model_config import ModelConfig, parsed_config
 from calibrant_server.workers.store.script import (
     AsyncScript,

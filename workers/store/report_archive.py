@@ -12,7 +12,7 @@ from typing import Any, TypedDict, cast
 import zstandard
 
 from calibrant_server.workers.store.frozen_maps import add_version
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.key_names import Keys
 from calibrant_server.workers.store.model_config import ModelConfig
 
 MAX_REPORTS = 500

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.key_names import Keys
 
 StoreRetries = Callable[..., Awaitable[Any]]
 # A replica on the same network confirms within milliseconds. Below the time-out of a request.

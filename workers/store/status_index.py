@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 import orjson
 
 from calibrant.core.documents import Result
-from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.script import StorePart
 

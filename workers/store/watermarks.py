@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
+from calibrant_server.workers.store.key_names import LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.script import StorePart
 from calibrant_server.workers.store.slice_names import is_baseline, is_live

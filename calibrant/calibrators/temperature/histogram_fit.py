@@ -18,7 +18,7 @@ from calibrant.calibrators.temperature.losses import OBJECTIVES, EceOptions, His
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError, check_one_of
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.class_histograms import ConfidenceHistogram
 
 RANGE = (0.5, 10.0)
 PLATEAU = 1e-3

@@ -23,7 +23,7 @@ from calibrant.core.batch_sums import BatchSums
 from calibrant.core.errors import CalibrationInputError, check_one_of
 from calibrant.core.logits import relative_logits
 from calibrant.core.query import policy_index
-from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.class_histograms import ConfidenceHistogram
 from calibrant.segmentation.histogram_tables import BINS, DENOMINATORS, LEAST
 
 OBJECTIVES = ("nll", "brier", "ece")

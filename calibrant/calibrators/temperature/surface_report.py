@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.logit_cells import LogitCells
 from calibrant.accumulators.logits import Logits
+from calibrant.accumulators.named_cases import Cases
 from calibrant.calibrators.temperature.logit_surface import (
     LogitCellLosses,
     error_estimates,

@@ -17,7 +17,7 @@ from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.masks import MaskLabels
 from calibrant.cli.imaging.reader_rows import MAX_COMPARED
 from calibrant.cli.imaging.volumes import Volume, read_volume
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.input.score_columns import ROUNDING
 
 

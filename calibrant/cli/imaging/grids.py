@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cli.imaging.volumes import Volume
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 
 # Affines of the same grid that different programs wrote differ by rounding: largest distance of two corners.
 MAX_OFFSET_MM = 0.01

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from itertools import count
 from pathlib import Path
 
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.cli.input_files.text_tables import TextTable
 from calibrant.client import Pseudonyms

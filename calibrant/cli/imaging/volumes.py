@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cli.extras import needed_by
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
+from calibrant.cli.missing_packages import needed_by
 
 ENDINGS = (".nii", ".nii.gz", ".dcm", ".npy", ".npz")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.roles import (
     IDS,
     ColumnRoles,

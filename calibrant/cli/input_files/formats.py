@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from calibrant.cli.extras import needed_by
 from calibrant.cli.input_files.compressed import GZIP, ending_of, opened_text
-from calibrant.cli.input_files.errors import FormatErrors, InputFileError
+from calibrant.cli.input_files.file_errors import FormatErrors, InputFileError
 from calibrant.cli.input_files.tables import ColumnTable, FileTable
 from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.cli.input_files.text_tables import TextTable
+from calibrant.cli.missing_packages import needed_by
 
 
 def read_table(path: Path, form: TextFormat = DEFAULT_FORMAT) -> FileTable:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.cli.input_files.columns import Files
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.roles import (
     ColumnRoles,
     classes_of,

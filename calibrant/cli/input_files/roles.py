@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.input.class_texts import names_of_numbers, numbers_of

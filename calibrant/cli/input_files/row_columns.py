@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.labels import KnownClasses, class_indices, labels_of
 from calibrant.cli.input_files.roles import classes_of
 from calibrant.cli.input_files.tables import FileTable

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cli.input_files.errors import NUMBER_ADVICE, InputFileError
+from calibrant.cli.input_files.file_errors import NUMBER_ADVICE, InputFileError
 from calibrant.input.cell_texts import value_of
 
 Floats = NDArray[np.float64]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.cli.input_files.compressed import ending_of, opened_text
-from calibrant.cli.input_files.errors import NUMBER_ADVICE, InputFileError
+from calibrant.cli.input_files.file_errors import NUMBER_ADVICE, InputFileError
 from calibrant.cli.input_files.tables import Floats
 from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.input.cell_texts import value_of

@@ -1,4 +1,4 @@
-/* Cells of normalised entropy; `calibrant/accumulators/uncertainty.py`. */
+/* Cells of normalised entropy; `calibrant/accumulators/entropy_cells.py`. */
 #include "grid.h"
 #include "workspace.h"
 

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from calibrant.accumulators import (
     cells,
     concentration,
-    disagreement,
+    distribution_gaps,
     label_bins,
-    label_distribution,
     label_uncertainty,
+    rater_pairs,
 )
 from calibrant.core.pane import Pane
 from tests.calibrant.invariants.basis import (
@@ -173,7 +173,7 @@ def of_label_distribution(pane: Pane) -> Invariants:
     weight = weight_of(pane)
     kept = pane["label_distribution"].blocks
     counts, columns = kept["sums"].counts, kept["sums"].sums
-    sums = dict(zip(label_distribution.SUMS, columns, strict=True))
+    sums = dict(zip(distribution_gaps.SUMS, columns, strict=True))
     own = sums["weight"]
     yield "label_distribution: weight differs from counts", near(own.sum(), weight, weight)
     gap, absolute = sums["entropy_gap"], sums["entropy_gap_absolute"]
@@ -204,7 +204,7 @@ def _label_distribution_of_each(
         yield "label_distribution: other sums by replicate", near(mine, theirs, scale)
     of_scores = pane["replicates"].blocks["scores"].counts[0].reshape(len(counts[0]), -1)[:, 0]
     yield "label_distribution: other predictions by replicate", counts[0] == of_scores
-    bins = label_distribution.HISTOGRAM_BINS
+    bins = distribution_gaps.HISTOGRAM_BINS
     scaled = (sums["entropy_gap"].sum() / np.log(pane.spec.n_classes) + scale) / 2.0
     for name, total in (("entropy_gap", scaled), ("distance", sums["distance"].sum())):
         weight = pane["label_distribution"].blocks[name].sums[0]
@@ -219,9 +219,9 @@ def of_disagreement(pane: Pane) -> Invariants:
     """Its sums are those of label uncertainty, by the predicted disagreement."""
     kept = pane["disagreement"].blocks
     _, counts, columns = kept["cells"].filled()
-    sums = dict(zip(disagreement.SUMS, columns, strict=True))
+    sums = dict(zip(rater_pairs.SUMS, columns, strict=True))
     for suffix in ("", "_by_ratings"):
-        at = {name: sums[name + suffix] for name in disagreement.MOMENTS}
+        at = {name: sums[name + suffix] for name in rater_pairs.MOMENTS}
         several, own, seen = sums_of_several(pane, suffix), at["weight"], at["disagreement"]
         scale = own.sum()
         epistemic = several["squared_gap"] - several["correction"]
@@ -249,7 +249,7 @@ def of_disagreement(pane: Pane) -> Invariants:
         )
     several = sums_of_several(pane)
     table = kept["replicates"].sums.reshape(
-        len(disagreement.REPLICATE_SUMS), -1, disagreement.REPLICATE_BINS
+        len(rater_pairs.REPLICATE_SUMS), -1, rater_pairs.REPLICATE_BINS
     )
     predicted = table.sum(axis=1)[1]
     scale = several["weight"].sum()

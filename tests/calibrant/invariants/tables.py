@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators import cells, logit_cells, replicates, uncertainty, units
+from calibrant.accumulators import cells, entropy_cells, logit_cells, replicates, units
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.logits import Logits
+from calibrant.accumulators.named_cases import Cases
 from calibrant.core.label_policies import N_POLICIES, POLICIES
 from calibrant.core.pane import Pane
 from calibrant.segmentation import case_tables
@@ -142,7 +142,9 @@ def of_all_labels(pane: Pane) -> Invariants:
 def of_uncertainty(pane: Pane) -> Invariants:
     """Its cells hold the top label's sums, in another order."""
     full = score_sums(pane)[1]
-    sums = dict(zip(uncertainty.SUMS, pane["uncertainty"].blocks["cells"].filled()[2], strict=True))
+    sums = dict(
+        zip(entropy_cells.SUMS, pane["uncertainty"].blocks["cells"].filled()[2], strict=True)
+    )
     for suffix, at in (("_pooled", 0), ("", 1)):
         own, weight = sums["weight" + suffix], full["weight"][at]
         yield f"uncertainty: weight{suffix} differs from scores", near(own.sum(), weight, weight)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.disagreement import (
+from calibrant.accumulators.rater_pairs import (
     DISAGREEMENT_GRID,
     REPLICATE_BINS,
     REPLICATE_SUMS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.accumulators.label_distribution import (
+from calibrant.accumulators.distribution_gaps import (
     HISTOGRAM_BINS,
     LabelDistributions,
     compare_rows,

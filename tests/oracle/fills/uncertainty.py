@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.accumulators.uncertainty import (
+from calibrant.accumulators.entropy_cells import (
     CELLS,
     Uncertainty,
     fill_uncertainty,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.key_names import Keys
 from tests.clusters import move_slot
 from tests.storms.cluster.nodes import (
     Shard,

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.key_names import Keys
 from tests.end_to_end.deployment import Deployment
 from tests.stores import SERVERS, slow_disk
 from tests.storms.cluster.ledger import LedgerSender, end_and_look_up

@@ -11,7 +11,7 @@ from calibrant_server.workers.store import day_file
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import EVENT, PANE, SEALED, DayItem
 from calibrant_server.workers.store.file_store import Directory
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.key_names import PaneKey
 from calibrant_server.workers.store.windows import Window
 from tests.workers.cold_days.moving import (
     DAY_S,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from calibrant.core.documents import Result
 from calibrant.results.reads import Raters
-from calibrant.stability.map_effect import map_effect
+from calibrant.stability.before_and_after import map_effect
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import Query
 

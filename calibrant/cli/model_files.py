@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, service
-from calibrant.cli.extras import needed_by
+from calibrant.cli.missing_packages import needed_by
 from calibrant.cli.terminal import fail, output
 
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from calibrant.figures.map_effect import draw_map_effect
 from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.parameters import negotiated
+from calibrant_server.service.http.problems import MapUnknown
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.frozen_maps import reject_observed
 from calibrant_server.service.reads.map_effects import effect_document, effect_query

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.accumulators.label_distribution import HISTOGRAM_BINS, SUMS, compare_rows
+from calibrant.accumulators.distribution_gaps import HISTOGRAM_BINS, SUMS, compare_rows
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Result
 from calibrant.core.query import Option

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibrant.cli.evaluation import EvaluationSettings, detectable_by_period
-from calibrant.cli.imaging.case_store import CaseStore
-from calibrant.cli.imaging.evaluation import (
+from calibrant.cli.imaging.case_evaluation import (
     ImageResults,
     ImageSettings,
     default_folder,
     evaluate_cases,
     image_keys,
 )
+from calibrant.cli.imaging.case_store import CaseStore
 from calibrant.cli.imaging.manifest import ManifestCase, read_manifest
 from calibrant.cli.imaging.reader_rows import MAX_COMPARED
 from calibrant.cli.imaging.region import MARGIN_MM, MIN_PROBABILITY
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.scored_data import digest
 from calibrant.cli.input_files.text_format import DEFAULT_FORMAT, TextFormat
 from calibrant.cli.progress import Progress

@@ -13,7 +13,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics import compute_metrics
 from calibrant.peers import PEERS, REASONS
-from calibrant.peers.base import Floats, Ints, PeerValue, ScoredRows
+from calibrant.peers.peer import Floats, Ints, PeerValue, ScoredRows
 
 # Our metrics that peers have a version of.
 METRICS = (

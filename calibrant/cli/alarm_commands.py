@@ -11,7 +11,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from calibrant.cli.connection import DEFAULT_URL, JSON, Key, Url, pages, registered, service
-from calibrant.cli.models import add_names, write
+from calibrant.cli.model_commands import add_names, write
 from calibrant.cli.terminal import fail, new_table, output
 from calibrant.figures.numbers import MISSING, to_the_minute
 

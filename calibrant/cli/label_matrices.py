@@ -12,7 +12,7 @@ from rich.text import Text
 
 from calibrant.cli.evaluation import EvaluationSettings, keys_of
 from calibrant.cli.input_files.columns import Files
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.labels import event_labels
 from calibrant.cli.input_files.roles import ColumnRoles

@@ -19,7 +19,7 @@ from calibrant.cli.imaging.reader_rows import Readers, rows_of_reader
 from calibrant.cli.imaging.reduction import WeightedRows, reduced
 from calibrant.cli.imaging.region import automatic_region
 from calibrant.cli.imaging.voxel_pane import SPEC, VoxelPane
-from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.file_errors import InputFileError
 from calibrant.cli.input_files.scored_data import digest
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
