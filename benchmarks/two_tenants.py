@@ -57,7 +57,7 @@ def key(name: str) -> dict[str, str]:
 
 
 @contextmanager
-def service(cores: set[int], n_processes: int) -> Iterator[list[int]]:
+def service(cores: set[int]) -> Iterator[list[int]]:
     """Run a service with keys of two tenants on these cores; yield the ids of its processes."""
     entries = [
         {"sha256": hashlib.sha256(name.encode()).hexdigest(), "name": name, "tenant": name}
@@ -67,7 +67,6 @@ def service(cores: set[int], n_processes: int) -> Iterator[list[int]]:
         environment = os.environ | {
             "CALIBRANT_KEYS": json.dumps({"keys": entries}),
             "CALIBRANT_PORT": str(PORT),
-            "CALIBRANT_PROCESSES": str(n_processes),
             "CALIBRANT_DATA_DIR": folder,
             "CALIBRANT_LOG_REQUESTS": "false",
             # The other tenant sends the next request at once; on a fast machine, that is more than the default rate.
@@ -215,7 +214,6 @@ def _cpu_s(pids: list[int]) -> float:
 def pair(
     seconds: float,
     segment_s: float,
-    n_processes: int,
     nice: int,
     parts: tuple[str, ...],
     with_attack_first: bool,
@@ -225,7 +223,7 @@ def pair(
     own, others = (cores[-1], set(cores[:-1])) if len(cores) > 1 else (None, set(cores))
     attack_s = attack_cpu_s = 0.0
     with (
-        service(others, n_processes) as pids,
+        service(others) as pids,
         httpx.Client(base_url=URL, headers=key("other"), timeout=60) as client,
     ):
         alone, attacked = Measured(pids), Measured(pids)
@@ -270,7 +268,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of attack, for each pair")
     parser.add_argument("--segment", type=float, default=5.0, help="seconds of one segment")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--processes", type=int, default=1, help="CALIBRANT_PROCESSES")
     parser.add_argument(
         "--nice",
         type=int,
@@ -288,9 +285,7 @@ def main() -> None:
     parts = tuple(given.parts)
     ratios = []
     for number in range(given.pairs):
-        ratios.append(
-            pair(given.seconds, given.segment, given.processes, given.nice, parts, number % 2 == 1)
-        )
+        ratios.append(pair(given.seconds, given.segment, given.nice, parts, number % 2 == 1))
         by_clock, by_cpu = ratios[-1]
         print(
             f"pair {number + 1}: ratio of p99 {by_clock:.2f} by the clock, {by_cpu:.2f} by CPU time"

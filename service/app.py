@@ -11,7 +11,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.telemetry import TelemetryConfig
 
 from calibrant.core.extras import pip_install
-from calibrant_server.service.engine import Board, Connection, connected
+from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
 from calibrant_server.service.http.connections import SERVED_SHARE
 from calibrant_server.service.http.event_streams import Streams
@@ -83,14 +83,8 @@ def _is_installed(name: str) -> bool:
 def create_app(
     settings: Settings | None = None,
     connection: Connection | None = None,
-    board: Board | None = None,
 ) -> FastAPI:
-    """Return the service; without a `connection` it starts or joins the engine itself.
-
-    Parameters
-    ----------
-    board : of the processes of the service, if this is one of several
-    """
+    """Return the service; without a `connection` it starts or joins the engine itself."""
     settings = settings or Settings()
 
     @asynccontextmanager
@@ -103,9 +97,7 @@ def create_app(
 
         async with AsyncExitStack() as stack:
             if connection is None:
-                await stack.enter_async_context(
-                    joined(app, lambda: connected(settings, board), join)
-                )
+                await stack.enter_async_context(joined(app, lambda: connected(settings), join))
             else:
                 await join(connection, stack)
             yield
@@ -129,11 +121,8 @@ def create_app(
     app.state.keyring = load_keyring(settings)
     app.state.proxy = proxy_sign_in(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
-    app.state.served = ServedRequests(
-        max(1, int(SERVED_SHARE * connection_limit(settings.processes)))
-    )
+    app.state.served = ServedRequests(max(1, int(SERVED_SHARE * connection_limit())))
     app.state.streams = Streams()
-    app.state.board = board
     app.state.metrics = ServiceMetrics(app.state.admission)
     if connection is not None:
         set_up_state(app, settings, connection)
@@ -169,7 +158,7 @@ def set_up_state(app: FastAPI, settings: Settings, connection: Connection) -> No
     app.state.fleet = Fleet(app.state.reads)
     path = None if settings.keys else settings.keys_file
     limits = settings.tenant_rate, settings.key_rate
-    app.state.rates = Rates(connection.inbox.rates, *limits, n_processes=settings.processes)
+    app.state.rates = Rates(connection.inbox.rates, *limits)
     observe(app, connection)
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
     app.state.connection = connection  # last: the app serves from now on

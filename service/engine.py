@@ -1,4 +1,4 @@
-"""The engine in the HTTP service: its settings, its two objects, models by their id, and the processes that have it.
+"""The engine in the HTTP service: its settings, its two objects, and models by their id.
 
 Without a Redis URL, the private store and the engine's threads run in this process. With one, this process
 only appends batches and sends queries, and workers run as separate processes.
@@ -7,7 +7,6 @@ only appends batches and sends queries, and workers run as separate processes.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from multiprocessing.sharedctypes import RawArray, RawValue
 
 from calibrant_server.service.http.problems import (
     ImportUnfinished,
@@ -21,51 +20,6 @@ from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.registry import HalfImported, Registry
-from calibrant_server.workers.store.store_of_settings import running_store_of
-
-
-class Board:
-    """Flags of the processes that run, and the number of restarts; nothing is locked, and a process may be killed at any time.
-
-    Make it before the processes are forked.
-
-    Parameters
-    ----------
-    n : processes that serve
-    n_engine : processes that have the engine, of the numbers from n on
-    """
-
-    def __init__(self, n: int, n_engine: int = 0) -> None:
-        self.n = n
-        self._runs = RawArray("b", n + n_engine)
-        self._n_restarts = RawValue("l")
-
-    def runs(self, number: int) -> bool:
-        """Return whether the process of this number has started, and was not seen to end."""
-        return bool(self._runs[number])
-
-    def note(self, number: int, runs: bool = True) -> None:
-        """Note that a process runs, which it reports itself, or has ended."""
-        self._runs[number] = runs
-
-    def count_restart(self) -> None:
-        """Count a restart; the parent does."""
-        self._n_restarts.value += 1
-
-    @property
-    def is_engine_alive(self) -> bool:
-        """Whether the processes of the engine run, if this service has them."""
-        return all(self._runs[self.n :])
-
-    @property
-    def n_alive(self) -> int:
-        """Number of processes that serve."""
-        return sum(self._runs[: self.n])
-
-    @property
-    def n_restarts(self) -> int:
-        """Restarts since the start of the parent."""
-        return int(self._n_restarts.value)
 
 
 @dataclass(frozen=True)
@@ -75,7 +29,6 @@ class Connection:
     inbox: Inbox
     registry: Registry
     engine: Engine | None = None
-    board: Board | None = None
 
     async def check(self) -> bool:
         """Return whether the store's memory is full: it then takes no batch, and serves reads and deletions.
@@ -88,8 +41,6 @@ class Connection:
         is_full = not await self.inbox.check_writable()
         if self.engine is not None and not self.engine.is_alive:
             raise StoreUnavailable("The engine of this process has stopped.")
-        if self.board is not None and not self.board.is_engine_alive:
-            raise StoreUnavailable("The engine of this service has stopped, and is restarted.")
         return is_full
 
 
@@ -104,18 +55,10 @@ def engine_settings(settings: Settings) -> EngineSettings:
 
 
 @asynccontextmanager
-async def connected(settings: Settings, board: Board | None = None) -> AsyncIterator[Connection]:
-    """Connect to the store, or start it with the engine; disconnect at the end.
-
-    Parameters
-    ----------
-    board : of the processes of this service; the engine then runs in another process than this one
-    """
-    of_engine = engine_settings(settings)
-    if board is not None:
-        of_engine = running_store_of(of_engine)
-    async with Engine(of_engine, works_here=None if board is None else False) as engine:
-        yield Connection(engine.inbox, engine.registry, engine, board)
+async def connected(settings: Settings) -> AsyncIterator[Connection]:
+    """Connect to the store, or start it with the engine; disconnect at the end."""
+    async with Engine(engine_settings(settings)) as engine:
+        yield Connection(engine.inbox, engine.registry, engine)
 
 
 async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:

@@ -1,4 +1,4 @@
-"""Start of the HTTP service: reads settings and keys, listens, and serves in one process or several; `python -m service`."""
+"""Start of the HTTP service: reads settings and keys, listens and serves; `python -m service`."""
 
 import asyncio
 import logging
@@ -21,15 +21,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from calibrant_server.service.app import TelemetryUnavailable, create_app
-from calibrant_server.service.engine import Board, engine_settings
+from calibrant_server.service.engine import engine_settings
 from calibrant_server.service.http.connections import (
     KEEP_ALIVE_S,
     ConnectionSlots,
     protocol_in,
 )
-from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
 from calibrant_server.service.pages.rendering import load_templates
-from calibrant_server.service.processes import N_OF_ENGINE, Processes, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
 from calibrant_server.service.security.proxy_sign_in import PEER, RoleSettingsError, proxy_sign_in
@@ -84,43 +82,26 @@ def main() -> None:
         log.warning("setting_unknown name=%s", name)
     try:
         sockets = bound_to(settings.host, settings.port)
-        if settings.processes > 1:
-            sys.exit(serve_together(settings, sockets))
     except CannotListen as error:
         sys.exit(f"calibrant: {error}")
     serve(settings, sockets)
 
 
-def serve(settings: Settings, sockets: list[socket.socket], board: Board | None = None,
-          number: int = 0) -> None:  # fmt: skip
-    """Serve on these sockets until stopped; exit with 3 if the store or the engine cannot be started.
-
-    Parameters
-    ----------
-    board, number : of the processes of the service, and the number of this one; default: it is the only one
-    """
+def serve(settings: Settings, sockets: list[socket.socket]) -> None:
+    """Serve on these sockets until stopped; exit with 3 if the store or the engine cannot be started."""
     raise_descriptor_limit()
     try:
-        app = create_app(settings, board=board)
+        app = create_app(settings)
     except TelemetryUnavailable as error:
         sys.exit(f"calibrant: {error}")
-    report_start(app, sockets if number == 0 else [])
-    is_first_start = number == 0 and (board is None or board.n_restarts == 0)
-    app.state.announce = partial(print_addresses, sockets if is_first_start else [])
+    report_start(app, sockets)
+    app.state.announce = partial(print_addresses, sockets)
     load_templates()
     prepare_process()
-    parent = os.getppid()
-
-    async def note() -> None:
-        """Note that this process runs; stop if there is no parent any more."""
-        if board is not None:
-            board.note(number)
-            server.should_exit |= os.getppid() != parent
-
     config = uvicorn.Config(
         with_peer(app, settings.trusted_proxies),
         proxy_headers=False,
-        http=protocol_in(ConnectionSlots(connection_limit(settings.processes))),
+        http=protocol_in(ConnectionSlots(connection_limit())),
         ws="none",
         access_log=False,
         server_header=False,
@@ -128,8 +109,6 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
         backlog=backlog(),
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=SHUTDOWN_S,
-        callback_notify=note,
-        timeout_notify=0,
     )
     server = AnnouncedServer(config, app)
     # uvicorn stops at a signal and raises it again afterwards, which would end a clean stop as a death by signal.
@@ -188,21 +167,3 @@ def with_peer(app: ASGIApp, trusted: Sequence[str]) -> ASGIApp:
         await forwarded(scope, receive, send)  # type: ignore[arg-type]
 
     return outermost
-
-
-def serve_together(settings: Settings, sockets: list[socket.socket]) -> int:
-    """Serve with several processes until stopped; return the exit code."""
-    raise_descriptor_limit()
-    n, part, of_engine = settings.processes, settings.part_of_process(), engine_settings(settings)
-    has_engine = settings.redis_url is None
-    board = Board(n, N_OF_ENGINE if has_engine else 0)
-
-    def work(number: int) -> None:
-        share_metrics(number)
-        serve(part, sockets, board, number)
-
-    engine = engine_works(of_engine, board) if has_engine else {}
-    load_templates()  # once, for all processes
-    prepare_process()
-    with shared_files():
-        return Processes(work, n, engine, board, sockets, forget_gauges).run()

@@ -41,8 +41,6 @@ class Settings(EnvironmentSettings):
     data_dir: Path = Field(
         Path("data"), validation_alias=AliasChoices("CALIBRANT_DATA_DIR", "DATA_DIR", "data_dir")
     )
-    processes: int = Field(1, ge=1, le=64)
-    """Processes that serve on the port, 1 to 64; [how many](#workers-partitions-and-processes)."""
     redis_url: str | None = None
 
     keys: str | None = None
@@ -83,7 +81,7 @@ class Settings(EnvironmentSettings):
     max_bytes_in_hand: Bytes = Field(256 * MIB, gt=0)
     """Total size of the bodies that are being read or checked at one time; above it 503."""
     tenant_rate: float = Field(1000, ge=0)
-    """Requests per second of a tenant, in all processes together; 0: unlimited; [Tenants](#tenants)."""
+    """Requests per second of a tenant, in all services together; 0: unlimited; [Tenants](#tenants)."""
     key_rate: float = Field(1000, ge=0)
     """Requests per second of a key, likewise."""
     tenant_share: float = Field(0.5, gt=0, le=1)
@@ -101,19 +99,6 @@ class Settings(EnvironmentSettings):
     """Origins of pages that may read responses (CORS) and embed them, separated by commas: `https://dashboard.example`."""
     log_requests: bool = True
     """Log one line of JSON per request to standard error."""
-
-    def part_of_process(self) -> "Settings":
-        """Return the settings of one process: an equal part of each bound of all processes together.
-
-        Each part of the body memory has room for one largest body, sent and decompressed: no body is rejected for ever.
-        """
-        n = self.processes
-        least = min(self.max_bytes_in_hand, self.max_body_bytes + self.max_decoded_bytes)
-        parts = {
-            "max_bytes_in_hand": max(self.max_bytes_in_hand // n, least),
-            "max_streams": -(-self.max_streams // n),
-        }
-        return self.model_copy(update=parts)
 
     @field_validator("trusted_proxies", mode="before")
     @classmethod

@@ -251,15 +251,10 @@ def n_descriptors() -> int:
     return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else int(soft)
 
 
-def connection_limit(n_processes: int = 1) -> int:
-    """Return how many connections this process may have: fewer than its descriptors, with a reserve.
-
-    Parameters
-    ----------
-    n_processes : processes on the same port; together they have at most `MAX_CONNECTIONS`
-    """
+def connection_limit() -> int:
+    """Return how many connections this process may have: fewer than its descriptors, with a reserve."""
     n = n_descriptors()
-    return max(1, min(MAX_CONNECTIONS // n_processes, n - min(RESERVED_DESCRIPTORS, n // 2)))
+    return max(1, min(MAX_CONNECTIONS, n - min(RESERVED_DESCRIPTORS, n // 2)))
 
 
 def backlog() -> int:

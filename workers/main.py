@@ -7,9 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing, suppress
-from typing import Any, Literal
+from typing import Any
 
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -18,13 +16,9 @@ from redis.exceptions import RedisError
 
 from calibrant import kernel
 from calibrant_server.workers.engine import Engine
-from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import prepare_process
-from calibrant_server.workers.queries.compute import Compute
-from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.settings import EngineSettings, SettingsError
-from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 from calibrant_server.workers.store.store_of_settings import store_of, with_partitions_of_store
@@ -36,7 +30,6 @@ __all__ = ["Engine", "main", "run"]
 log = logging.getLogger(__name__)
 
 PAUSE_S = 0.5
-STOP_QUERIES_S = 10.0  # for queries in progress
 # EX_CONFIG, EX_UNAVAILABLE and EX_SOFTWARE of sysexits.h.
 EXIT_SETTINGS, EXIT_NO_STORE, EXIT_STUCK = 78, 69, 70
 
@@ -47,68 +40,18 @@ def _exit_stuck(partition: int) -> None:
     os._exit(EXIT_STUCK)
 
 
-def run(
-    settings: EngineSettings,
-    stop: threading.Event,
-    on_start: Callable[[], None] = lambda: None,
-    nice: int = 0,
-    **parts: Any,
-) -> None:
-    """Run the engine until `stop` is set.
-
-    Parameters
-    ----------
-    on_start : called once all threads run
-    nice : added to the nice value of all threads, but not to that of an embedded store
-    """
+def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
+    """Run the engine until `stop` is set."""
     with store_of(settings) as stored:
-        os.nice(nice)  # of this thread, and of those that it starts
         supervisor = _started(stored, stop, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
         if supervisor is None:
             return
         log.info("engine_started n_partitions=%d", supervisor.settings.partitions)
         log.info("panes_filled_by kernel=%s", kernel.status())
-        on_start()
         stop.wait()
         supervisor.stop()
         if supervisor.mismatch is not None:
             raise supervisor.mismatch
-
-
-def run_queries(
-    settings: EngineSettings,
-    stop: threading.Event,
-    on_start: Callable[[], None] = lambda: None,
-    nice: int = 0,
-    queues: Literal["fast", "slow"] = "fast",
-) -> None:
-    """Only compute queries until `stop` is set; the engine runs in another process, with `compute_threads` 0.
-
-    Parameters
-    ----------
-    settings : with a store that runs
-    queues : fast or slow queries; each in a process of its own
-    """
-    os.nice(nice)
-    with closing(Store(settings)) as store:
-        store.check_properties()
-        server = QueryServer(store, Compute(store, Numerics()))
-        threads = server.threads(stop, queues)
-        for thread in threads:
-            thread.start()
-        on_start()
-        while not stop.wait(settings.lease_s):
-            try:
-                store.check_properties()
-            except StoreMismatch:
-                stop.set()
-                raise
-            except RedisError as error:
-                store.state.failed(error)
-        with suppress(RedisError):  # then each ends with its wait
-            server.wake()
-        for thread in threads:
-            thread.join(STOP_QUERIES_S)
 
 
 def _started(settings: EngineSettings, stop: threading.Event, **parts: Any) -> Supervisor | None:
@@ -143,18 +86,13 @@ def main(**parts: Any) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     prepare_process()
-    return run_reported(EngineSettings, stop, **parts)
+    return run_reported(stop, **parts)
 
 
-def run_reported(
-    settings: Callable[[], EngineSettings],
-    stop: threading.Event,
-    work: Callable[..., None] | None = None,
-    **parts: Any,
-) -> int:
-    """Run the engine, or a part of it, until `stop` is set; log why it cannot run, and return the exit code."""
+def run_reported(stop: threading.Event, **parts: Any) -> int:
+    """Run the engine until `stop` is set; log why it cannot run, and return the exit code."""
     try:
-        (work or run)(settings(), stop, **parts)
+        run(EngineSettings(), stop, **parts)
     except SettingsError as error:
         log.critical("worker_not_started error=%s", error)
         return EXIT_SETTINGS

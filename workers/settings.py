@@ -215,9 +215,6 @@ class EngineSettings(EnvironmentSettings):
     """Interval of housekeeping: retention, removal of expired data."""
     pane_cache_bytes: Bytes = 128 << 20
     """Memory of the panes and merges of neighbouring panes that are cached for queries."""
-    # Threads share one interpreter, so further ones would hardly compute more queries per second: further workers do. 0
-    # in a process that only merges.
-    compute_threads: Fixed[int] = 1
 
     webhook_networks: Annotated[str, AfterValidator(_networks)] | None = None
     """Networks where receivers of alarms may be, in addition to the public internet: `10.1.0.0/16,127.0.0.0/8`."""

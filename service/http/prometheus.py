@@ -1,8 +1,5 @@
 """What is recorded of requests: Prometheus metrics, which are only returned on request, and lines of the log.
 
-Several processes of one service write metrics to files that all of them read (the multiprocess mode of prometheus_client):
-each process returns the sums. A process that is restarted continues the counters of its predecessor.
-
 The log omits what anyone could use to fill the disk that the store needs: a probe that succeeds has no line. Requests without a known key
 have a line as long as there are few of them; a line says how many were left out before it.
 """
@@ -10,11 +7,8 @@ have a line as long as there are few of them; a line says how many were left out
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from prometheus_client import (
@@ -23,10 +17,8 @@ from prometheus_client import (
     Gauge,
     Histogram,
     disable_created_metrics,
-    values,
 )
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 from starlette.types import Scope
 
@@ -38,28 +30,6 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 
 # No series with the time at which each counter began: a rate does not need it, and it is an eighth of the text.
 disable_created_metrics()  # type: ignore[no-untyped-call]
-FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # of prometheus_client
-
-
-@contextmanager
-def shared_files() -> Iterator[None]:
-    """Provide a folder for the counters of the processes that are forked in the block."""
-    with TemporaryDirectory(prefix="calibrant-metrics-") as folder:
-        os.environ[FOLDER_VARIABLE] = folder
-        try:
-            yield
-        finally:
-            del os.environ[FOLDER_VARIABLE]
-
-
-def share_metrics(number: int) -> None:
-    """Make this process count in files of its number, in the folder of `shared_files`."""
-    values.ValueClass = values.MultiProcessValue(lambda: f"p{number}")  # type: ignore[no-untyped-call]
-
-
-def forget_gauges(number: int) -> None:
-    """Remove the gauges of a process that has ended; its counters stay."""
-    mark_process_dead(f"p{number}")  # type: ignore[no-untyped-call]
 
 
 class ServiceMetrics:
@@ -105,7 +75,6 @@ class ServiceMetrics:
             "calibrant_body_bytes_in_hand",
             "Request bodies being read.",
             registry=self.registry,
-            multiprocess_mode="livesum",
         )
         in_hand.set(0)
         admission.on_change = in_hand.set
@@ -116,14 +85,6 @@ class ServiceMetrics:
         if counter is None:
             counter = self._accepted_of[kind] = self.accepted.labels(kind)
         counter.inc(n)
-
-    def collected(self) -> CollectorRegistry:
-        """Return the metrics of this process, or of all processes that share theirs."""
-        if not values.ValueClass._multiprocess:
-            return self.registry
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        return registry
 
 
 OPERATION = {

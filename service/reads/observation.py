@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 
 from fastapi import FastAPI
 from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from calibrant_server.service.engine import Board, Connection
+from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.engine_errors import engine_errors
 from calibrant_server.service.http.problems import StoreUnavailable
 from calibrant_server.service.http.prometheus import Series, operation_series
@@ -85,7 +85,7 @@ async def _readiness(connection: Connection, troubles: Recent[Troubles]) -> Read
 
 async def _series(app: FastAPI, troubles: Recent[Troubles]) -> bytes:
     """Return the text; without the store there are no series of its queues, because a zero would be believed."""
-    found = [app.state.metrics.collected(), Series(process_series(app.state.board))]
+    found: list[Collector] = [app.state.metrics.registry]
     with suppress(StoreUnavailable):
         found.append(Series(operation_series(await troubles.get())))
     return b"".join(map(generate_latest, found))
@@ -100,17 +100,3 @@ async def _in_time() -> AsyncIterator[None]:
                 yield
     except TimeoutError as error:
         raise StoreUnavailable() from error
-
-
-def process_series(board: Board | None) -> Iterator[Metric]:
-    """Yield series about the processes of a service; of one process alone, without a board."""
-    yield GaugeMetricFamily(
-        "calibrant_service_processes",
-        "Processes of this instance that serve requests.",
-        value=1 if board is None else board.n_alive,
-    )
-    yield CounterMetricFamily(
-        "calibrant_service_process_restarts",
-        "Processes of this instance that ended and were started again.",
-        value=0 if board is None else board.n_restarts,
-    )

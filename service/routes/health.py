@@ -105,7 +105,7 @@ SERIES = {"description": "Prometheus", "content": {"text/plain": {"schema": {"ty
 
 @router.operation("GET /metrics", None, SERIES)
 async def get_service_metrics(access: Access) -> Response:
-    """Return the series of this instance, of all its processes, and of the store's queues, at most a second old."""
+    """Return the series of this instance and of the store's queues, at most a second old."""
     text: bytes = await access.request.app.state.service_series.get()
     return _exposition(text)
 

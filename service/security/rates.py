@@ -46,7 +46,6 @@ class Rates:
     Parameters
     ----------
     of_tenant, of_key : requests per second; 0: unlimited
-    n_processes : processes of this service; each has an equal part until the store has replied, and while it does not
     """
 
     def __init__(
@@ -56,11 +55,9 @@ class Rates:
         of_key: float,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        n_processes: int = 1,
     ) -> None:
         self._store, self._clock, self._pause = leases, clock, pause
         self._limits = {"tenant": of_tenant, "key": of_key}
-        self._unleased_s = LEASE_S / n_processes
         self._leases: dict[str, Lease] = {}
         self._policy = ", ".join(
             f'"{name}";q={limit:g};w={LEASE_S:g}' for name, limit in self._limits.items() if limit
@@ -128,8 +125,8 @@ class Rates:
         lease.until_s = self._clock() + LEASE_S
 
     def _unleased(self, limit: float) -> float:
-        """Return the tokens of this process without a reply of the store: its part, at least one."""
-        return max(limit * self._unleased_s, 1.0)
+        """Return the tokens of this process without a reply of the store: at least one."""
+        return max(limit * LEASE_S, 1.0)
 
     async def close(self) -> None:
         """End the renewals."""

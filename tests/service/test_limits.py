@@ -110,14 +110,6 @@ class TestRates:
         assert sum(n for _, n in bucket.spent) == 14, "everything spent was reported"
         await rates.close()
 
-    async def test_processes_have_equal_parts_until_the_store_replies(self):
-        rates = Rates(Bucket([]), 10, 0, n_processes=4)
-        assert exhausted(rates) == 2
-        await rates.close()
-        lowest = Rates(Bucket([]), 1, 0, n_processes=4)
-        assert exhausted(lowest) == 1, "a first request is never rejected"
-        await lowest.close()
-
     async def test_a_client_that_waited_as_told_is_served(self):
         clock = Time()
         rates = Rates(Bucket([0, 5]), 10, 0, clock, clock.pause)

@@ -224,11 +224,19 @@ def test_an_output_that_is_closed_prevents_no_start(monkeypatch):
             print_addresses([bound])
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_service_whose_output_is_a_file_prints_once_that_it_serves(processes, tmp_path):
+def test_a_port_of_another_service_is_found_before_it_is_shared():
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(CannotListen):
+            bound_to("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_service_whose_output_is_a_file_prints_once_that_it_serves(tmp_path):
     port, log = reserved_port(), tmp_path / "log"
     log.touch()
-    changed = {"PORT": str(port), "DATA_DIR": str(tmp_path / "data"), "PROCESSES": processes}
+    changed = {"PORT": str(port), "DATA_DIR": str(tmp_path / "data")}
     environment = os.environ | {f"CALIBRANT_{name}": value for name, value in changed.items()}
     process = ForkedProcess(
         run_module, "service", environment=environment, directory=tmp_path, log=log

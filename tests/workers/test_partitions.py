@@ -48,10 +48,8 @@ def test_a_store_that_is_away_is_not_new(settings):
 def test_service_and_workers_with_another_number_use_that_of_the_store(bench, other):
     """A batch that one accepts is merged by the other."""
     bench.put_model()
-    stop, started = threading.Event(), threading.Event()
-    worker = threading.Thread(
-        target=run, args=(other, stop, started.set), kwargs={"numbers": bench.numerics}
-    )
+    stop = threading.Event()
+    worker = threading.Thread(target=run, args=(other, stop), kwargs={"numbers": bench.numerics})
     worker.start()
 
     async def merged() -> str:
@@ -62,7 +60,6 @@ def test_service_and_workers_with_another_number_use_that_of_the_store(bench, ot
             return receipt.status
 
     try:
-        assert started.wait(PATIENCE_S)
         assert asyncio.run(merged()) == "merged"
     finally:
         stop.set()

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Any
 
 from redis.exceptions import NoScriptError, RedisError
 
@@ -65,16 +65,9 @@ class QueryServer:
             pipe.expire(self._wakes, _REPLY_TTL_S)
             pipe.execute()
 
-    def threads(
-        self, stop: threading.Event, queues: Literal["all", "fast", "slow"] = "all"
-    ) -> list[threading.Thread]:
-        """Return the threads that serve these queues until stopped, not started."""
-        n = self._store.settings.compute_threads
-        works: dict[str, Callable[[threading.Event], None]] = {}
-        if n and queues != "slow":
-            works |= {f"compute-{i}": self.run for i in range(n + 1)}
-        if n and queues != "fast":
-            works["compute-slow"] = self.run_slow
+    def threads(self, stop: threading.Event) -> list[threading.Thread]:
+        """Return the threads that serve the queues until stopped, not started."""
+        works = {"compute-0": self.run, "compute-1": self.run, "compute-slow": self.run_slow}
         return [
             threading.Thread(target=work, args=(stop,), name=name, daemon=True)
             for name, work in works.items()
