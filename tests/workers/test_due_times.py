@@ -12,6 +12,7 @@ import pytest
 from calibrant_server.workers.lifecycle import housekeeping
 from calibrant_server.workers.lifecycle.levels import DueTimes, min_age_s, next_due_s, rules_of
 from calibrant_server.workers.settings import EngineSettings
+from tests.waiting import PATIENCE_S
 from tests.workers.driving import MODEL, delivery
 
 DAY_S, HOUR_S = 86_400, 3_600
@@ -96,8 +97,9 @@ def test_everything_is_due_after_a_clock_was_set_back():
 
 
 @pytest.fixture
-def idle(bench):
-    """A loop that has examined idle models with several slices."""
+def idle(bench, monkeypatch):
+    """A loop that has examined idle models with several slices, each time all that are due."""
+    monkeypatch.setattr(housekeeping, "EXAMINE_S", PATIENCE_S)
     bench.settings = bench.settings.replace(compact_after_s=DAY_S)
     for number in range(N_MODELS):
         model = bench.put_model(replace(MODEL, model=f"idle-{number}"))

@@ -178,7 +178,9 @@ def test_a_lease_that_is_released_during_a_beat_stays_released(bench, monkeypatc
     leases = Leases(bench.store)
     leases.beat()
     assert leases.take(0)
-    monkeypatch.setattr(leases, "_owners", lambda: leases.give_back(0) or {0: None})
+    monkeypatch.setattr(
+        leases, "_roll_call", lambda: leases.give_back(0) or ([leases.name], {0: None})
+    )
     leases.beat()
     assert bench.client.get(bench.store.keys.partition(0).lease) is None and not leases.holds(0)
 

@@ -30,7 +30,7 @@ THREADS = 8
 MAX_TROUBLED = 2
 _AFTER_ERROR_S = 0.2
 # While one worker serves all partitions, nothing changes but by entries and due times: it looks for a lost lease this often.
-RESTS_A_LEASE = 2
+RESTS_A_LEASE = 1
 
 
 @dataclass

@@ -52,6 +52,8 @@ EXAMINE_S = 0.5
 _BETWEEN_PASSES_S = 0.5
 _AFTER_FAILURE_S = 1.0
 _WALKS_A_RETENTION = 24
+# Passes of all partitions begin at so many moments of a pause, so that a process that rests wakes up less often.
+_MOMENTS_A_PAUSE = 12
 
 
 class Housekeeping:
@@ -103,7 +105,9 @@ class Housekeeping:
         goes_on = any(time.monotonic() > self._until for _ in sweep)
         self._sweep = sweep if goes_on else None
         self._cold.sweep()
-        self.due_at = time.monotonic() + (min(_BETWEEN_PASSES_S, pause_s) if goes_on else pause_s)
+        self.due_at = (
+            time.monotonic() + min(_BETWEEN_PASSES_S, pause_s) if goes_on else _end_of(pause_s)
+        )
         # By the token: a model whose work was rejected half way has commits, but no number.
         return self._fencing.cursor.token != before
 
@@ -270,6 +274,12 @@ class Housekeeping:
     def remove_model(self, entry: IngestEntry, progress: Progress) -> None:
         """Remove everything of a deleted model. Safe to repeat."""
         self._removal.remove_model(entry.model, entry.generation, progress)
+
+
+def _end_of(pause_s: float) -> float:
+    """Return when a pause that begins now ends: at most a twelfth of it late."""
+    end, step_s = time.monotonic() + pause_s, pause_s / _MOMENTS_A_PAUSE
+    return math.ceil(end / step_s) * step_s if step_s else end
 
 
 def _report(config: ModelConfig, error: ResponseError) -> None:

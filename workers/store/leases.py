@@ -109,8 +109,8 @@ class Leases:
         """Announce this worker, and check its leases and its share of the work."""
         started_at = time.monotonic()
         held = [each for each, lasts in list(self._until.items()) if lasts]
-        self._share_work(self._roll_call())
-        owners = self._owners()
+        workers, owners = self._roll_call()
+        self._share_work(workers)
         for partition in held:
             self._check(partition, owners[partition], started_at + self._hold_s)
         self._beat_at = started_at
@@ -182,20 +182,6 @@ class Leases:
     def _hold_s(self) -> float:
         return self._settings.lease_s * _HOLD
 
-    def _owners(self) -> dict[int, str | None]:
-        """Return who has the lease of each partition: by one command where one server has them all."""
-        client = self._store.client
-        if isinstance(client, ClusterClient):
-            with client.pipeline(transaction=False) as pipe:
-                for name in self._names:
-                    pipe.get(name)
-                found = pipe.execute()
-        else:
-            found = client.mget(self._names)
-        return {
-            number: None if owner is None else owner.decode() for number, owner in enumerate(found)
-        }
-
     def _acquire(self, partition: int) -> bool:
         """Take a lease, from a worker that no longer reaches the store too."""
         holder = self._lease(partition)
@@ -223,12 +209,20 @@ class Leases:
             if -_COUNTS <= (now_s - beat_s) / lease_s <= _IS_GONE
         }
 
-    def _roll_call(self) -> list[str]:
-        lease_s = self._settings.lease_s
+    def _roll_call(self) -> tuple[list[str], dict[int, str | None]]:
+        """Announce this worker; return the workers that are alive, and who has the lease of each partition."""
+        store, lease_s = self._store, self._settings.lease_s
+        is_cluster = isinstance(store.client, ClusterClient)
+        names = [store.keys.workers, *([] if is_cluster else self._names)]
         arguments = [self.name, lease_s * _COUNTS, lease_s * _LEASES_LISTED]
-        store = self._store
-        found = store.run_on(store.client, "roll_call", [store.keys.workers], arguments)
-        return sorted(name.decode() for name in found)
+        workers, owners = store.run_on(store.client, "roll_call", names, arguments)
+        if is_cluster:
+            with store.client.pipeline(transaction=False) as pipe:
+                for name in self._names:
+                    pipe.get(name)
+                owners = pipe.execute()
+        found = {n: None if owner is None else owner.decode() for n, owner in enumerate(owners)}
+        return sorted(name.decode() for name in workers), found
 
     def _is_stuck(self, partition: int) -> bool:
         since = self._busy.get(partition)

@@ -26,7 +26,7 @@ from calibrant_server.workers.store.cluster import ClusterClient
 from calibrant_server.workers.store.connection import Store
 
 # Requests end at multiples of this.
-WAIT_S = 2.0
+WAIT_S = 6.0
 # A request that would end sooner than this waits until the next multiple.
 _MIN_WAIT_S = 0.2
 # Requests on one server: with more streams that were added one by one, the oldest request is given up and made with them. That
