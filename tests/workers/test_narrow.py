@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
-from calibrant.core.float32 import narrow_scores
+from calibrant_server.workers.join.facts import EntryFacts
 from calibrant_server.workers.join.record_format import RecordError
-from tests.workers.one_prediction import prediction_of, scores_of_one
-from tests.workers.oracle.prediction_rows import row_digests, rows_of
-from tests.workers.oracle.retained_prediction import scores_of
-from tests.workers.oracle.retained_record import Rating, RetainedRecord
+from calibrant_server.workers.join.records import Records
+from tests.workers.driving import MODEL
+from tests.workers.joins import MemoryRecords
 
 
 def softmax(n, k, dtype=np.float32):
@@ -23,21 +22,23 @@ def softmax(n, k, dtype=np.float32):
     return power / power.sum(axis=1, keepdims=True)
 
 
-def batch_of(probabilities):
-    names = [f"i{i}" for i in range(len(probabilities))]
-    return Batch.from_columns(
-        {"probabilities": probabilities, "ids": names}, task="multiclass"
-    ).batch
+def batch_of(scores, name="probabilities", **others):
+    names = [f"i{i}" for i in range(len(scores))]
+    return Batch.from_columns({name: scores, "ids": names, **others}, task="multiclass").batch
 
 
-def records(batch):
-    return [RetainedRecord(0, prediction) for prediction in rows_of(batch, 0)[0]]
+def stored(batch):
+    """The stored records of the rows of a batch."""
+    join = MemoryRecords().join()
+    join.add(MODEL, EntryFacts.of_predictions("p", batch, 1000))
+    [model] = join.joined()
+    return model.written
 
 
-def is_divided(scores):
-    """Which rows are stored as float32 and the sum that they are divided by."""
-    fits, _, totals = narrow_scores(scores, np.zeros(len(scores), np.bool_))
-    return (fits & (totals != 1.0)).tolist()
+def read(records):
+    """The predictions of stored records, and their scores as they were filled."""
+    predictions = Records.read(records).predictions
+    return predictions, predictions.scores.values
 
 
 @pytest.mark.parametrize("k", [2, 3, 7, 8, 10, 33, 300])
@@ -46,111 +47,78 @@ def test_what_was_sent_is_found_and_divides_into_what_was_filled(k):
     batch = batch_of(sent)
     divides = np.abs(sent.astype(np.float64).sum(axis=1) - 1) > 1e-9
     assert divides.sum() > 200
-    assert is_divided(batch.scores) == divides.tolist()
-    assert [record.prediction.is_divided for record in records(batch)] == divides.tolist()
-    for i, record in enumerate(records(batch)):
-        packed = record.pack()
-        assert len(packed) == record.n_bytes < 44 + 4 * k
-        again = RetainedRecord.unpack(packed)
-        assert scores_of_one(again.prediction).tobytes() == batch.scores[i].tobytes()
-        assert again.pack() == packed
+    records = stored(batch)
+    predictions, scores = read(records)
+    assert predictions.is_divided.tolist() == divides.tolist()
+    assert scores.tobytes() == batch.scores.tobytes()
+    assert max(map(len, records)) < 44 + 4 * k
+    assert Records.read(records).write() == records
 
 
 @pytest.mark.parametrize("k", [2, 10])
 def test_other_numbers_are_kept_as_they_are(k):
-    several = [
-        softmax(200, k, np.float64),
-        np.eye(k),
-        np.full((1, k), 1 / k),
-        np.round(softmax(50, k, np.float64), 4),
-    ]
-    for probabilities in several:
+    wide, certain = softmax(200, k, np.float64), np.eye(k)
+    for probabilities in (wide, certain, np.full((1, k), 1 / k), np.round(wide[:50], 4)):
         batch = batch_of(probabilities)
-        for i, record in enumerate(records(batch)):
-            again = RetainedRecord.unpack(record.pack()).prediction
-            assert scores_of_one(again).tobytes() == batch.scores[i].tobytes()
-    assert not any(is_divided(batch_of(several[0]).scores))
-    assert not any(is_divided(np.eye(k)))
+        assert read(stored(batch))[1].tobytes() == batch.scores.tobytes()
+    assert not any(read(stored(batch_of(each)))[0].is_divided.any() for each in (wide, certain))
 
 
-def test_a_sum_that_is_none_is_no_record():
-    record = records(batch_of(softmax(1, 3)))[0]
-    packed = record.pack()
-    assert record.prediction.is_divided
-    total = record.prediction.packed[-8:]
-    assert packed.count(total) == 1
-    for wrong in (0.0, -1.0, np.nan, np.inf):
-        with pytest.raises(RecordError):
-            RetainedRecord.unpack(packed.replace(total, np.float64(wrong).tobytes()))
+@pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, np.inf])
+def test_a_sum_that_is_none_is_no_record(wrong):
+    [record] = stored(batch_of(softmax(1, 3)))
+    assert read([record])[0].is_divided.all()
+    with pytest.raises(ValueError, match="no sum of probabilities"):
+        read([record[:-8] + np.float64(wrong).tobytes()])
 
 
-def test_a_record_of_logits_is_narrow_as_it_was():
-    batch = Batch.from_columns({"logits": softmax(5, 10), "ids": list("abcde")}).batch
-    for record in records(batch):
-        assert not record.prediction.is_divided and len(record.pack()) < 80
+FORMS = [
+    ("probabilities", softmax(2, 3)),
+    ("probabilities", np.array([[0.5, 0.25, 0.25]] * 2)),
+    ("probabilities", softmax(2, 3, np.float64)),
+    ("logits", np.array([[1.5, -2.0, 0.0]] * 2)),
+]
+OTHERS = [
+    {},
+    {"weights": [0.1, 0.2]},
+    {"units": ["u", "v"], "cases": ["c", "d"], "slices": {"site": ["A", "B"], "by": ["x", "y"]}},
+    {"cases": ["c", "d"]},
+]
 
 
-def some_predictions():
-    """One of each form: divided, float32, float64, logits; with and without the other columns."""
-    rows = [softmax(1, 3)[0].astype(np.float64), np.array([0.5, 0.25, 0.25])]
-    rows[0] /= rows[0].sum()
-    rows += [softmax(1, 3, np.float64)[0], np.array([1.5, -2.0, 0.0])]
-    others = [
-        {},
-        {"weight": 0.1},
-        {"unit": "u", "case": "c", "slices": (("site", "A"), ("scanner", "B"))},
-        {"case": "c"},
-    ]
-    return [
-        prediction_of(scores, scores.sum() < 0, 7, b"12345678", **other)
-        for scores in rows
-        for other in others
-    ]
+def test_records_of_every_form_are_read_together():
+    batches = [batch_of(scores, name, **others) for name, scores in FORMS for others in OTHERS]
+    records = [record for batch in batches for record in stored(batch)]
+    predictions, scores = read(records)
+    forms = zip(predictions.flags.tolist(), predictions.is_divided.tolist(), strict=True)
+    assert len(set(forms)) >= 12
+    assert scores.tobytes() == b"".join(batch.scores.tobytes() for batch in batches)
+    assert Records.read(records).write() == records
+    assert not predictions.is_divided[predictions.is_logits].any()
+    for cut in (1, 8, 9, 20):
+        for record in records:
+            with pytest.raises(RecordError):
+                _ = Records.read([record[:-cut]]).predictions.names
 
 
-def test_rows_of_every_form_are_decoded_together_as_one_by_one():
-    predictions = some_predictions()
-    together = scores_of(predictions)
-    assert len({(each.flags, each.is_divided) for each in predictions}) >= 12
-    for i, each in enumerate(predictions):
-        assert scores_of_one(each).tobytes() == together[i].tobytes()
-        record = RetainedRecord(9, each, {2: 3, 1: 0}, {"ann": Rating(1, 0, 5)}, delay=4)
-        again = RetainedRecord.unpack(record.pack())
-        assert record.n_bytes == len(record.pack()) == again.n_bytes
-        assert again.pack() == record.pack()
-        for name in ("packed", "flags", "event_us", "sent", "weight", "unit", "case", "slices"):
-            assert getattr(again.prediction, name) == getattr(each, name)
-
-
-def test_rows_of_other_numbers_of_classes_are_not_decoded_together():
-    two = prediction_of(np.array([0.5, 0.5]), False, 0, b"12345678")
+def test_records_of_other_numbers_of_classes_are_not_read_together():
     with pytest.raises(ValueError, match="2 and 3 scores"):
-        scores_of([some_predictions()[0], two])
-
-
-@pytest.mark.parametrize("cut", [1, 8, 9, 20])
-def test_a_record_that_was_cut_off_is_rejected(cut):
-    for each in some_predictions():
-        packed = RetainedRecord(0, each).pack()
-        with pytest.raises(RecordError):
-            RetainedRecord.unpack(packed[:-cut])
+        read(stored(batch_of(softmax(1, 3))) + stored(batch_of(softmax(1, 2))))
 
 
 def test_the_digest_of_a_row_is_that_of_its_columns_in_order():
     """Repeats of stored predictions are recognised by it, so that it never changes."""
     columns = {
-        "probabilities": [[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]],
         "label_counts": [[1, 0, 2], [0, 0, 0]],
-        "ids": ["a", "b"],
         "weights": [0.1, 1e-7],
         "event_times": ["2023-11-14T22:13:20Z", "2023-11-14T22:13:20.000001Z"],
         "units": ["u", "v"],
         "slices": {"site": ["A", "B"]},
     }
-    batch = Batch.from_columns(columns, task="multiclass").batch
-    for i, digest in enumerate(row_digests(batch)):
+    batch = batch_of([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]], **columns)
+    for i, digest in enumerate(read(stored(batch))[0].sent):
         state = blake2b(batch.scores[i].tobytes(), digest_size=8)
         state.update(b"p" + [struct.pack("<HIHI", 0, 1, 2, 2), b""][i])
         state.update(f"\1{columns['weights'][i]}\1{1_700_000_000_000_000 + i}".encode())
         state.update(f"\1{columns['units'][i]}\0\2site\3{columns['slices']['site'][i]}".encode())
-        assert digest == state.digest()
+        assert digest.tobytes() == state.digest()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from calibrant import Batch
-from calibrant.input.labels import MAX_NAMED, WITHDRAWN, LabelRow
+from calibrant.input.labels import MAX_NAMED, LabelRow
 from calibrant_server.workers.ingest import attempts
 from calibrant_server.workers.ingest.dead_letters import PARKED
 from calibrant_server.workers.ingest.entries import (
@@ -26,13 +26,6 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.join.records import Records
 from calibrant_server.workers.store.batch_records import BatchReceipt
 from tests.workers.driving import MODEL, Bench, eventually
-from tests.workers.oracle.retained_record import (
-    FULL,
-    GONE,
-    MAX_RATINGS_OF_CLASS,
-    NEW,
-    RetainedRecord,
-)
 
 
 def predictions(*names, batch_id=None):
@@ -57,28 +50,6 @@ def labels(*rows, batch_id="l"):
     return IngestBatch.of(
         MODEL, batch_id, LABELS, payload, payload[-16:], len(rows), retains=True, ids=ids
     )
-
-
-def test_a_record_takes_so_many_raters_and_no_more():
-    record = RetainedRecord(0)
-    for i in range(MAX_NAMED):
-        record, result = record.rated(f"r{i}", i % 3, None, 1)
-        assert result == NEW
-    assert record.rated("one-more", 0, None, 2) == (record, FULL)
-    revised, result = record.rated("r0", WITHDRAWN, None, 2)
-    assert result == NEW and RetainedRecord.unpack(revised.pack()) is not None
-    assert record.removed()[0].rated("one-more", 0, None, 3)[1] == GONE
-
-
-def test_a_record_takes_so_many_ratings_and_no_more():
-    record, result = RetainedRecord(0).with_unnamed({1: MAX_RATINGS_OF_CLASS})
-    assert result == NEW
-    assert record.with_unnamed({1: 1}) == (record, FULL)
-    more, result = record.with_unnamed({0: 1})
-    assert result == NEW and RetainedRecord.unpack(more.pack()).unnamed == {
-        0: 1,
-        1: MAX_RATINGS_OF_CLASS,
-    }
 
 
 def test_a_rater_too_many_is_an_error_of_his_row(bench):

@@ -26,8 +26,8 @@ from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermar
 from calibrant_server.workers.store.windows import Window
 from tests.near import Near
 from tests.workers.driving import MODEL, delivery
-from tests.workers.one_prediction import prediction_of
 from tests.workers.oracle.prediction_rows import rows_of
+from tests.workers.oracle.retained_prediction import PredictionColumns
 from tests.workers.oracle.retained_record import Rating, RetainedRecord
 from tests.workers.oracle.retained_rows import (
     FilledRow,
@@ -50,6 +50,14 @@ def computed_of(records, **fields):
     return compute(
         KIND.query(**fields), Inputs(MODEL, Window(0, 1 << 32), Counted(), of_records=records)
     )
+
+
+def prediction_of(scores, is_logits, event_us, sent, weight=None, unit=None, case=None, slices=()):
+    """One stored prediction."""
+    [one] = PredictionColumns(
+        scores[None, :], is_logits, np.array([event_us]), [sent], [weight], [unit], [case], [slices]
+    ).predictions()
+    return one
 
 
 def prediction(hour, **changes):

@@ -186,16 +186,6 @@ class RetainedRecord:
         )
         return b"".join([head, *unnamed, *ratings, one.packed])
 
-    @property
-    def n_bytes(self) -> int:
-        """Length of the stored bytes, without packing them."""
-        n_unnamed = sum(map(bool, self.unnamed.values()))
-        n_bytes = RECORD_HEAD.size + COUNT_STRUCT.size * n_unnamed
-        lengths = [len(rater.encode()) for rater in self.ratings]
-        width = 1 + (max(lengths, default=0) > MAX_SHORT)
-        n_bytes += sum(lengths) + len(lengths) * (width + RATER_STRUCT.size)
-        return n_bytes if self.prediction is None else n_bytes + len(self.prediction.packed)
-
     @classmethod
     def unpack(cls, data: bytes) -> RetainedRecord:
         """Return the record that `pack` wrote; raises RecordError."""
