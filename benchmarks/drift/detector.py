@@ -103,10 +103,6 @@ def _recent(columns: Floats) -> Floats:
 
 
 def _recent_phi(days: Days) -> Floats:
-    effects = days.effects
-    g, v = effects.errors[..., 0], effects.variance[..., 0]
-    n_days = g.shape[1]
-    return np.stack(
-        [phi_of(g[:, max(0, d + 1 - N_RECENT) : d + 1], v[:, max(0, d + 1 - N_RECENT) : d + 1]) for d in range(n_days)],
-        axis=1,
-    )  # fmt: skip
+    columns = days.columns[:3]
+    ends = range(1, columns.shape[-2] + 1)
+    return np.stack([phi_of(columns[..., max(0, end - N_RECENT) : end, :]) for end in ends], axis=1)

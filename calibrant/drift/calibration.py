@@ -57,9 +57,7 @@ class BinnedError:
         (0.3, [0.049, 0.0])
         """
         weight, confidence, correct, squared = np.asarray(columns, np.float64)
-        n = weight.sum(-1)
-        mean, rate = ratio(confidence, weight), ratio(correct, weight)
-        chance = np.maximum(mean * (1.0 - mean), rate * (1.0 - rate))
+        n, chance = weight.sum(-1), _chance(weight, confidence, correct)
         noise = np.sqrt(np.asarray(phi)[..., None] * chance * squared)
         total = np.maximum(n, 1e-300)
         return cls(np.abs(correct - confidence).sum(-1) / total, noise / total[..., None], n)
@@ -183,19 +181,28 @@ def held_word(shown: Word, last: Word, now: Judgement) -> Word:
     return now.word if now.at_once or now.word == last else shown
 
 
-def phi_of(errors: ArrayLike, variance: ArrayLike) -> Floats:
-    """Return the variance of the level between cohorts relative to chance, at least 1; 1 below 7 cohorts.
+def phi_of(columns: ArrayLike) -> Floats:
+    """Return the variance of the level between cohorts relative to the chance of `BinnedError`, at least 1; 1 below 7 cohorts.
 
-    errors, variance : float64 (..., n_cohorts), the level's sums (`change.Effects`)
+    columns : float64 (3, ..., n_cohorts, n_bins): `weight`, `confidence`, `correct` of their tables
 
-    >>> round(float(phi_of([6.0, -6.0, 6.0, 0.0, -6.0, 6.0, -6.0], np.full(7, 9.0))), 2)
+    >>> right = 18 + np.array([6.0, -6.0, 6.0, 0.0, -6.0, 6.0, -6.0])
+    >>> round(float(phi_of(np.stack([np.full(7, 36.0), np.full(7, 18.0), right])[..., None])), 2)
     4.0
     """
-    g, v = np.asarray(errors, np.float64), np.asarray(variance, np.float64)
+    weight, confidence, correct = np.asarray(columns, np.float64)
+    chance = _chance(*(each.sum(-2, keepdims=True) for each in (weight, confidence, correct)))
+    g, v = (correct - confidence).sum(-1), (weight * chance).sum(-1)
     theta = ratio(g.sum(-1), v.sum(-1))[..., None]
     squares = ratio((g - theta * v) ** 2, v).sum(-1)
     n = (v > 0).sum(-1)
     return np.where(n >= MIN_COHORTS, np.maximum(1.0, squares / np.maximum(n - 1.0, 1.0)), 1.0)
+
+
+def _chance(weight: Floats, confidence: Floats, correct: Floats) -> Floats:
+    """Variance of a unit's label by bin: the larger of that at the mean score and that at the rate of the outcomes."""
+    mean, rate = ratio(confidence, weight), ratio(correct, weight)
+    return np.maximum(mean * (1.0 - mean), rate * (1.0 - rate))
 
 
 @dataclass(frozen=True)

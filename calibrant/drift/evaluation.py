@@ -80,9 +80,7 @@ def judge_cohorts(tables: Sequence[UnitTable], tolerance: float, n_slices: int =
     """Return the word of calibration of some cohorts, with the variance between them."""
     if not tables:
         return judge(UnitTable.empty(), tolerance=tolerance)
-    level = effects_of(tables).along(0)
-    phi = phi_of(level.errors[..., 0], level.variance[..., 0])
-    return judge(merged(tables), float(phi), tolerance, n_slices)
+    return judge(merged(tables), float(phi_of(columns_of(tables))), tolerance, n_slices)
 
 
 POWER = 0.8

@@ -16,6 +16,7 @@ from calibrant.drift.calibration import (
     Word,
     held_word,
     judge,
+    phi_of,
     selection_of,
 )
 from calibrant.drift.change import Effects
@@ -66,6 +67,18 @@ def test_words_of_clear_tables():
 def test_more_variance_between_cohorts_needs_a_larger_error():
     table = table_of(1500.0, 0.09)
     assert judge(table).word == "off" and judge(table, phi=6.0).word == "unknown"
+
+
+@pytest.mark.parametrize("day_sd", [0.0, 0.4])
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_the_noise_is_the_actual_one_also_of_scores_that_are_too_extreme(temperature, day_sd):
+    # At T = 2.5, p(1 − p) is half the variance of the outcomes: it must not enter both φ and the variance of a bin.
+    rng = np.random.default_rng(0)
+    days = simulate(rng, 400, 28, tempered(temperature), effects=rng.normal(0.0, day_sd, (400, 28)))
+    found = BinnedError.of(days.columns.sum(axis=-2), phi_of(days.columns[:3]))
+    errors = (days.correct - days.confidence).sum(axis=(-1, -2)) / found.n_units
+    stated = np.sqrt((found.noise**2).sum(axis=-1)).mean()
+    assert 0.9 < stated / errors.std() < 1.15
 
 
 def test_a_word_turns_after_two_cohorts():
