@@ -82,9 +82,9 @@ SWITCHES = {
         {"workers.queries.window_merges:WindowMerges._keep": _constant(None)},
     ),
     "small-batches": Switch(
-        "small JSON bodies read, checked and packed in C",
+        "small JSON bodies with a short check instead of all rules",
         "small_posts",
-        {"service.ingest.batches:small_batch": _constant(None)},
+        {"service.ingest.small_bodies:small_batch": _constant(None)},
     ),
     "direct-routes": Switch(
         "batches handled before the router",

@@ -73,12 +73,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
     if len(header) > _MAX_HEADER or size > MAX_CONTENT:
         detail = f"Received {size} bytes of arrays and {len(header)} of header; that is more than `unpack` reads."
         raise ValueError(detail)
-    return pack_content(header, b"".join(chunks), level=level)
-
-
-def pack_content(header: bytes, content: bytes, *, level: int) -> bytes:
-    """Return a header and the content that it describes as `pack` does."""
-    body = frames.compressed(content, level)
+    body = frames.compressed(b"".join(chunks), level)
     checksum = _checksum(FORMAT, header, body)
     return _PREFIX.pack(MAGIC, FORMAT, len(header), len(body), checksum) + header + body
 

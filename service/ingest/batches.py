@@ -9,22 +9,18 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch, BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.core.small_batches import small_batch
-from calibrant.input.class_texts import has_numbers
 from calibrant.input.label_shares import reject_without_number
 from calibrant.input.labels import read_labels
 from calibrant.input.notes import InputNotes
 from calibrant.input.rating_columns import LABELS as LABEL_COLUMNS
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
-from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body, decoded_limit
+from calibrant_server.service.http.bodies import ARROW, NDJSON, Body, decoded_limit
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problems import BodyTooLarge, ModelUnknown
 from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.body_reading import PLAIN, reading_of
-from calibrant_server.service.ingest.columns import MIN_KERNEL_BYTES
 from calibrant_server.service.ingest.model_rules import (
     MAX_ROWS_BY_ID,
-    SEGMENTATION,
     check_panes,
     checked_batch,
     reject_many_ids,
@@ -100,28 +96,6 @@ def prediction_batch(
         places=None if batch.ids is None else posted.places(timely.accepted_rows.tolist()),
         origin=origin,
         notes=batch.notes,
-    )
-
-
-def small_predictions(body: Body, context: IngestContext) -> IngestBatch | None:
-    """Return the batch of a small JSON body of scores and labels; None where it must be read and checked in full."""
-    config = context.config
-    if config is None or config.task == SEGMENTATION or body.media_type != JSON:
-        return None
-    if config.label_names is not None:
-        return None
-    if len(body.data) >= MIN_KERNEL_BYTES or has_numbers(config.classes or ()):
-        return None
-    found = small_batch(body.data, config.task, config.n_classes)
-    if found is None or found.n > context.settings.max_rows:
-        return None
-    return context.batch(
-        config,
-        PREDICTIONS,
-        found.payload,
-        found.digest,
-        found.n,
-        batch_id=found.batch_id,
     )
 
 

@@ -10,7 +10,7 @@ from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
 from calibrant_server.service.http.bodies import PANE as PACKED_PANE
 from calibrant_server.service.http.parameters import Name, PredictionId, TextName
 from calibrant_server.service.http.problems import ModelUnknown
-from calibrant_server.service.ingest.batches import load_labels, prediction_batch, small_predictions
+from calibrant_server.service.ingest.batches import load_labels, prediction_batch
 from calibrant_server.service.ingest.body_reading import (
     ORIGIN_FIELDS,
     PLAIN,
@@ -35,6 +35,7 @@ from calibrant_server.service.ingest.schemas import (
     RecordsBody,
 )
 from calibrant_server.service.ingest.service import IngestContext, digest_of
+from calibrant_server.service.ingest.small_bodies import small_predictions
 from calibrant_server.service.ingest.update_packing import (
     ConfidenceUpdate,
     HistogramsBody,

@@ -20,7 +20,6 @@ TESTS = (
     "tests/calibrant/test_isotonic_gains.py",
     "tests/service/test_plain_columns.py",
     "tests/service/test_plain_lines.py",
-    "tests/service/test_small_bodies.py",
 )
 SANITIZERS = "-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 

@@ -1,5 +1,5 @@
 # ruff: noqa: UP031 - braces of JSON would have to be doubled
-"""Small JSON bodies that the kernel reads in one call: the same entry of the stream, to the bit, and the same errors as in full."""
+"""Small JSON bodies after a short check: the same entry of the stream, to the bit, and the same errors as in full."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body
 from calibrant_server.service.http.problems import Problem
-from calibrant_server.service.ingest.batches import small_predictions
 from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.ingest.service import IngestContext
+from calibrant_server.service.ingest.small_bodies import MAX_BYTES, small_predictions
 from calibrant_server.service.routes import ingest
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.store.model_config import ModelConfig
@@ -96,19 +96,8 @@ def test_the_same_entry(seed, n, n_classes, kind, labels):
     data = orjson.dumps(columns_of(seed, n, n_classes, kind, labels))
     context = context_of(n_classes)
     assert_same(data, context)
-    if kind in ("float64", "float32", "logits") and labels != "wrong":
-        assert is_read(data, context) or len(data) >= 4096
-
-
-@pytest.mark.parametrize("kind", ["float64", "float32", "logits"])
-@pytest.mark.parametrize("labels", ["one", "equal", "ragged"])
-def test_usual_bodies_are_read_in_one_call(kind, labels):
-    for n_classes in (2, 3, 7, 8, 9, 16, 30):
-        data = orjson.dumps(
-            columns_of(n_classes, 3, n_classes, kind, labels), option=orjson.OPT_INDENT_2
-        )
-        assert is_read(data, context_of(n_classes))
-        assert_same(data, context_of(n_classes))
+    if labels != "wrong":
+        assert is_read(data, context) or len(data) >= MAX_BYTES
 
 
 P = '"probabilities": [[0.25, 0.75]]'
@@ -212,14 +201,6 @@ def test_what_is_unusual_is_read_in_full():
     for data in (plain, plain + b" " * 4096):
         for other in (replace(context, config=None), context_of(2, "segmentation"), context_of(3)):
             assert_same(data, other)
-
-
-def test_many_rows_and_classes_are_read_in_full():
-    for n, n_classes in ((127, 2), (128, 2), (2, 127), (2, 128)):
-        rows = [[round(1 / n_classes, 3)] * n_classes] * n
-        data = orjson.dumps({"logits": rows, "labels": [0] * n})
-        assert is_read(data, context_of(n_classes)) == (max(n, n_classes) < 128 and n <= 100)
-        assert_same(data, context_of(n_classes))
 
 
 @settings(max_examples=50, deadline=None)

@@ -62,7 +62,6 @@ static int take_member(Reader *reader, JsonMember *member)
     if (!take(reader, ':'))
         return 0;
     skip_space(reader);
-    member->value = reader->at - start;
     int column = column_of(COLUMNS, N_COLUMNS, start + member->name + 1, member->name_end - member->name - 2);
     int is_read = column < 0 ? skip_value(reader) : take_column(reader, column, member);
     member->value_end = reader->at - start;

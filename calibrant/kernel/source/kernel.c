@@ -7,7 +7,6 @@
 #include "json_columns.c"
 #include "json_lines.c"
 #include "narrow.c"
-#include "small_batch.c"
 #include "tempered.h"
 #include "workspace.h"
 

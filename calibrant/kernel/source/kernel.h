@@ -19,7 +19,7 @@
 #endif
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 17
+#define KERNEL_ABI 18
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
@@ -122,7 +122,7 @@ typedef struct {
 /* One member of a JSON object, by places in the text; with a column, by places in `values` and `ends`. */
 typedef struct {
     int64_t kind, n, width, first, first_end; /* kind 0: skipped; width 0: no lists, or of several lengths in `ends` */
-    int64_t name, name_end, value, value_end; /* the name with its quotes */
+    int64_t name, name_end, value_end; /* the name with its quotes */
 } JsonMember;
 
 /* A JSON object, or lines of one each, and where their columns of numbers go. */
@@ -140,19 +140,6 @@ typedef struct {
     char *rest;                              /* of lines: the other members of each, as objects with a comma behind each */
     int64_t n_rest;                          /* written; at most `length`, and two for each line */
 } JsonText;
-
-/* A small JSON document of scores and labels, and the batch that it holds. */
-typedef struct {
-    const char *text; /* ends with a byte 0 after `length`, which is at most `capacity` */
-    int64_t length, n_classes, capacity;
-    const uint64_t (*powers)[2]; /* as of `JsonText` */
-    double *values;              /* scratch: `capacity` each of these, and three times as many bytes for ratings */
-    int64_t *ends;
-    uint8_t *ratings;
-    int64_t *columns; /* written: scores (n, n_classes) as doubles, then row, class and count of each rating; 3 * capacity */
-    uint8_t *packed;  /* written: the same as a packed batch has them; 8 * capacity */
-    int64_t n, n_ratings, is_logits, id, id_end; /* written; the place of the batch's id in the text, 0 without */
-} SmallBatch;
 
 /* Rows with one label each, where the caller has them, and the tables that they are added to. */
 typedef struct {
