@@ -1,4 +1,4 @@
-"""Reading of a request body within limits: its type, its size as sent, its speed, its decompressed size.
+"""Reading of a request body within limits: its type, its size as sent, its decompressed size.
 
 What the headers show to be invalid is rejected before a byte is read. Memory is reserved for bytes that have arrived,
 never for those that were announced, and for decompressed bytes before they are made. A decompressed body must not
@@ -7,7 +7,6 @@ expansion is a decompression bomb, not a batch. Its values are bounded likewise,
 hundred in memory. Arrow is bounded by what it states about itself before it is decoded.
 """
 
-import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from calibrant_server.service.http.arrow_sizes import arrow_sizes
 from calibrant_server.service.http.parameters import only
 from calibrant_server.service.http.problems import (
     BodyTooLarge,
-    BodyTooSlow,
     CodingUnsupported,
     MalformedBody,
     MalformedRequest,
@@ -55,8 +53,6 @@ FREE_EXPANSION = 4 * 1024 * 1024
 MAX_EXPANSION = 16
 FREE_VALUES = 400_000  # beyond them, at most one value per byte sent
 DECODED_STEP = 1024 * 1024  # reserved and decompressed at a time
-# Time limit for a client to send its body: the largest one at 4.5 Mbit/s. Until then it occupies shared memory.
-BODY_TIMEOUT_S = 60.0
 MAX_FRAMES = 16  # consecutive gzip members or zstd frames
 ZSTD_WINDOW = 8 * 1024 * 1024  # maximum of RFC 9659 for an HTTP body
 ZSTD_STEP = 1024  # input bytes per step: they expand to at most 256 blocks of 128 KiB
@@ -177,22 +173,18 @@ def in_bytes(limit: int) -> str:
 
 
 async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
-    """Return the body as sent; its end must come in time."""
+    """Return the body as sent."""
     limit = settings.max_body_bytes
     chunks: list[bytes] = []
     size, more_body = 0, True
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            while more_body:
-                message = await request.receive()
-                chunk, more_body = _chunk(message), message.get("more_body", False)
-                size += len(chunk)
-                if size > limit:
-                    raise too_large(limit)
-                hold.reach(size)
-                chunks.append(chunk)
-    except TimeoutError as error:
-        raise BodyTooSlow() from error
+    while more_body:
+        message = await request.receive()
+        chunk, more_body = _chunk(message), message.get("more_body", False)
+        size += len(chunk)
+        if size > limit:
+            raise too_large(limit)
+        hold.reach(size)
+        chunks.append(chunk)
     return b"".join(chunks)
 
 

@@ -296,8 +296,8 @@ MAX_UNKNOWN_BYTES = 1024 * 1024
 DRAIN_S = 10.0
 # Headers of a request with a body.
 _ANNOUNCES = (b"content-length", b"transfer-encoding")
-# Too slow, too large, too many: here the rest of the body is what is rejected.
-_UNDRAINED = frozenset((408, 413, 429))
+# Too large, too many: here the rest of the body is what is rejected.
+_UNDRAINED = frozenset((413, 429))
 
 
 class CountedBody:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from calibrant.core.errors import Violation
 
 # The same request, sent again, may succeed without a change by the client.
-RETRYABLE = frozenset({408, 429, 503})
+RETRYABLE = frozenset({429, 503})
 PROBLEMS: dict[str, type[Problem]] = {}
 
 
@@ -169,10 +169,6 @@ class MethodNotAllowed(Problem, status=405):
 
 class NotAcceptable(Problem, status=406):
     """This operation cannot produce any of the media types in the header Accept."""
-
-
-class BodyTooSlow(Problem, status=408):
-    """The request body did not arrive within the time limit; send it faster or in smaller batches."""
 
 
 class BatchConflict(Problem, status=409):

@@ -262,7 +262,7 @@ def _follow(method: str, headers: Sequence[str], has_body: bool) -> Responses:
     found: Responses = {}
     if method == "GET" and "if_none_match" in headers:
         found[304] = NOT_MODIFIED
-    of_body = (408, 413, 415) if has_body else ()
+    of_body = (413, 415) if has_body else ()
     of_change = () if "if_match" not in headers else (412, 428) if has_body else (412,)
     return found | problems(*of_body, *of_change)
 

@@ -78,7 +78,7 @@ def problem(response: httpx.Response, status: int, slug: str) -> dict:
     members = {"type", "title", "status", "detail", "instance", "errors", "request_id", "retryable"}
     assert set(body) == members
     assert body["request_id"] == response.headers["x-request-id"]
-    assert body["retryable"] is (status in (408, 429, 503))
+    assert body["retryable"] is (status in (429, 503))
     assert (body["type"], body["status"]) == (f"/v1/problems/{slug}", status)
     assert body["detail"] and body["title"]
     for error in body["errors"]:

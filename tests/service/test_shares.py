@@ -8,7 +8,6 @@ import pytest
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.http import bodies
 from calibrant_server.service.http.problems import Saturated
 from calibrant_server.service.security.admission import Admission, ServedRequests
 from calibrant_server.service.settings import Settings
@@ -61,13 +60,6 @@ async def test_announced_bytes_reserve_nothing(client, app):
     assert app.state.admission.bytes_in_hand == 0
     until.set()
     await asyncio.gather(*silent)
-
-
-async def test_a_body_that_stalls_is_too_slow(client, app, monkeypatch):
-    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.1)
-    answer = await client.post(URL, content=stalling(b"{" * 50_000, asyncio.Event()), headers=JSON)
-    problem(answer, 408, "body-too-slow")
-    assert app.state.admission.bytes_in_hand == 0
 
 
 async def test_one_tenant_leaves_room_for_the_body_of_another(two):
