@@ -96,6 +96,14 @@ def test_everything_is_due_after_a_clock_was_set_back():
     assert times.due([MODEL], {}, 500.0, never_s) == [MODEL]
 
 
+@pytest.mark.parametrize("pause_s", [60.0, 0.0])
+def test_passes_that_end_near_each_other_have_one_next_moment(pause_s):
+    now = time.monotonic()
+    moments = {housekeeping._end_of(pause_s) for _ in range(50)}
+    assert all(now + pause_s * 11 / 12 <= each <= time.monotonic() + pause_s for each in moments)
+    assert pause_s == 0.0 or len(moments) <= 2
+
+
 @pytest.fixture
 def idle(bench, monkeypatch):
     """A loop that has examined idle models with several slices, each time all that are due."""

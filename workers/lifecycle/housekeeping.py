@@ -277,9 +277,9 @@ class Housekeeping:
 
 
 def _end_of(pause_s: float) -> float:
-    """Return when a pause that begins now ends: at most a twelfth of it late."""
+    """Return when a pause that begins now ends: at most a twelfth of it early."""
     end, step_s = time.monotonic() + pause_s, pause_s / _MOMENTS_A_PAUSE
-    return math.ceil(end / step_s) * step_s if step_s else end
+    return end // step_s * step_s if step_s else end
 
 
 def _report(config: ModelConfig, error: ResponseError) -> None:
