@@ -15,7 +15,7 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from calibrant_server.service.http.problems import RateExceeded
-from calibrant_server.workers.store.rate_limits import LEASE_S, Grant
+from calibrant_server.workers.store.rate_limits import LEASE_S
 
 FORGET_AFTER_S = 60.0
 MAX_SUBJECTS = 10_000
@@ -26,7 +26,7 @@ log = getLogger("service.rates")
 class TokenLeases(Protocol):
     """The buckets in the store."""
 
-    async def renew(self, subject: str, rate: float, spent: int) -> Grant:
+    async def renew(self, subject: str, rate: float, spent: int) -> float:
         """Report what was spent, and return what may be spent next."""
 
 
@@ -116,12 +116,12 @@ class Rates:
     async def _renew(self, subject: str, lease: Lease, limit: float) -> None:
         spent, lease.spent = lease.spent, 0
         try:
-            grant = await self._store.renew(subject, limit, spent)
+            granted = await self._store.renew(subject, limit, spent)
         except (RedisError, OSError) as error:
             # Requests that need the store fail by themselves; the others are counted in this process.
             log.warning("rate_lease_not_renewed error=%s", error)
-            grant = Grant(self._unleased(limit), 1)
-        lease.tokens = grant.tokens - lease.spent
+            granted = self._unleased(limit)
+        lease.tokens = granted - lease.spent
         lease.until_s = self._clock() + LEASE_S
 
     def _unleased(self, limit: float) -> float:

@@ -19,7 +19,6 @@ from calibrant_server.workers.store.event_halves import HalvesFull
 from calibrant_server.workers.store.frozen_maps import NoSuchMap, PromotedMap, PromotionConflict
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.partition_state import Troubles
-from calibrant_server.workers.store.rate_limits import Grant
 from calibrant_server.workers.store.registry import FIXED, FixedProperty, RevisionConflict
 from calibrant_server.workers.store.report_archive import NoSuchReport
 from calibrant_server.workers.store.tenant_usage import PartitionUsage
@@ -248,7 +247,7 @@ class FakeRates:
     """Buckets that are always full."""
 
     async def renew(self, subject, rate, spent):
-        return Grant(rate, 1)
+        return rate
 
 
 class FakeWebhookTestLimit:

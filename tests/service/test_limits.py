@@ -17,7 +17,7 @@ from calibrant_server.service.http.problems import QuotaFull, RateExceeded
 from calibrant_server.service.security.key_file import hash_of
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.store.rate_limits import LEASE_S, Grant
+from calibrant_server.workers.store.rate_limits import LEASE_S
 from tests.service.conftest import PREDICTIONS, client_of, problem
 from tests.waiting import PATIENCE_S
 
@@ -48,7 +48,7 @@ class Bucket:
         self.spent.append((subject, spent))
         if not self.grants:
             raise StoreConnectionError("away")
-        return Grant(self.grants.pop(0), 1)
+        return self.grants.pop(0)
 
 
 class Time:

@@ -153,40 +153,38 @@ class TestRates:
 
     def test_a_full_bucket_is_granted_once(self, bench):
         mine = self.leases(bench)
-        assert bench.run(mine.renew("t:a", 0.001, 0)).tokens == pytest.approx(0.001 * LEASE_S)
-        assert bench.run(mine.renew("t:b", 100, 0)).tokens == 100
-        assert bench.run(mine.renew("t:b", 100, 0)).tokens == 100, "nothing was spent"
+        assert bench.run(mine.renew("t:a", 0.001, 0)) == pytest.approx(0.001 * LEASE_S)
+        assert bench.run(mine.renew("t:b", 100, 0)) == 100
+        assert bench.run(mine.renew("t:b", 100, 0)) == 100, "nothing was spent"
 
     def test_processes_share_a_bucket(self, bench):
         mine, theirs = self.leases(bench), self.leases(bench)
         bench.run(mine.renew("t:a", 100, 0))
-        assert bench.run(theirs.renew("t:a", 100, 0)).n_processes == 2
-        assert bench.run(mine.renew("t:a", 100, 0)).tokens == pytest.approx(50)
+        assert bench.run(theirs.renew("t:a", 100, 0)) == pytest.approx(50)
+        assert bench.run(mine.renew("t:a", 100, 0)) == pytest.approx(50)
 
     def test_what_was_spent_too_much_is_paid_back(self, bench):
         rate = 0.01  # so slow that the time of the test refills nothing
         mine = self.leases(bench)
         bench.run(mine.renew("t:a", rate, 0))
-        assert bench.run(mine.renew("t:a", rate, 5)).tokens == 0
+        assert bench.run(mine.renew("t:a", rate, 5)) == 0
         level = float(bench.client.hget(bench.store.keys.rate("t:a"), "level"))
         assert level == pytest.approx(rate - 5, abs=1)
 
     @pytest.mark.parametrize("spent", [60, 100])
     def test_who_spends_at_most_the_rate_is_granted_the_rate(self, bench, spent):
         mine, bucket = self.leases(bench), bench.store.keys.rate("t:a")
-        assert bench.run(mine.renew("t:a", 100, 0)).tokens == 100
+        assert bench.run(mine.renew("t:a", 100, 0)) == 100
         for _ in range(3):
             bench.client.hincrbyfloat(bucket, "at", -LEASE_S)  # the last report was a lease ago
-            assert bench.run(mine.renew("t:a", 100, spent)).tokens == pytest.approx(100, abs=1e-3)
+            assert bench.run(mine.renew("t:a", 100, spent)) == pytest.approx(100, abs=1e-3)
 
     def test_who_spends_more_than_the_rate_is_granted_less(self, bench):
         rate = 0.01
         mine, bucket = self.leases(bench), bench.store.keys.rate("t:a")
         bench.run(mine.renew("t:a", rate, 0))
         bench.client.hincrbyfloat(bucket, "at", -LEASE_S)
-        assert bench.run(mine.renew("t:a", rate, 1.5 * rate)).tokens == pytest.approx(
-            rate / 2, rel=0.1
-        )
+        assert bench.run(mine.renew("t:a", rate, 1.5 * rate)) == pytest.approx(rate / 2, rel=0.1)
 
     def test_buckets_do_not_stay(self, bench):
         bench.run(self.leases(bench).renew("t:a", 1, 0))

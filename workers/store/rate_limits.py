@@ -9,7 +9,6 @@ together may exceed the rate by one lease each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
@@ -46,14 +45,6 @@ class WebhookTestLimit(StorePart):
 LEASE_S = 1.0
 
 
-@dataclass(frozen=True)
-class Grant:
-    """Tokens that a process may spend until its next report, and the number of processes that share the bucket."""
-
-    tokens: float
-    n_processes: int
-
-
 class RateLeases:
     """Leases of one process, for the event loop. A report whose reply is lost is not repeated: it may have counted."""
 
@@ -61,9 +52,8 @@ class RateLeases:
         self._client, self._keys = client, keys
         self._name = token_hex(6)
 
-    async def renew(self, subject: str, rate: float, spent: int) -> Grant:
-        """Report what was spent of a subject's tokens, and return what may be spent next."""
+    async def renew(self, subject: str, rate: float, spent: int) -> float:
+        """Report what was spent of a subject's tokens, and return how many may be spent until the next report."""
         values = [rate, rate * LEASE_S, spent, self._name, LEASE_S]
-        reply = await run_async(self._client, "lease_tokens", [self._keys.rate(subject)], values)
-        micro, n_processes = reply
-        return Grant(int(micro) / 1e6, int(n_processes))
+        micro = await run_async(self._client, "lease_tokens", [self._keys.rate(subject)], values)
+        return int(micro) / 1e6

@@ -4,7 +4,7 @@
 -- KEYS  1 bucket (ns:rl:SUBJECT): level, at (seconds), p:PROCESS -> time of its last report
 -- ARGV  1 tokens per second   2 size of the bucket   3 tokens that this process has spent since its last report
 --       4 name of the process   5 seconds of a lease
--- Reply {millionths of tokens, processes that have reported within three leases}
+-- Reply millionths of tokens; the level is divided among the processes that have reported within three leases
 --
 -- One step, because the reports of concurrent processes would overwrite each other. The level may be negative: tokens that
 -- were spent before they were reported are paid back at the rate. Allowed when memory is full: reads and deletions continue then.
@@ -27,4 +27,4 @@ level = math.min(size, level + rate * math.max(0, now - at) - tonumber(ARGV[3]))
 redis.call('HSET', KEYS[1], 'level', tostring(level), 'at', string.format('%.6f', now), 'p:' .. ARGV[4],
   string.format('%.6f', now))
 redis.call('EXPIRE', KEYS[1], 60)
-return {math.floor(math.max(0, level) / n * 1e6), n}
+return math.floor(math.max(0, level) / n * 1e6)
