@@ -1,9 +1,10 @@
-"""Calibration maps in the API: queries, response models, authors, errors of the store of frozen ones, and observe mode.
+"""Calibration maps in the API: queries, response models, authors, observe mode, and what a promoted map changed.
 
 In observe mode, the maps of a model, or of all models, are advice; none is promoted, returned as current or applied.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Path
@@ -21,8 +22,10 @@ from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.representations import part_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.kinds.map_effect import MapEffectQuery
 from calibrant_server.workers.queries.query import declared_query, query_class
 from calibrant_server.workers.store.model_config import OBSERVE, ModelConfig
+from calibrant_server.workers.store.windows import rfc3339
 
 MAX_VERSION = 1_000_000
 MapNumber = Annotated[int, Path(ge=1, le=MAX_VERSION, description="Number of the version.")]
@@ -118,3 +121,31 @@ def reject_observed(settings: Settings, config: ModelConfig) -> None:
             f"The model {config.model!r} is in observe mode: maps are advice, and none is promoted or applied. "
             "Set its `mode` to serve to use them."
         )
+
+
+_NO_EFFECT: dict[str, Any] = {"n": 0, "before": None, "after": None, "reason": "no_labels"}
+
+
+def effect_query(fitted: dict[str, Any], config: ModelConfig) -> ReadQuery | None:
+    """Return the query of a promoted map's effect; None if no prediction can be recent enough."""
+    since = first_slice_after(fitted, config)
+    if since >= datetime.now(UTC):
+        return None
+    query = MapEffectQuery(fitted=formula_of(fitted), raters=fitted.get("raters", "pooled"))
+    return ReadQuery(query, config, ClockQuery.model_validate({"from": rfc3339(since)}))
+
+
+def effect_document(
+    found: dict[str, Any] | None, fitted: dict[str, Any], config: ModelConfig
+) -> dict[str, Any]:
+    """Return the effect with the map and the time that it is about."""
+    since = rfc3339(first_slice_after(fitted, config))
+    about = {"model": config.model, "version": fitted["version"], "since": since}
+    return (_NO_EFFECT if found is None else found) | about
+
+
+def first_slice_after(fitted: dict[str, Any], config: ModelConfig) -> datetime:
+    """Return the start of the first time slice after the promotion of a map and after the window that it was fitted to."""
+    times = (fitted["promotion"]["promoted_at"], fitted["window"]["to"])
+    last_s = max(datetime.fromisoformat(each).timestamp() for each in times)
+    return datetime.fromtimestamp(-(-last_s // config.pane_s) * config.pane_s, UTC)

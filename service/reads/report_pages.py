@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 
 from calibrant.quality_report import ReportContents
-from calibrant_server.service.reads.frozen_maps import is_observed
-from calibrant_server.service.reads.map_effects import effect_query
+from calibrant_server.service.reads.frozen_maps import effect_query, is_observed
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.queries import unanswerable
 from calibrant_server.service.reads.read_query import ReadQuery, resolved

@@ -23,7 +23,7 @@ from calibrant.results.reliability import reliability
 from calibrant.results.temperature import temperature
 from calibrant.segmentation.case_report import worst_first
 from calibrant_server.service.ingest.model_rules import SEGMENTATION
-from calibrant_server.service.reads.map_effects import effect_document
+from calibrant_server.service.reads.frozen_maps import effect_document
 from calibrant_server.service.reads.parts import require_label
 from calibrant_server.service.reads.queries import ClockQuery, reject_costly, resolved_query
 from calibrant_server.service.reads.read_query import ReadQuery

@@ -11,8 +11,11 @@ from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.http.problems import MapUnknown
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.frozen_maps import reject_observed
-from calibrant_server.service.reads.map_effects import effect_document, effect_query
+from calibrant_server.service.reads.frozen_maps import (
+    effect_document,
+    effect_query,
+    reject_observed,
+)
 from calibrant_server.service.reads.operations import Access, Operations, Reader
 from calibrant_server.service.reads.representations import IMAGES, drawn, or_drawn
 
