@@ -6,10 +6,7 @@ name the columns. The suffix `_pooled` is for weight = ratings; the others are f
 
 from __future__ import annotations
 
-import numpy as np
-
 from calibrant.accumulators.accumulator import Accumulator
-from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     HITS,
     MAX_COUNT,
@@ -20,8 +17,6 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.core.arrays import Floats, Ints
-from calibrant.core.batch_sums import BatchSums, CorrectRatings
 from calibrant.core.grid import Grid
 from calibrant.core.spec import PaneSpec
 
@@ -39,12 +34,6 @@ RANGES = {
     "null_variance": variance_of("weight"),
 }
 SUMS = tuple(RANGES)
-_AT = {name: i for i, name in enumerate(SUMS)}
-
-
-def empty_cells(size: int) -> Block:
-    """Return a block with the columns of this file."""
-    return Block(len(COUNTS), len(SUMS), size)
 
 
 def columns_of_cells(grid: Grid, stored: int = 1, times: int | None = None) -> BlockColumns:
@@ -62,114 +51,9 @@ def columns_of_cells(grid: Grid, stored: int = 1, times: int | None = None) -> B
     return BlockColumns(COUNTS, RANGES, size, few, totals, times or stored, edges=grid)
 
 
-def fill_cells(
-    block: Block,
-    batch_sums: BatchSums,
-    place: Ints,
-    score: Floats,
-    correct_ratings: CorrectRatings,
-    correct_place: Ints,
-) -> None:
-    """Add (prediction, class) pairs to their cells.
-
-    Parameters
-    ----------
-    place, score : cell and score of each pair, (m,): all predictions for one class, then for the next
-    correct_ratings, correct_place : the pairs that have ratings, and their cells
-    """
-    size = block.size
-
-    def total(values: Floats | None) -> Floats:
-        return np.bincount(place, values, size).astype(np.float64)
-
-    def spread(per_row: Floats) -> Floats:
-        return np.resize(per_row, len(place))
-
-    n = np.bincount(place, minlength=size)
-    spread_score = score * (1.0 - score)
-    sums = block.sums
-    block.counts[0] += n
-    constant = batch_sums.constant_ratings
-    if constant is not None:
-        confidence = total(score)
-        variance = total(
-            spread_score * spread(batch_sums.unit_size) if batch_sums.has_units else spread_score
-        )
-        block.counts[1] += constant * n
-        _add(sums, "weight_pooled", constant * n)
-        _add(sums, "weight", n)
-        _add(sums, "confidence_pooled", constant * confidence)
-        _add(sums, "confidence", confidence)
-        _add(sums, "weight_squared_pooled", constant * n)
-        _add(sums, "weight_squared", n)
-        _add(sums, "null_variance_pooled", constant**2 * variance)
-        _add(sums, "null_variance", variance)
-    else:
-        weight = spread(batch_sums.weights)
-        ratings = spread(batch_sums.n_ratings.astype(np.float64))
-        dependent = spread(batch_sums.unit_size) * weight**2 * spread_score
-        block.counts[1] += total(ratings).astype(np.int64)
-        _add(sums, "weight_pooled", total(weight * ratings))
-        _add(sums, "weight", total(weight))
-        _add(sums, "confidence_pooled", total(weight * ratings * score))
-        _add(sums, "confidence", total(weight * score))
-        _add(sums, "weight_squared_pooled", total(weight**2 * ratings))
-        _add(sums, "weight_squared", total(weight**2))
-        _add(sums, "null_variance_pooled", total(dependent * ratings**2))
-        _add(sums, "null_variance", total(dependent))
-    _fill_correct(sums, batch_sums, correct_ratings, correct_place, size)
-
-
-# Of single ratings of weight one all are their number.
-_CORRECT = (
-    "correct_pooled",
-    "correct_mean",
-    "correct_majority",
-    "correct_single",
-    "correct_mean_squared",
-)
-
-
-def _fill_correct(
-    sums: Floats, batch_sums: BatchSums, correct_ratings: CorrectRatings, place: Ints, size: int
-) -> None:
-    if batch_sums.constant_ratings == 1:
-        n_correct = np.bincount(place, minlength=size)
-        for name in _CORRECT:
-            _add(sums, name, n_correct)
-        return
-    weight = batch_sums.weights[correct_ratings.row]
-    columns = {
-        "correct_pooled": weight * correct_ratings.ratings,
-        "correct_mean": weight * correct_ratings.share,
-        "correct_majority": weight * correct_ratings.majority,
-        "correct_single": weight * correct_ratings.single,
-        "correct_mean_squared": weight * correct_ratings.share**2,
-    }
-    for name, values in columns.items():
-        _add(sums, name, np.bincount(place, values, size))
-
-
-def _add(sums: Floats, name: str, values: Floats | Ints) -> None:
-    sums[_AT[name]] += values
-
-
 class OneTable(Accumulator):
     """Cells of one score per prediction, on the top-label grid."""
 
     @classmethod
     def columns(cls, spec: PaneSpec) -> dict[str, BlockColumns]:
         return {"cells": columns_of_cells(spec.top_grid)}
-
-    def _fill_scores(
-        self, batch_sums: BatchSums, score: Floats, correct_ratings: CorrectRatings
-    ) -> None:
-        place = self.spec.top_grid.locate(score, batch_sums.batch.edge_rules)
-        fill_cells(
-            self.blocks["cells"],
-            batch_sums,
-            place,
-            score,
-            correct_ratings,
-            place[correct_ratings.row],
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,32 +249,58 @@ def under_policy(policy: int, lower: Floats, upper: Floats, counts: Ints, sums: 
 
 def cells_of_rows(batch_sums: BatchSums, policy: int, scope: str) -> Cells:
     """Return one cell for each labelled row, in the rows' order; for `all`, class after class."""
-    score, correct_ratings, correct_at = _scores_and_correct(batch_sums, scope)
-    return _filled(
-        batch_sums, policy, score, score, np.arange(len(score)), correct_ratings, correct_at
-    )
+    pairs = _scores_and_correct(batch_sums, scope)
+    return _summed(batch_sums, policy, pairs[0], np.arange(len(pairs[0])), *pairs)
 
 
 def cells_of_scores(batch_sums: BatchSums, policy: int, scope: str) -> Cells:
     """Return one cell for each distinct score of the labelled rows, sorted by score."""
-    score, correct_ratings, correct_at = _scores_and_correct(batch_sums, scope)
-    unique, place = np.unique(score, return_inverse=True)
-    return _filled(batch_sums, policy, unique, score, place, correct_ratings, correct_at)
+    pairs = _scores_and_correct(batch_sums, scope)
+    unique, place = np.unique(pairs[0], return_inverse=True)
+    return _summed(batch_sums, policy, unique, place, *pairs)
 
 
-def _filled(
+def _summed(
     batch_sums: BatchSums,
     policy: int,
     bounds: Floats,
-    score: Floats,
     place: Ints,
+    score: Floats,
     correct_ratings: CorrectRatings,
     correct_at: Ints,
 ) -> Cells:
-    block = stored_cells.empty_cells(len(bounds))
-    if batch_sums.n:
-        stored_cells.fill_cells(block, batch_sums, place, score, correct_ratings, place[correct_at])
-    return under_policy(policy, bounds, bounds, block.counts, block.sums)
+    """Return the sums of rows whose scores are in the cells at `place`; what all rows share is a factor of their sums."""
+    n = np.bincount(place, minlength=len(bounds))
+    constant, pooled = batch_sums.constant_ratings, policy == 0
+    weight: Any = batch_sums.weights if constant is None else 1.0
+    ratings: Any = (batch_sums.n_ratings if constant is None else constant) if pooled else 1.0  # fmt: skip
+    size_of_unit = batch_sums.unit_size if batch_sums.has_units else 1.0
+
+    def total(factor: Any, values: Floats | None = None) -> Floats:
+        each: Any = values
+        if np.ndim(factor):
+            each = np.resize(factor, len(place)) * (1.0 if values is None else values)
+        sums = n if each is None else np.bincount(place, each, len(bounds))
+        return np.asarray(sums if np.ndim(factor) else factor * sums, np.float64)
+
+    def of_correct(values: Floats) -> Floats:
+        return np.bincount(place[correct_at], values, len(bounds)).astype(np.float64)
+
+    share = correct_ratings.columns[2 + policy]
+    own = batch_sums.weights[correct_ratings.row] * share
+    correct = of_correct(own)
+    return Cells(
+        bounds,
+        bounds,
+        total(ratings).astype(np.int64),
+        n,
+        total(weight * ratings),
+        total(weight * ratings, score),
+        correct,
+        of_correct(own * share) if policy == 1 else correct,
+        total(weight**2 * ratings),
+        total(size_of_unit * weight**2 * ratings**2, score * (1.0 - score)),
+    )
 
 
 def _scores_and_correct(batch_sums: BatchSums, scope: str) -> tuple[Floats, CorrectRatings, Ints]:

