@@ -12,8 +12,7 @@ import typer
 from calibrant.cli.terminal import fail, log_events, output, stop_event
 from calibrant.client import Client, ClientError
 from calibrant.client.federation.contract import Contract
-from calibrant.client.federation.forwarder import Forwarder
-from calibrant.client.federation.ledger import FederationError, Ledger
+from calibrant.client.federation.forwarder import FederationError, Forwarder, Ledger
 from calibrant.core.errors import CalibrationInputError
 
 log = logging.getLogger("calibrant.federation")

@@ -13,8 +13,7 @@ import calibrant as cal
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.client.errors import ServiceError, ServiceUnreachable
 from calibrant.client.federation.contract import Contract
-from calibrant.client.federation.forwarder import Forwarder
-from calibrant.client.federation.ledger import Ledger
+from calibrant.client.federation.forwarder import Forwarder, Ledger
 from calibrant.client.federation.shared_panes import REPLICATED
 from calibrant.client.results import Receipt
 

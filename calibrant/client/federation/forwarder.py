@@ -8,16 +8,19 @@ has the time of the last of them. Nothing that was counted is replaced, so that 
 from __future__ import annotations
 
 import base64
+import json
 import logging
+import os
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from calibrant.client.federation.contract import Contract, ModelTerms
-from calibrant.client.federation.ledger import FederationError, Ledger
 from calibrant.client.federation.shared_panes import packed_to_share, size_of, total_of
 from calibrant.client.numbered_panes import panes_request
 from calibrant.client.operations import Operation, model_path, settings, watermark
@@ -30,6 +33,46 @@ from calibrant.input.names import combination, fitted
 DAY_S = 86_400
 Line = Mapping[str, Any]
 log = logging.getLogger("calibrant.federation")
+
+
+class FederationError(Exception):
+    """Ledger, site, centre and contract do not fit together; the message says what to do."""
+
+
+class Ledger:
+    """What a site must remember: its secret key, and the terms under which it has begun to share each model; the centre knows the days.
+
+    A JSON file of one site, made if it does not exist.
+
+    Attributes
+    ----------
+    secret : key of the hashes that leave the site
+    """
+
+    def __init__(self, path: Path, site: str) -> None:
+        self._path = path
+        self._known = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        self.secret = bytes.fromhex(self.agreed("secret", secrets.token_hex(32)))
+        owner = self.agreed("site", site)
+        if owner != site:
+            raise FederationError(f"{path} is the ledger of site {owner!r}; expected {site!r}.")
+
+    def agreed(self, name: str, value: str) -> str:
+        """Return the value that was given first for a name."""
+        if name not in self._known:
+            self._known[name] = value
+            self._write()
+        return str(self._known[name])
+
+    def _write(self) -> None:
+        """Replace the file in one step; only its owner may read it."""
+        draft = self._path.with_name(f"{self._path.name}.draft")
+        opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(opened, "w", encoding="utf-8") as file:
+            json.dump(self._known, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._path)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from calibrant.client.federation.contract import Contract
-from calibrant.client.federation.ledger import FederationError
+from calibrant.client.federation.forwarder import FederationError
 from calibrant.core.errors import CalibrationInputError
 from tests.client.federated import DEFINITION, Centre, Rows, Site, forwarder, terms
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant.client.errors import ServiceError, ServiceUnreachable
-from calibrant.client.federation.ledger import FederationError, Ledger
+from calibrant.client.federation.forwarder import FederationError, Ledger
 from tests.client.federated import (
     DAY_S,
     NOW,
