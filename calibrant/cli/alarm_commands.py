@@ -13,9 +13,9 @@ from typer.core import TyperGroup
 from calibrant.cli.connection import DEFAULT_URL, JSON, Key, Url, pages, registered, service
 from calibrant.cli.model_commands import add_names, write
 from calibrant.cli.terminal import fail, new_table, output
-from calibrant.figures.numbers import MISSING, to_the_minute
+from calibrant.figures.numbers import MISSING, by_whom, to_the_minute
 
-COLUMNS = ("Alarm", "Slice", "State", "Raised", "Changed since", "Acknowledged by", "Id")
+COLUMNS = ("Alarm", "Slice", "State", "Raised", "Changed since", "Acknowledged", "Id")
 
 
 class AlarmCommands(TyperGroup):
@@ -47,10 +47,10 @@ def list_(
     table = new_table(())
     add_names(table, "Model", [str(each["model"]) for each in found])
     for name in COLUMNS:
-        table.add_column(name, no_wrap=name not in ("Slice", "Acknowledged by"))
+        table.add_column(name, no_wrap=name not in ("Slice", "Acknowledged"))
     for each in found:
         times = (each["raised_at"], each["start_of_change"])
-        named = (each["acknowledged_by"], each["id"])
+        named = (by_whom(each["acknowledged_by"]), each["id"])
         cells = (each["title"], each["slice"], each["state"], *map(_minute, times), *named)
         table.add_row(Text(each["model"]), *(Text(str(cell or MISSING)) for cell in cells))
     output().print(table if found else "No alarm was raised.")

@@ -122,14 +122,26 @@ def service(url: str, key: str | None) -> Iterator[Service]:
 class OnceCommand(TyperCommand):
     """A command that rejects an option given twice: only its last value would count."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reject repeated options, then parse."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        for param in dict.fromkeys(order):
-            is_single = isinstance(param, TyperOption) and not (param.multiple or param.is_flag)
-            if is_single and (n := order.count(param)) > 1:
-                fail(f"Received {' / '.join(param.opts)} {n} times; expected it once.", 2)
-        return super().parse_args(ctx, args)
+    def make_parser(self, ctx: Any) -> Any:
+        """Return the parser of the command, which rejects repeated options."""
+        parser: Any = super().make_parser(ctx)
+        parse = parser.parse_args
+
+        def parsed(args: list[str]) -> Any:
+            found = parse(args=args)
+            _reject_repeated(found[2])
+            return found
+
+        parser.parse_args = parsed
+        return parser
+
+
+def _reject_repeated(order: list[Any]) -> None:
+    """Reject an option of one value that was given several times; `order` has the parameters as they were given."""
+    for param in dict.fromkeys(order):
+        is_single = isinstance(param, TyperOption) and not (param.multiple or param.is_flag)
+        if is_single and (n := order.count(param)) > 1:
+            fail(f"Received {' / '.join(param.opts)} {n} times; expected it once.", 2)
 
 
 def registered(app: typer.Typer, *commands: Callable[..., None]) -> None:

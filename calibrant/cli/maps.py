@@ -30,7 +30,7 @@ from calibrant.cli.table_options import Decimal, Delimiter, text_format
 from calibrant.cli.terminal import fail, new_table, output
 from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
-from calibrant.figures.numbers import plain_number, to_the_minute
+from calibrant.figures.numbers import counted, plain_number, to_the_minute
 from calibrant.input.class_texts import names_of_numbers, numbers_of
 from calibrant.input.table_names import matched
 from calibrant.results import CalibrationMap
@@ -56,7 +56,7 @@ def list_(model: Model, url: Url = DEFAULT_URL, key: Key = None) -> None:
         table.add_row(
             str(each["version"]),
             each["method"].replace("_", " "),
-            str(each["n"]),
+            f"{each['n']:,}",
             *map(plain_number, losses),
             to_the_minute(each["created_at"]),
             "current" if is_current else "",
@@ -90,7 +90,7 @@ def fit(
         body |= {name: text for name, text in asked.items() if text is not None}
         found = connected.send("POST", of_model(model, "/maps"), json.dumps(body).encode(), JSON)
     write(
-        f"Version {found['version']} ({found['method'].replace('_', ' ')}, {found['n']} labels) is stored. "
+        f"Version {found['version']} ({found['method'].replace('_', ' ')}, {found['n']:,} labels) is stored. "
         f"To use it: calibrant maps promote {model} {found['version']} --reason TEXT"
     )
 
@@ -202,21 +202,25 @@ def promote(
         condition = {"If-None-Match": "*"} if headers is None else {"If-Match": headers["etag"]}
         body = json.dumps({"version": version, "reason": reason, "override": override}).encode()
         found = connected.send("PUT", of_model(model, "/maps/current"), body, JSON | condition)
-    write(f"Version {found['version']} is the current map of {model}.{_evidence(found)}")
+    write(f"Version {found['version']} is the current map of {model}. {_evidence(found)}")
+    write("Monitoring restarts: only later days count for the words of the model.")
 
 
 def _evidence(found: Mapping[str, Any]) -> str:
-    """Return what showed the map to be better, where it was not later labels.
+    """Return on which labels the map was shown to be better.
 
-    >>> _evidence({"promotion": {"evidence": {"beats": True, "later_labels": "no_labels"}}})
-    ' No later labels decide: cross-validation on the labels of the fit showed the gain.'
+    >>> _evidence({"promotion": {"evidence": {"beats": True, "n": 240}}})
+    'It was shown to be better on 240 labels that came after those of its fit.'
+    >>> _evidence({"promotion": {"evidence": {"beats": True, "n": 5760, "later_labels": "no_labels"}}})
+    'It was shown to be better by cross-validation on the 5,760 labels of its fit; there are no later ones.'
     """
     evidence = (found.get("promotion") or {}).get("evidence") or {}
     if not evidence.get("beats"):
-        return " It was not shown to be better."
+        return "It was not shown to be better."
+    n = counted(evidence.get("n"), "label")
     if evidence.get("later_labels") is None:
-        return ""
-    return " No later labels decide: cross-validation on the labels of the fit showed the gain."
+        return f"It was shown to be better on {n} that came after those of its fit."
+    return f"It was shown to be better by cross-validation on the {n} of its fit; there are no later ones."
 
 
 registered(app, list_, fit, get, apply, promote)

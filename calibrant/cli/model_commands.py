@@ -14,17 +14,10 @@ from rich.text import Text
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, of_model, pages, service
 from calibrant.cli.terminal import fail, new_table, output
+from calibrant.core.statuses import RANKS, STATUS_TEXTS, UNKNOWN, is_without_data, shown_status
 from calibrant.figures.numbers import MISSING, is_beyond_range, percent, plain_number, to_the_minute
 
 COLOURS = {"ok": "green", "watch": "yellow", "alarm": "bold red"}
-RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
-# The words of the pages.
-STATUSES = {
-    "alarm": "Alarm",
-    "watch": "Watch",
-    "insufficient_data": "Undecided",
-    "ok": "OK",
-}
 PATCH = {"Content-Type": "application/merge-patch+json", "If-Match": "*"}
 
 Row = Mapping[str, Any]
@@ -32,7 +25,7 @@ Tag = Annotated[str | None, typer.Option(help="only models with this tag: owner:
 
 # Sort keys of a model; one whose value is not known comes last.
 ORDERS: dict[str, Callable[[Row], Any]] = {
-    "status": lambda row: RANKS.get(str(row.get("status")), 2),
+    "status": lambda row: (RANKS[row.get("status") or UNKNOWN], not is_without_data(row)),
     "error": lambda row: -((row.get("error") or {}).get("value") or 0.0),
     "labels": lambda row: _known(row.get("label_coverage"), 2.0),
     "seen": lambda row: row.get("last_seen") or "~",
@@ -203,11 +196,11 @@ def status_table(found: Iterable[Row]) -> Table:
     for name in ("ECE", "Temperature", "Map", "Labelled"):
         table.add_column(name, justify="right")
     for each in rows:
-        error, status = each.get("error") or {}, str(each.get("status") or "unknown")
+        error, status = each.get("error") or {}, shown_status(each) or "unknown"
         version, colour = each.get("map_version"), COLOURS.get(status, "")
         table.add_row(
             Text(str(each["model"])),
-            Text(STATUSES.get(status, status), style=colour),
+            Text(STATUS_TEXTS.get(status, status), style=colour),
             *(Text(_word(each.get(name)), style=colour) for name in ("calibration", "change")),
             plain_number(error.get("value")),
             _temperature(each.get("temperature")),

@@ -38,6 +38,7 @@ from calibrant.cli.terminal import fail, output
 from calibrant.client import Pseudonyms
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
+from calibrant.core.label_policies import POLICIES
 from calibrant.core.own_edges import read_edges
 from calibrant.core.query import Bins, PaneQuery
 from calibrant.peers import PEERS
@@ -45,7 +46,6 @@ from calibrant.quality_report import ReportContents, page
 
 # Exit code of `--strict`: the report was written, and has fewer cases than the manifest.
 EXIT_CASES_LEFT_OUT = 3
-POLICIES = ("pooled", "mean", "majority", "single")
 
 Scores = Annotated[
     Path | None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from calibrant.cli.missing_packages import needed_by
 
@@ -67,6 +68,24 @@ def create_key(given: argparse.Namespace) -> None:
     print(secret)
 
 
+class _Once(argparse.Action):
+    """Store the value of an option, and reject the option given twice: only its last value would count."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the first value."""
+        given: set[str] = vars(namespace).setdefault("given_once", set())
+        if self.dest in given:
+            parser.error(f"Received {option_string} 2 times; expected it once.")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="calibrant", description="Commands of the server.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
@@ -87,6 +106,7 @@ def _add_create_key(parser: argparse.ArgumentParser) -> None:
         "Create a key and print it. Its hash is added to the keys file, which a running service rereads. "
         "Keys are also created over HTTP: POST /v1/keys."
     )
+    parser.register("action", None, _Once)
     parser.add_argument("--file", help="keys file; default: CALIBRANT_KEYS_FILE")
     parser.add_argument("--name", required=True, help="name in logs")
     parser.add_argument("--tenant", default="default", help="default: default")

@@ -106,6 +106,17 @@ def counted(n: int | float | None, one: str, many: str | None = None) -> str:
     return f"{n:,.0f} {one if n == 1 else plural}"
 
 
+def by_whom(name: str | None) -> str:
+    """Return who did something: the name of a key or person; a service without keys stores its one tenant.
+
+    >>> by_whom("ann"), by_whom("default"), by_whom(None)
+    ('by ann', 'without a key', '–')
+    """
+    if not name:
+        return MISSING
+    return "without a key" if name == "default" else f"by {name}"
+
+
 def is_beyond_range(temperature: float | None) -> bool:
     """Return whether a temperature is at an end of the range in which one is looked for, where none fits best.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, cast
 
 from calibrant.core.documents import Result, Row
 from calibrant.core.time_texts import event_text
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH_IN, PANEL_IN, MAX_PANELS = 6.4, 1.55, 6
+WIDTH_IN, PANEL_IN, MAX_PANELS = 7.4, 1.55, 6
+RIGHT_IN = 1.45  # legends
 MAX_EVENTS, MAX_NAME = 8, 16  # drawn, the latest; characters of a name
 ACCURACY = "accuracy"
+# Parts with a smaller share of the usual number of labels are hollow, and do not set the axis.
+MIN_SHARE_OF_LABELS = 0.2
 
 
 def draw_over_time(result: Result) -> Figure:
@@ -42,11 +46,11 @@ def draw_over_time(result: Result) -> Figure:
     """
     rows = [row for row in result.get("series") or [] if row.get("metrics")]
     names = _names(rows)
-    lines = [
-        f"parts of {_length(result)}; grey: 95 % of calibrated models are below" if rows else ""
-    ]
+    has_null = any(row["metrics"].get(name, {}).get("null_q95") for row in rows for name in names)
+    grey = "; grey: 95 % of calibrated models are below" if has_null else ""
+    lines = [f"parts of {_length(result)}{grey}" if rows else ""]
     size = (WIDTH_IN, 1.5 + PANEL_IN * (len(names) + 1))
-    figure = new_figure(result, "Over time", lines, size, left=0.8)
+    figure = new_figure(result, "Over time", lines, size, left=0.8, right=RIGHT_IN)
     every = figure.subplots(len(names) + 1, 1, sharex=True, squeeze=False)[:, 0]
     figure.subplots_adjust(hspace=0.16)
     if not rows:
@@ -54,8 +58,9 @@ def draw_over_time(result: Result) -> Figure:
         show_reason(every[0], result)
         return figure
     at = [datetime.fromisoformat(row["window"]["from"]) for row in rows]
+    few = have_few_labels(rows)
     for axes, name in zip(every, names, strict=False):
-        _draw_metric(axes, at, [row["metrics"].get(name) or {} for row in rows], name)
+        _draw_metric(axes, at, [row["metrics"].get(name) or {} for row in rows], name, few)
     _draw_volume(every[-1], at, rows)
     mark_dates(every[-1], at)
     _mark_events(list(every), at, result.get("events") or [])
@@ -64,15 +69,18 @@ def draw_over_time(result: Result) -> Figure:
 
 
 def _mark_events(every: Sequence[Axes], at: list[datetime], events: list[Row]) -> None:
-    """Draw a line at each event through all panels, with its number; the legend of the last panel names them."""
+    """Draw a line at each event of the axis through all panels, with its name on the side that has room."""
     left, right = every[-1].get_xlim()
-    shown = [each for each in events if at[0] <= datetime.fromisoformat(each["at"])][-MAX_EVENTS:]
-    for place, event in enumerate(shown):
-        when: Any = datetime.fromisoformat(event["at"])
+    end = at[-1] + (at[-1] - at[0]) / max(len(at) - 1, 1)
+    dated = [(datetime.fromisoformat(each["at"]), each) for each in events]
+    shown = [each for each in dated if at[0] <= each[0] <= end][-MAX_EVENTS:]
+    middle = at[0] + (end - at[0]) / 2
+    for place, (when, event) in enumerate(shown):
         for axes in every:
-            axes.axvline(when, color=PURPLE, linestyle=":", linewidth=1.2, zorder=3)
+            axes.axvline(cast("Any", when), color=PURPLE, linestyle=":", linewidth=1.2, zorder=3)
         every[0].text(
-            when, 1.02 + 0.1 * (place % 2), _event_name(event), color=PURPLE, fontsize=7.5, ha="left", va="bottom",
+            cast("Any", when), 1.02 + 0.1 * (place % 2), _event_name(event), color=PURPLE, fontsize=7.5, va="bottom",
+            ha="left" if when < middle else "right",
             transform=every[0].get_xaxis_transform(), parse_math=False,
         )  # fmt: skip
     every[-1].set_xlim(left, right)
@@ -81,6 +89,17 @@ def _mark_events(every: Sequence[Axes], at: list[datetime], events: list[Row]) -
 def _event_name(event: Row) -> str:
     name = event["name"] if len(event["name"]) <= MAX_NAME else event["name"][: MAX_NAME - 1] + "…"
     return event_text(event["kind"], name)
+
+
+def have_few_labels(rows: Sequence[Row]) -> list[bool]:
+    """Return of each part whether it has far fewer labels than the others, such as the first ones of a new day.
+
+    >>> have_few_labels([{"n_labelled": n} for n in (200, 190, 210, 2, 0)])
+    [False, False, False, True, True]
+    """
+    numbers = [row.get("n_labelled") or 0 for row in rows]
+    usual = median([n for n in numbers if n] or [0])
+    return [n < MIN_SHARE_OF_LABELS * usual for n in numbers]
 
 
 def _names(rows: list[Row]) -> list[str]:
@@ -105,24 +124,52 @@ def _length(result: Result) -> str:
     return f"{every_s} s"
 
 
-def _draw_metric(axes: Axes, at: list[Any], estimates: list[Result], name: str) -> None:
+def _draw_metric(
+    axes: Axes, at: list[Any], estimates: list[Result], name: str, few: list[bool]
+) -> None:
+    """Draw one metric; parts with few labels are hollow points at most at the edge of the axis that the others need."""
     style_axes(axes, "", "accuracy" if name == ACCURACY else _short_title(name))
+    usual = [{} if is_few else each for each, is_few in zip(estimates, few, strict=True)]
     if name == ACCURACY:
         # A model is right, on average, as often as its mean confidence says if it is calibrated.
-        _line(axes, at, _values(estimates, "null_mean"), ORANGE, "mean confidence", style="--")
+        _line(axes, at, _values(usual, "null_mean"), ORANGE, "mean confidence", style="--")
     else:
-        limits = _values(estimates, "null_q95")
-        axes.fill_between(
-            at, 0, limits, color=FAINT, linewidth=0, step=None, label="calibrated model"
-        )
-    for day, each in zip(at, estimates, strict=True):
+        _draw_limits(axes, at, _values(usual, "null_q95"))
+    for day, each in zip(at, usual, strict=True):
         bounds = each.get("interval")
         if bounds and None not in bounds:
             axes.vlines(day, *bounds, color=BLUE, alpha=0.4, linewidth=3)
-    _line(axes, at, _values(estimates, "value"), BLUE, "observed")
+    _line(axes, at, _values(usual, "value"), BLUE, "observed")
     if name != ACCURACY and is_error(slug_of(name)):
         axes.set_ylim(bottom=0)
-    legend(axes)
+    _draw_few(axes, at, _values(estimates, "value"), few)
+    _legend_beside(axes)
+
+
+def _draw_limits(axes: Axes, at: list[Any], limits: list[float]) -> None:
+    if not all(each != each for each in limits):
+        axes.fill_between(at, 0, limits, color=FAINT, linewidth=0, label="calibrated model")
+
+
+def _draw_few(axes: Axes, at: list[Any], values: list[float], few: list[bool]) -> None:
+    low, high = axes.get_ylim()
+    found = [
+        (day, min(max(value, low), high))
+        for day, value, is_few in zip(at, values, few, strict=True)
+        if is_few and value == value
+    ]
+    if found:
+        label = "few labels"
+        x, y = zip(*found, strict=True)
+        axes.scatter(
+            x, y, s=16, facecolor="white", edgecolor=BLUE, zorder=5, label=label, clip_on=False
+        )
+        axes.set_ylim(low, high)
+
+
+def _legend_beside(axes: Axes) -> None:
+    """Draw the legend right of the axes, where it covers nothing."""
+    legend(axes, "upper left", bbox_to_anchor=(1.0, 1.05), borderaxespad=0.3)
 
 
 def _short_title(name: str) -> str:
@@ -136,6 +183,8 @@ def _values(estimates: Sequence[Result], field: str) -> list[float]:
 def _line(
     axes: Axes, at: list[Any], values: list[float], colour: str, label: str, style: Any = "-"
 ) -> None:
+    if all(each != each for each in values):
+        return
     axes.plot(
         at, values, color=colour, linestyle=style, linewidth=1.5, marker="o", markersize=3.2, label=label, zorder=4
     )  # fmt: skip
@@ -162,4 +211,4 @@ def _draw_volume(axes: Axes, at: list[Any], rows: list[Row]) -> None:
             **options,
         )
     axes.set_ylim(bottom=0)
-    legend(axes)
+    _legend_beside(axes)

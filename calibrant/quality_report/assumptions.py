@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from calibrant.core.label_policies import POLICY_TEXTS
 from calibrant.figures.numbers import counted, interval_text, percent, plain_number
 from calibrant.metrics import title_of
 from calibrant.quality_report.contents import ReportContents
 
 FEW_UNITS = 40
-POLICIES = {
-    "pooled": "every rating counts once",
-    "mean": "each prediction counts once, with the share of its ratings",
-    "majority": "each prediction counts once, with its most frequent class; ties go to the lowest class",
-    "single": "each prediction counts once, with one of its ratings",
-}
 
 
 def assumptions(contents: ReportContents) -> list[tuple[str, str]]:
@@ -92,7 +87,7 @@ def _gradient(gradient: Mapping[str, Any]) -> str:
 
 def _raters(contents: ReportContents) -> str:
     policy = str(contents.metrics.get("raters") or "pooled")
-    text = f"Label policy {policy}: {POLICIES.get(policy, 'as declared')}."
+    text = f"Label policy {policy}: {POLICY_TEXTS.get(policy, 'as declared')}."
     if contents.rater_disagreement is not None:
         text += f" Two readers of the same prediction differ in {percent(contents.rater_disagreement)} of pairs."
     ratings, labelled = contents.count("n_ratings"), contents.count("n_labelled")

@@ -9,20 +9,21 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.extras import pip_install
+from calibrant.core.label_policies import POLICY_TEXTS
 from calibrant.figures.numbers import (
     MISSING,
-    counted,
     interval_text,
     percent,
     plain_number,
     to_the_minute,
 )
 from calibrant.figures.reasons import reason_words
-from calibrant.metrics import METRICS, is_error, slug_of, title_of
-from calibrant.quality_report.assumptions import POLICIES, assumptions
+from calibrant.metrics import is_error, slug_of, title_of
+from calibrant.quality_report.assumptions import assumptions
 from calibrant.quality_report.contents import SUBGROUPS, ReportContents
 from calibrant.quality_report.decisions import flagged_sentences
 from calibrant.quality_report.readers import odd_reader_sentence, pair_tables, reader_rows
+from calibrant.quality_report.service_rows import active_map_rows, alarm_rows, loss_rows
 from calibrant.quality_report.verdicts import (
     WORDS,
     assessment,
@@ -45,6 +46,8 @@ PERIODS = {
     "in_30_days": "After 30 more days",
     "in_90_days": "After 90 more days",
 }
+# Of longer tables the first rows are shown, the others in a fold.
+MAX_ROWS, N_OF_MANY = 15, 10
 NUMBER = re.compile(rf"−?\d[\d,]*(\.\d+)?|{MISSING}")
 NOT_A_DEVICE = (
     "Calibrant is not a medical device. This report describes measurements. It is no advice on the care of a patient, and it "
@@ -105,13 +108,14 @@ def page(contents: ReportContents) -> str:
             _aligned(*_without_empty(*table))
             for table in (*pair_tables(contents.readers), *contents.extra_tables)
         ],
+        max_rows=MAX_ROWS,
+        n_of_many=N_OF_MANY,
         assumptions=assumptions(contents),
         is_of_a_service=contents.drift is not None or contents.active_map is not None,
-        active_map=_active_map(contents.active_map),
-        alarm=_alarm(contents.drift),
+        active_map=active_map_rows(contents.active_map),
+        alarm=alarm_rows(contents.drift),
         not_a_device=NOT_A_DEVICE,
         level=percent(contents.ci),
-        counted=counted,
     )
 
 
@@ -168,7 +172,7 @@ def _protocol(contents: ReportContents) -> list[tuple[str, str]]:
             "none" if contents.tolerance is None else f"{contents.tolerance:g}",
         ),
         ("Score", contents.score or MISSING),
-        ("Label policy", f"{policy}: {POLICIES.get(policy, '')}"),
+        ("Label policy", f"{policy}: {POLICY_TEXTS.get(policy, '')}"),
         ("Level of the intervals", percent(contents.ci)),
     ]
     bins = values.get("bins") or (contents.reliability or {}).get("bins")
@@ -176,15 +180,12 @@ def _protocol(contents: ReportContents) -> list[tuple[str, str]]:
 
 
 def _metric_row(key: str, each: Mapping[str, Any], contents: ReportContents) -> dict[str, str]:
-    metric = METRICS.get(slug_of(key))
     verdict = ""
     null_mean, null_q95, above = null_texts(key, each)
     if contents.tolerance is not None and is_error(slug_of(key)):
         verdict = WORDS[verdict_of(each, contents.tolerance)]
     return {
         "title": title_of(key),
-        "key": key,
-        "unit": "" if metric is None else str(metric.unit),
         "value": plain_number(each.get("value")),
         "interval": interval_or_reason(each),
         "null_mean": null_mean,
@@ -206,25 +207,7 @@ def _temperature(fitted: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     ]
     if fitted.get("interval") is not None:
         rows.insert(1, ("Interval", interval_text(fitted["interval"])))
-    return [*rows, *_losses(fitted)]
-
-
-def _losses(fitted: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the losses of a fit before and after, on its own data."""
-    names = {
-        "nll": "Negative log-likelihood",
-        "brier": "Brier score",
-        "ece": "ECE of the top class",
-    }
-    before, after = fitted.get("before") or {}, fitted.get("after") or {}
-    return [
-        (
-            f"{title} on the data of the fit",
-            f"{plain_number(before[loss])} before, {plain_number(after[loss])} after",
-        )
-        for loss, title in names.items()
-        if before.get(loss) is not None and after.get(loss) is not None
-    ]
+    return [*rows, *loss_rows(fitted)]
 
 
 def _subgroups(contents: ReportContents) -> list[dict[str, str]]:
@@ -289,61 +272,3 @@ def _comparison(found: Mapping[str, Any] | None) -> list[dict[str, str]]:
             }
         )
     return rows
-
-
-def _active_map(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return the promoted map, by whom and on which evidence."""
-    if found is None:
-        return []
-    promotion: Mapping[str, Any] = found.get("promotion") or {}
-    evidence: Mapping[str, Any] = promotion.get("evidence") or {}
-    rows = [
-        ("Version", str(found.get("version", MISSING))),
-        ("Method", str(found.get("method", MISSING)).replace("_", " ")),
-        ("Fitted to", counted(found.get("n"), "labelled prediction")),
-        *_losses(found),
-        ("Digest", str(found.get("digest") or MISSING)),
-        ("Promoted at", str(promotion.get("promoted_at") or MISSING)),
-        ("Promoted by", str(promotion.get("promoted_by") or MISSING)),
-        ("Reason", str(promotion.get("reason") or MISSING)),
-        ("Override", "yes: promoted without evidence" if promotion.get("override") else "no"),
-    ]
-    if "beats" in evidence:
-        is_procedure = evidence.get("evidence_of") == "procedure"
-        where = "when its procedure is cross-fitted by unit" if is_procedure else "on later labels"
-        text = f"better than what it replaced, {where}" if evidence["beats"] else "not shown"
-        rows.append(("Evidence", text))
-    gain: Mapping[str, Any] = (evidence.get("gain") or {}).get("nll") or {}
-    if gain.get("value") is not None:
-        rows.append(("Gain in NLL", plain_number(gain["value"])))
-    if gain.get("interval") is not None:
-        rows.append(("Gain in NLL, interval", interval_text(gain["interval"])))
-    return rows
-
-
-def _alarm(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return status, scores and false-alarm rate of the model, with the changes of what its verdict depends on."""
-    if drift is None:
-        return []
-    status, scores = str(drift.get("status", MISSING)), drift.get("scores") or {}
-    words = [
-        (name.capitalize(), str(drift[name]["sentence"]))
-        for name in ("calibration", "change")
-        if name in drift
-    ]
-    return [
-        ("Status", "undecided" if status == "insufficient_data" else status),
-        *words,
-        ("Scores", str(scores.get("sentence", MISSING))),
-        ("False alarms", _false_alarm_rate(drift.get("level"))),
-        *(
-            (f"Changed {to_the_minute(each['at'])}", each["name"])
-            for each in drift.get("settings") or ()
-        ),
-    ]
-
-
-def _false_alarm_rate(level: float | None) -> str:
-    if level is None:
-        return "None are possible, because no alarm can be raised yet."
-    return f"While nothing changes, the model and each watched slice raise a false alarm in at most 1 of {plain_number(1.0 / level)} evaluations each."

@@ -23,7 +23,13 @@ from calibrant.results.tables import Table, Values
 from calibrant.segmentation.case_comparison import compare_case_errors
 from calibrant.segmentation.case_errors import ERRORS, case_errors
 from calibrant.segmentation.case_options import AVERAGE, BACKGROUND
-from calibrant.segmentation.case_report import case_reliability, cases_of, sensitivity, worst_first
+from calibrant.segmentation.case_report import (
+    case_reliability,
+    cases_of,
+    place_of,
+    sensitivity,
+    worst_first,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -171,6 +177,12 @@ def _rows(found: Values) -> Iterable[Values]:
     return worst_first(rows)
 
 
+def _place(case: Values) -> list[Any]:
+    """Return the sort key of a case of the response."""
+    dice, ece = (case[name]["mean"] for name in ("dice", "ece"))
+    return place_of(case["case"], dice, ece)
+
+
 TABLE = Table(
     {"case": "text", "weight": "number", **dict.fromkeys(MEASURES, "number")},
     _rows,
@@ -216,7 +228,9 @@ class Cases(Result):
     n_cases_kept: int | None = may_say("Cases with their own table.")
     n_missing: int | None = may_say("Number of classes without a rating, summed over cases.")
     classes: list[str] | None = may_say("Classes that count in the averages, by name or index.")
-    cases: list[Case] = says("A page of the stored cases, sorted by name.")
+    cases: list[Case] = says(
+        "A page of the stored cases, worst first: by Dice, then by ECE, then by name."
+    )
     summary: dict[str, dict[str, Any]] | None = says(
         "By measure: macro, micro and micro_pooled averages."
     )
@@ -257,7 +271,7 @@ def _accumulators(query: CasesQuery) -> Iterable[str]:
     response="A page of the cases, or a figure",
     figure=draw_cases,
     shown=ShownCases,
-    paged=("cases", "case"),
+    paged=("cases", _place),
     table=TABLE,
     accumulators=_accumulators,
     compare=_compared,

@@ -99,7 +99,7 @@ class Read(Generic[Q, R]):
     needs : parts of a window that the engine reads to compute it, if it is more than the merge of panes
     is_compared : whether the engine compares it
     table : the result as rows, if it is also a table
-    paged : name of the list of which a response has a page, and the field by which it is sorted
+    paged : name of the list of which a response has a page, and the sort key of its entries
     called : the operation in the API document. Default: after the path
     in_parts : whether it is also returned for each part of the window and each value of a slice
     short : makes a response without `include=details` of the plain values. Default: a response has all fields
@@ -121,7 +121,7 @@ class Read(Generic[Q, R]):
     needs: Mapping[str, Any] = field(default_factory=dict)
     is_compared: bool = False
     table: Table | None = None
-    paged: tuple[str, str] | None = None
+    paged: tuple[str, Callable[[Any], list[Any]]] | None = None
     called: str = ""
     in_parts: bool = False
     short: Callable[[Plain], Plain] | None = None

@@ -255,11 +255,12 @@ def worst_first(rows: Iterable[Case]) -> list[Case]:
     >>> [each["case"] for each in worst_first(rows)]
     ['2', '3', '0', '1']
     """
+    return sorted(rows, key=lambda each: place_of(each["case"], each["dice"], each["ece"]))
 
-    def key(each: Case) -> tuple[bool, float, float, str]:
-        return each["dice"] is None, each["dice"] or 0.0, -(each["ece"] or 0.0), each["case"]
 
-    return sorted(rows, key=key)
+def place_of(case: str, dice: float | None, ece: float | None) -> list[Any]:
+    """Return the sort key of a case, worst first."""
+    return [dice is None, dice or 0.0, -(ece or 0.0), case]
 
 
 WHISKER = 1.5

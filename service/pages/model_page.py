@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -10,7 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.documents import Result, Row
 from calibrant.core.durations import parse_duration
+from calibrant.core.label_policies import POLICY_TEXTS
+from calibrant.core.statuses import shown_status
+from calibrant.core.time_texts import length_text
 from calibrant.figures.base import MIN_JOINED
+from calibrant.figures.over_time import have_few_labels
 from calibrant.figures.reliability import band_of, filled_rows
 from calibrant.results.drift import EVIDENCE
 from calibrant.results.report import MULTILABEL
@@ -20,7 +25,6 @@ from calibrant_server.service.pages.numbers import (
     effect_sentence,
     interval,
     restart,
-    shown_status,
     verdict,
 )
 from calibrant_server.workers.store.model_config import LABEL_SLICE
@@ -29,7 +33,7 @@ METRICS, OVER_TIME = "ece,brier,nll,accuracy", "ece,accuracy"
 MAX_SLICE_KEYS, MAX_VALUES, MAX_LISTED = 4, 30, 10
 WINDOWS = {"all": "All data", "P28D": "Last 28 days", "P7D": "Last 7 days"}
 # Of the curve over time, where the window is all data.
-LONGEST_CURVE, DAY_S = "P56D", 86_400
+LONGEST_CURVE, LONGEST_CURVE_S, DAY_S = "P56D", 56 * 86_400, 86_400
 
 
 class ModelPageQuery(BaseModel):
@@ -108,7 +112,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         "windows": WINDOWS,
         "figures": figures,
         **found,
-        **_texts(settings, found),
+        **_texts(settings, found, query),
         "slices": slices,
         "slice_names": [row["name"] for each in slices for row in each.rows],
     }
@@ -120,7 +124,9 @@ def figure(model: str, read: str, **query: str | None) -> str:
     return f"/models/{quote(model, safe='')}/figures/{read}?{urlencode(given)}"
 
 
-def _texts(settings: ApiResponse, found: dict[str, ApiResponse]) -> dict[str, Any]:
+def _texts(
+    settings: ApiResponse, found: dict[str, ApiResponse], query: ModelPageQuery
+) -> dict[str, Any]:
     """Return the sentences and tables of the page, from its reads."""
     metrics, reliability, current = found["metrics"], found["reliability"], found["current"]
     drift, temperature = found["drift"].document, found["temperature"].document
@@ -128,6 +134,10 @@ def _texts(settings: ApiResponse, found: dict[str, ApiResponse]) -> dict[str, An
     rows = filled_rows(reliability.document)
     allowed = (drift.get("calibration") or {}).get("allowed")
     return {
+        "window_end": min(
+            (metrics.document.get("window") or {}).get("to") or "",
+            datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        ),
         "is_observed": str(current.document.get("type", "")).endswith("/observe-only"),
         "verdict": metrics.problem or verdict(metrics.document, reliability.document, allowed),
         "has_intervals": any(
@@ -139,17 +149,41 @@ def _texts(settings: ApiResponse, found: dict[str, ApiResponse]) -> dict[str, An
         "n_few": sum(row["n_effective"] < MIN_JOINED for row in rows),
         "rows": rows,
         "bands": [band_of(row) for row in rows],
-        "parts": _parts(found["series"].document),
+        "curve": _curve(settings.document, found["series"].document, query),
         "effect_sentence": effect_sentence(found["effect"].document) if current.is_ok else "",
         "restart": restart(drift, found["maps"].document.get("promotions") or []),
     }
 
 
 def _parts(series: Result) -> list[Row]:
-    """Return the parts of the curve over time; none if no part has a label."""
+    """Return the parts of the curve over time, with whether they have few labels; none if no part has a label."""
     rows = series.get("series") or []
     has_some = any(each["value"] is not None for row in rows for each in row["metrics"].values())
-    return rows if has_some else []
+    few = have_few_labels(rows)
+    return (
+        [{**row, "few": is_few} for row, is_few in zip(rows, few, strict=True)] if has_some else []
+    )
+
+
+def _curve(settings: Result, series: Result, query: ModelPageQuery) -> dict[str, Any]:
+    """Return what the text of the curve needs: its length, from when on labels are not due, and its events."""
+    horizon = settings["label_horizon"]
+    due = (
+        None
+        if horizon is None
+        else datetime.now(UTC) - timedelta(seconds=float(parse_duration(horizon)))
+    )
+    rows = _parts(series)
+    errors = [row["metrics"].get("ece") or {} for row in rows]
+    first, every_s = (rows[0]["window"]["from"] if rows else ""), series.get("every_s") or DAY_S
+    return {
+        "rows": rows,
+        "every": length_text(int(every_s)).replace("1 ", "one ", 1),
+        "due": due.isoformat() if due else "",
+        "has_null": any(each.get("null_q95") is not None for each in errors),
+        "is_shorter": query.window == "all" and len(rows) * every_s >= LONGEST_CURVE_S - every_s,
+        "events": [each for each in series.get("events") or [] if each["at"] >= first],
+    }
 
 
 async def raters_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, Any]:
@@ -161,7 +195,7 @@ async def raters_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, 
         raters=api.get(f"{path}/raters", **view),
         cases=api.get(f"{path}/cases", limit=MAX_LISTED, **view),
     )
-    return {"model": model, "query": query, **found}
+    return {"model": model, "query": query, "policies": POLICY_TEXTS, **found}
 
 
 def _is_above(error: dict[str, Any] | None) -> bool:

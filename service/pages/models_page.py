@@ -10,7 +10,8 @@ from typing import Any, Literal
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.pages.numbers import is_without_data, seen, shown_status
+from calibrant.core.statuses import RANKS, UNKNOWN, is_without_data, shown_status
+from calibrant_server.service.pages.numbers import seen
 from calibrant_server.service.pages.visitors import Visitor
 from calibrant_server.service.reads.fleet import DatedStatus, recent_statuses
 from calibrant_server.service.reads.model_list import has_tag
@@ -20,8 +21,6 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, StatusFields
 
 PAGE_SIZE, MAX_SHOWN_TAGS = 25, 200
-RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
-UNKNOWN_RANK = 2
 ORDERS = {
     "status": "Order: open alarm, watch, no recent data, undecided, OK; equal ones by name.",
     "error": "Order: by calibration error, the largest first.",
@@ -136,7 +135,7 @@ def _place(
         return (fields["last_seen"] is None, fields["last_seen"] or "", config.model)
     if query.sort == "name":
         return (config.model,)
-    rank = RANKS.get(_status_of(config, summaries, known), UNKNOWN_RANK)
+    rank = RANKS[_status_of(config, summaries, known)]
     return (rank, not is_without_data(fields), config.model)
 
 
@@ -160,7 +159,7 @@ def _status_of(config: ModelConfig, summaries: Summaries, known: dict[str, Statu
     """Return the status: alarms are known of every model at one read, the rest as last computed."""
     if _has_alarm(summaries.get(config.key)):
         return "alarm"
-    return known.get(config.key, UNKNOWN_STATUS)["status"] or "insufficient_data"
+    return known.get(config.key, UNKNOWN_STATUS)["status"] or UNKNOWN
 
 
 def _has_alarm(summary: AlarmSummary | None) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -77,10 +76,10 @@ def temperature(value: float | None) -> str:
 
 
 def interval(bounds: list[float | None] | None) -> str:
-    """Return an interval as `0.07 to 0.09`; empty if there is none."""
+    """Return an interval as `0.070 to 0.091`; empty if there is none."""
     if not bounds or None in bounds:
         return ""
-    return f"{number(bounds[0])} to {number(bounds[1])}"
+    return interval_text(bounds)
 
 
 def per_cent(share: float | None) -> str:
@@ -189,26 +188,6 @@ def seen(start: str | None, pane_s: int, now: datetime | None = None) -> str:
     if (now - datetime.fromisoformat(start)).total_seconds() >= pane_s:
         return ago(start, now)
     return f"in the last {length_text(pane_s).removeprefix('1 ')}"
-
-
-def shown_status(found: Mapping[str, Any], is_watched: bool) -> str | None:
-    """Return the status of a badge: a model without a label horizon has no alarm, which is not a lack of data.
-
-    >>> stopped = {"status": "insufficient_data", "change": {"word": "no_recent_predictions"}}
-    >>> shown_status(stopped, True), shown_status({"status": "insufficient_data"}, False)
-    ('no_data', 'not_watched')
-    """
-    status: str | None = found.get("status")
-    if status != "insufficient_data":
-        return status
-    if not is_watched:
-        return "not_watched"
-    return "no_data" if is_without_data(found) else status
-
-
-def is_without_data(found: Mapping[str, Any]) -> bool:
-    """Return whether predictions or labels have stopped."""
-    return str((found.get("change") or {}).get("word")).startswith("no_recent")
 
 
 def verdict(metrics: Result, reliability: Result, allowed: float | None = None) -> str:

@@ -15,7 +15,8 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 
-from calibrant.figures.numbers import counted
+from calibrant.core.statuses import STATUS_TEXTS
+from calibrant.figures.numbers import by_whom, counted, plain_number
 from calibrant.quality_report.page import load_report_template
 from calibrant_server.service.http.problem_responses import FORESEEN, problem_of, problem_response
 from calibrant_server.service.http.problems import PathUnknown
@@ -107,7 +108,9 @@ def templates() -> Environment:
         "with_code",
     ):
         found.filters[name] = getattr(numbers, name)
-    found.filters["counted"] = counted
+    for shared in (by_whom, counted, plain_number):
+        found.filters[shared.__name__] = shared
+    found.globals["status_texts"] = STATUS_TEXTS
     return found
 
 

@@ -1,6 +1,6 @@
 """Routes of the reads that the library declares: parameters, response model and document follow from the declaration."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -141,7 +141,10 @@ def _render(
 
 
 async def _page(
-    paged: tuple[str, str], access: Access, read_query: ReadQuery, query: PageQuery
+    paged: tuple[str, Callable[[Any], list[Any]]],
+    access: Access,
+    read_query: ReadQuery,
+    query: PageQuery,
 ) -> Response:
     """Return a page of a result's list, with the link to the next one."""
     name, key = paged
@@ -149,7 +152,7 @@ async def _page(
 
     async def render(body: bytes) -> bytes:
         document = orjson.loads(body)
-        page, cursor = page_of(document[name], lambda each: [each[key]], query)
+        page, cursor = page_of(document[name], key, query)
         following.extend([] if cursor is None else [cursor])
         return orjson.dumps(document | {name: page, "next": cursor})
 

@@ -45,6 +45,30 @@ def test_panels_over_time_have_the_numbers_of_the_parts() -> None:
     assert {"ECE", "accuracy", "predictions", "2026-10-30", "Over time of m"} <= set(texts)
 
 
+def test_a_part_with_few_labels_is_hollow_and_does_not_set_the_axis() -> None:
+    found = series(6)
+    for row, n in zip(found["series"], (40, 40, 40, 40, 2, 0), strict=True):
+        row["n_labelled"] = n
+    found["series"][4]["metrics"]["ece"] = ECE | {"value": 0.9}
+    error, *_ = draw_metrics(found).axes
+    [line] = [each for each in error.lines if each.get_color() == BLUE]
+    assert np.isnan(line.get_ydata()[4:]).all() and np.isfinite(line.get_ydata()[:4]).all()
+    assert error.get_ylim()[1] < 0.2
+    [hollow] = [each for each in error.collections if each.get_label() == "few labels"]
+    np.testing.assert_allclose(hollow.get_offsets()[0, 1], error.get_ylim()[1])
+
+
+def test_events_are_named_within_the_axis_only() -> None:
+    found = series(9)
+    events = [
+        {"kind": "scanner", "name": name, "at": (START + timedelta(days=day)).isoformat()}
+        for name, day in (("before", -1), ("early", 1), ("late", 7), ("after", 12))
+    ]
+    error, *_ = draw_metrics(found | {"events": events}).axes
+    sides = {each.get_text(): each.get_horizontalalignment() for each in error.texts}
+    assert sides == {"scanner: early": "left", "scanner: late": "right"}
+
+
 def test_without_parts_or_without_values_it_says_so() -> None:
     empty = series(0) | {"reason": "no_data"}
     assert "Nothing to draw: no data" in Figure.of(image(draw_metrics(empty))).texts

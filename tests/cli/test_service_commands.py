@@ -139,6 +139,7 @@ def test_the_list_of_models_begins_with_their_status(fake: FakeService, run: Run
         (["set", "--all", "alarm.tolerance=.03"], "There is no model."),
         (["models", "--tag", "a:b", "--tag", "c:d"], "Received --tag 2 times; expected it once."),
         (["score", "p.npy", "-o", "a.html", "-o", "b.json"], "Received --output / -o 2 times; expected it once."),
+        (["keys", "create", "--name", "a", "--name", "b"], "Received --name 2 times; expected it once."),
         (["score", "p.npy", "--class", "malignant"], "Received 'malignant'; expected an integer. Of images: number, as in the masks"),
     ],
 )  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from calibrant_server.service.pages.numbers import number
+from calibrant.figures.numbers import plain_number
 from tests.browser import Browser
 from tests.end_to_end.deployment import Deployment
 from tests.waiting import eventually
@@ -132,7 +132,7 @@ def test_every_action_is_done_by_clicking(browser: Browser, served: Deployment) 
     assert "by boss: seen by <b>me</b>" in text_of(browser, "#alarms")
 
     browser.follow("#maps form.row button")
-    assert "No map was frozen yet" not in text_of(browser, "#maps")
+    assert "No correction (calibration map) has been fitted" not in text_of(browser, "#maps")
     browser.run("document.querySelector('#method').value = 'beta'")
     browser.follow("#maps form.row button")
     page = f"http://127.0.0.1:{served.port}/models/{MODEL}"
@@ -180,7 +180,7 @@ def test_raters_and_cases_are_listed(browser: Browser, served: Deployment) -> No
     shown = text_of(browser, "[aria-labelledby=cases-h] table")
     for row in rows:
         assert row["case"] in shown
-        assert number(row["ece"]["mean"]) in shown
+        assert plain_number(row["ece"]["mean"]) in shown
     assert "No prediction was sent with an id" in text_of(browser)
 
 

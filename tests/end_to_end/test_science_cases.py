@@ -56,9 +56,9 @@ def test_cases_are_those_of_the_library(scanned, options):
     expected = cases_of(View(pane, pane_query), frequency_bins)
     assert bool(min_count) == any(row["n_left_out"] for row in expected["reliability"])
     expected["classes"] = [TISSUES[int(k)] for k in expected["classes"]]
+    expected["cases"].sort(key=lambda each: (each["dice"]["mean"], -each["ece"]["mean"]))
     close(found, json.loads(json.dumps(expected)))
-    assert found["n_cases"] == 12
-    assert [each["case"] for each in found["cases"]] == sorted(f"scan-{k}" for k in range(12))
+    assert found["n_cases"] == 12 == len({each["case"] for each in found["cases"]})
 
 
 def test_cases_are_a_table_with_the_lowest_dice_first(scanned):

@@ -26,21 +26,37 @@
     const rows = [...document.querySelectorAll(`#${figure.dataset.series} tbody tr`)];
     if (rows.length < 2 || typeof uPlot === "undefined") return;
     const times = rows.map((row) => Date.parse(row.querySelector("time").dateTime) / 1000);
+    const few = rows.map((row) => "few" in row.dataset);
     const column = (i) => rows.map((row) => (row.cells[i].dataset.value === undefined ? null : Number(row.cells[i].dataset.value)));
     const events = (figure.dataset.events || "").split(",").filter(Boolean).map((at) => Date.parse(at) / 1000);
+    const due = Date.parse(figure.dataset.due) / 1000;
     const place = document.createElement("div");
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", "Calibration error, accuracy and predictions over time; the numbers are in the table below");
     figure.querySelector("img").replaceWith(place);
     for (const panel of PANELS) {
-      const data = [times, ...panel.lines.map(([i]) => column(i))];
-      const make = () => new uPlot({ ...options(panel, place.clientWidth), hooks: { draw: [(plot) => marks(plot, events)] } }, data, place);
+      const lines = panel.lines.map((line) => [line, column(line[0])]).filter(([, values]) => values.some((value) => value !== null));
+      // Values of few labels do not set the axis: each line has those of the other rows, and the last one's are drawn hollow.
+      const isCount = panel.label === "predictions";
+      const usual = lines.map(([, values]) => values.map((value, i) => (few[i] && !isCount ? null : value)));
+      const hollow = isCount ? [] : lines.at(-1)[1].map((value, i) => (few[i] ? value : null));
+      const hooks = { drawClear: [(plot) => shade(plot, due)], draw: [(plot) => marks(plot, events, times, hollow)] };
+      const make = () => new uPlot({ ...options(panel, lines.map(([line]) => line), place.clientWidth), hooks }, [times, ...usual], place);
       charts.push({ make, plot: make() });
     }
   }
 
-  // A dotted line at each dated event; the caption names them.
-  function marks(plot, events) {
+  // The time for which labels are not due yet.
+  function shade(plot, due) {
+    const { ctx, bbox } = plot;
+    const left = Math.max(bbox.left, plot.valToPos(due, "x", true));
+    if (!(left < bbox.left + bbox.width)) return;
+    ctx.fillStyle = colour("--code");
+    ctx.fillRect(left, bbox.top, bbox.left + bbox.width - left, bbox.height);
+  }
+
+  // A dotted line at each dated event, which the caption names; a hollow point for each value of few labels.
+  function marks(plot, events, times, hollow) {
     const { ctx, bbox } = plot;
     ctx.save();
     ctx.strokeStyle = colour("--ink");
@@ -53,10 +69,21 @@
       ctx.lineTo(x, bbox.top + bbox.height);
     }
     ctx.stroke();
+    ctx.setLineDash([]);
+    ctx.strokeStyle = colour("--line");
+    ctx.fillStyle = colour("--card");
+    hollow.forEach((value, i) => {
+      if (value === null) return;
+      const y = Math.min(Math.max(plot.valToPos(value, "y", true), bbox.top), bbox.top + bbox.height);
+      ctx.beginPath();
+      ctx.arc(plot.valToPos(times[i], "x", true), y, 3.5 * devicePixelRatio, 0, 2 * Math.PI);
+      ctx.fill();
+      ctx.stroke();
+    });
     ctx.restore();
   }
 
-  function options(panel, width) {
+  function options(panel, lines, width) {
     const grid = { stroke: colour("--grid"), width: 1 };
     const axis = { stroke: colour("--muted"), grid, ticks: grid };
     const fromZero = panel.label !== "share";
@@ -69,16 +96,17 @@
         { ...axis, values: (_, marks) => marks.map((at) => day(at).slice(5)) },
         { ...axis, size: 56, label: panel.label, labelSize: 18 },
       ],
+      // Without a pointer on the curves, the legend has names only.
       series: [
-        { label: "From", value: (_, at) => day(at) },
-        ...panel.lines.map(([, label, name, kind]) => ({
+        { label: "From", value: (_, at, series, i) => (i === null ? "" : day(at)) },
+        ...lines.map(([, label, name, kind]) => ({
           label,
           stroke: colour(name),
           fill: kind === "area" ? colour(name) : undefined,
           width: kind === "area" ? 0 : 2,
           dash: kind === "dash" ? [5, 4] : undefined,
-          points: { show: kind !== "area", size: 5 },
-          value: (_, value) => shown(value),
+          points: { show: kind !== "area", size: 5, fill: colour(name) },
+          value: (_, value, series, i) => (i === null ? "" : shown(value)),
         })),
       ],
     };
