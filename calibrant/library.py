@@ -21,6 +21,8 @@ from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
+    DATA,
+    QUERY,
     accepted_options,
     check_types,
     filled_view,
@@ -30,8 +32,9 @@ from calibrant.library_arguments import (
     reject_unused_edges,
     slugs_of,
 )
-from calibrant.library_of_panes import report_of
+from calibrant.library_of_panes import estimates_of, report_of
 from calibrant.library_slices import sliced_report
+from calibrant.metrics.estimate import Estimate
 from calibrant.multilabel import of_task
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
 from calibrant.results.metric_requests import scopes_by_index
@@ -117,16 +120,30 @@ def evaluate(
     """
     slugs, arguments = slugs_of(metrics, options), locals()
     check_types(arguments)
-    scope, slugs = scopes_by_index(scope, slugs, classes)
-    pane_query = PaneQuery(
-        bins, binning, edges, raters, min_count, scope, ci, accepted_options(options, slugs)
-    )
-    reject_unused_edges(pane_query, slugs)
+    pane_query, slugs = _query_of(arguments, options, slugs)
     if by is not None:
         return sliced_report(by, arguments, pane_query, slugs)
     if task is not None:
         return of_task(task, arguments, pane_query, slugs)
     return report_of(filled_view(arguments, pane_query, slugs), slugs)
+
+
+def estimate_of(slug: str, arguments: dict[str, Any]) -> Estimate:
+    """Return one metric of the arguments of a call of `evaluate`, without what only a report has."""
+    options = {name: arguments[name] for name in arguments if name not in (*DATA, *QUERY)}
+    pane_query, slugs = _query_of(arguments, options, slugs_of([slug], options))
+    return estimates_of(filled_view(arguments, pane_query, slugs), slugs)[slugs[0]]
+
+
+def _query_of(
+    arguments: dict[str, Any], options: dict[str, Any], slugs: list[str]
+) -> tuple[PaneQuery, list[str]]:
+    """Return the query of a call, and its metrics with classes by index."""
+    scope, slugs = scopes_by_index(arguments.get("scope"), slugs, arguments.get("classes"))
+    given = {name: arguments[name] for name in QUERY if name in arguments} | {"scope": scope}
+    pane_query = PaneQuery(**given, options=accepted_options(options, slugs))
+    reject_unused_edges(pane_query, slugs)
+    return pane_query, slugs
 
 
 def reliability(

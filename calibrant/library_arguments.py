@@ -39,6 +39,8 @@ _TYPES: tuple[tuple[tuple[str, ...], type, str], ...] = (
 )
 # The data of a call, in the order of its parameters; the first two may be given by position.
 DATA = ("probabilities", "labels", *OTHER_DATA, "normalize")
+# The fields of a query that a call gives.
+QUERY = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
 
 
 def slugs_of(metrics: str | Iterable[str] | None, shared: Collection[str]) -> list[str]:

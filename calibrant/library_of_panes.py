@@ -111,8 +111,12 @@ def report_of(view: View, slugs: Sequence[str]) -> Report:
         about["detectable"] = detectable(view)
     if split["estimated"]:
         about["n_units_split_estimated"] = True
-    found = {
+    return Report(estimates_of(view, slugs), view.notes.added_to(about))
+
+
+def estimates_of(view: View, slugs: Sequence[str]) -> dict[str, Estimate]:
+    """Return metrics by their canonical keys, each with what was altered as the rows were read."""
+    return {
         key: replace(each, extra=view.notes.added_to(dict(each.extra)))
         for key, each in estimates(view, slugs).items()
     }
-    return Report(found, view.notes.added_to(about))

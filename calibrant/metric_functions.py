@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from calibrant.core.query import TIES, Bins, Option, PaneQuery
-from calibrant.library import evaluate
+from calibrant.library import estimate_of
 from calibrant.library_arguments import DATA, check_types
 from calibrant.metrics import METRICS, Metric
 from calibrant.metrics.estimate import Estimate
@@ -71,7 +71,7 @@ def function_of(metric: Metric) -> Callable[..., Estimate]:
         reject_without_effect(MetricRequest(metric, tuple(changed)), PaneQuery.binning, None)
         own = _own_options(metric, bound.arguments)
         bound.apply_defaults()
-        found = evaluate(metrics=[metric.slug], **bound.arguments)[metric.slug]
+        found = estimate_of(metric.slug, bound.arguments)
         return replace(found, name=MetricRequest(metric, own).key)
 
     compute.__signature__ = signature  # type: ignore[attr-defined]
