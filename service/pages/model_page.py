@@ -165,21 +165,24 @@ def _parts(series: Result) -> list[Row]:
     )
 
 
+def _due_from(horizon_s: float, rows: list[Row]) -> str:
+    """Return from when on labels are not all due yet; empty if the curve ends before."""
+    due = datetime.now(UTC) - timedelta(seconds=horizon_s)
+    has_later = bool(rows) and datetime.fromisoformat(rows[-1]["window"]["to"]) > due
+    return due.isoformat() if has_later else ""
+
+
 def _curve(settings: Result, series: Result, query: ModelPageQuery) -> dict[str, Any]:
     """Return what the text of the curve needs: its length, from when on labels are not due, and its events."""
     horizon = settings["label_horizon"]
-    due = (
-        None
-        if horizon is None
-        else datetime.now(UTC) - timedelta(seconds=float(parse_duration(horizon)))
-    )
     rows = _parts(series)
+    due = "" if horizon is None else _due_from(float(parse_duration(horizon)), rows)
     errors = [row["metrics"].get("ece") or {} for row in rows]
     first, every_s = (rows[0]["window"]["from"] if rows else ""), series.get("every_s") or DAY_S
     return {
         "rows": rows,
         "every": length_text(int(every_s)).replace("1 ", "one ", 1),
-        "due": due.isoformat() if due else "",
+        "due": due,
         "has_null": any(each.get("null_q95") is not None for each in errors),
         "is_shorter": query.window == "all" and len(rows) * every_s >= LONGEST_CURVE_S - every_s,
         "events": [each for each in series.get("events") or [] if each["at"] >= first],
