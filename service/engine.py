@@ -64,11 +64,12 @@ async def connected(settings: Settings) -> AsyncIterator[Connection]:
 async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:
     """Return the caller's model; one of another tenant, outside the key's models, or half imported is unknown."""
     if not caller.may_use(model):
-        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
+        raise caller.unknown(model)
     try:
         config = await connection.registry.get(caller.tenant, model)
     except HalfImported as error:
         raise ModelUnknown(ImportUnfinished.message()) from error
     if config is None:
-        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
+        mine = await connection.registry.list(caller.tenant)
+        raise caller.unknown(model, [each.model for each in mine if caller.may_use(each.model)])
     return config

@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -38,25 +37,13 @@ class Service:
 
     def get(self, path: str, **query: str) -> Any:
         """Return the JSON of a GET request."""
-        return self._run(Operation("GET", path, plain, query))
+        return self.client.run(Operation("GET", path, plain, query))
 
     def send(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], **query: str
     ) -> Any:
         """Return the JSON of a request with a body."""
-        return self._run(Operation(method, path, plain, query, body, headers))
-
-    def _run(self, operation: Operation[Any]) -> Any:
-        """Run an operation; add the nearest name to the error of an unknown model."""
-        try:
-            return self.client.run(operation)
-        except ServiceError as error:
-            if error.slug != "model-unknown":
-                raise
-            wanted = unquote(operation.path.split("/")[3])
-            names = [each["model"] for each in pages(self, "/v1/models", "models")]
-            near = get_close_matches(wanted, names, 1)
-            fail(f"{error} The nearest name is {near[0]}." if near else str(error))
+        return self.client.run(Operation(method, path, plain, query, body, headers))
 
     def current_map(self, model: str) -> tuple[Mapping[str, str] | None, Any]:
         """Return the headers and the JSON of the promoted map; no headers if none was promoted."""

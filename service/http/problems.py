@@ -132,7 +132,7 @@ class PathUnknown(Problem, status=404):
 
 
 class ModelUnknown(Problem, status=404):
-    """There is no model with this id among the models of your key."""
+    """There is no model with this id, or your key does not have it."""
 
 
 class BatchUnknown(Problem, status=404):
@@ -152,7 +152,7 @@ class DeadLetterUnknown(Problem, status=404):
 
 
 class AlarmUnknown(Problem, status=404):
-    """There is no alarm with this id among the models of your key."""
+    """There is no alarm with this id, or your key does not have its model."""
 
 
 class KeyIdUnknown(Problem, status=404):

@@ -24,6 +24,7 @@ from calibrant.results.metric_work import MAX_WORK
 from calibrant.results.queries import parts_of
 from calibrant.results.reads import Read
 from calibrant.results.report import of_labels
+from calibrant_server.service.reads.known_slices import KnownSlices
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.queries import (
     WindowQuery,
@@ -129,6 +130,8 @@ async def values_of(read_query: ReadQuery, name: str, reads: ReadService) -> Par
     """Return the parts of a read for every value of the slice `name`."""
     stored = await reads.inbox.slices(read_query.config)
     slices = [each for each in stored if each.startswith(f"{name}:")]
+    if not slices:
+        (await KnownSlices.of(reads.inbox, read_query.config)).reject_other_key(name)
     query = of_slices(read_query.query, len(slices), read_query.comparison is not None)
     queries = {
         each.partition(":")[2]: replace(read_query, query=query, slice=each) for each in slices

@@ -1,6 +1,6 @@
 """The report of a model: its subgroups, its queries, and the contents that their results give."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ import orjson
 
 from calibrant.quality_report import ReportContents
 from calibrant_server.service.reads.frozen_maps import effect_query, is_observed
+from calibrant_server.service.reads.known_slices import KnownSlices
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.queries import unanswerable
 from calibrant_server.service.reads.read_query import ReadQuery, resolved
@@ -78,15 +79,17 @@ async def subgroups_of(
     if parameters.slice is not None and parameters.subgroups is not None:
         detail = "Received slice and subgroups; a report of one slice has no subgroups. Leave one of them out."
         raise unanswerable("/subgroups", "subgroups_of_slice", detail)
-    stored = [name for name in await read.connection.inbox.slices(config) if name]
-    known = sorted({*_declared(config), *stored})
+    known = await KnownSlices.of(read.connection.inbox, config)
     if parameters.slice is not None:
-        _requested("slice", [parameters.slice], known)
+        known.reject_others([parameters.slice])
         return [], []
-    wanted = _requested("subgroups", parameters.subgroup_names, known)
-    if wanted is None:
-        sizes = await read.connection.inbox.n_panes(config, known)
-        by_size = sorted(zip(known, sizes, strict=True), key=lambda each: (-each[1], each[0]))
+    wanted = parameters.subgroup_names
+    if wanted is not None:
+        known.reject_others(wanted, "/subgroups")
+        wanted = list(dict.fromkeys(wanted))
+    else:
+        sizes = await read.connection.inbox.n_panes(config, known.names)
+        by_size = sorted(zip(known.names, sizes, strict=True), key=lambda each: (-each[1], each[0]))
         wanted = [name for name, _ in by_size]
     n = n_listed(work, await _n_panes(read, parameters, config)) if wanted else 0
     return sorted(wanted[:n]), wanted[n:]
@@ -115,22 +118,3 @@ async def _n_panes(read: Access, parameters: ReportParameters, config: ModelConf
     panes = panes_in(state.panes, resolved(query, state.marks))
     n_days = sum(state.marks.length(start, config.pane_s) > config.pane_s for start in panes)
     return len(panes) + (PANES_OF_A_DAY - 1) * n_days
-
-
-def _declared(config: ModelConfig) -> list[str]:
-    return [
-        f"{key}:{value}" for key, values in (config.slices or {}).items() for value in values or ()
-    ]
-
-
-def _requested(parameter: str, names: list[str] | None, known: Sequence[str]) -> list[str] | None:
-    """Return the requested subgroups, each once; reject an unknown one."""
-    for name in names or ():
-        if name not in known:
-            some = ", ".join(known[:50]) or "none"
-            raise unanswerable(
-                f"/{parameter}",
-                "undeclared_slice",
-                f"Received subgroup {name!r}; expected some of the model's: {some}.",
-            )
-    return None if names is None else list(dict.fromkeys(names))

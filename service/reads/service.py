@@ -18,15 +18,12 @@ from fastapi import Request, Response
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.parameters import entity_tags, names, negotiated, preferred_wait
-from calibrant_server.service.reads.queries import (
-    invalid_query,
-    unanswerable,
-)
+from calibrant_server.service.reads.known_slices import KnownSlices
+from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.read_query import ReadQuery, etag_of, other_of, resolved
 from calibrant_server.service.security.keys import caller_of
 from calibrant_server.workers.queries.ask import Other, QueryResult
 from calibrant_server.workers.queries.versions import joined
-from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
 JSON = "application/json"
@@ -106,8 +103,6 @@ class ReadService:
         headers = dict(HEADERS)
         if wait is not None and known is not None:
             headers["Preference-Applied"] = f"wait={wait}"
-        if read_query.view.slice is not None:
-            await self._reject_undeclared(read_query.config, read_query.view.slice)
         state = await self._awaited(read_query, media_type, known, wait)
         if read_query.comparison is None:
             self.validated.keep(request, read_query, media_type)
@@ -168,8 +163,7 @@ class ReadService:
 
     async def window(self, read_query: ReadQuery) -> Window:
         """Return the panes that the query covers now."""
-        if read_query.view.slice is not None:
-            await self._reject_undeclared(read_query.config, read_query.view.slice)
+        await self._check_slice(read_query)
         return resolved(
             read_query, await self.inbox.marks(read_query.config, read_query.slice_name)
         )
@@ -217,22 +211,11 @@ class ReadService:
             read_query.comparison, self.inbox, read_query.slice_name, window, has_start
         )
 
-    async def _reject_undeclared(self, config: ModelConfig, name: str) -> None:
-        """Reject a slice that the model does not declare, unless the model declared it before and has data of it."""
-        key, _, value = name.partition(":")
-        declared = config.slices.get(key, []) if config.slices else None
-        if declared is None or value in declared or name in await self.inbox.slices(config):
-            return
-        some = (
-            ", ".join(declared[:50])
-            if declared
-            else ", ".join(f"{each}:…" for each in sorted(config.slices))
-        )
-        raise unanswerable(
-            "/slice",
-            "undeclared_slice",
-            f"Received slice {name!r}; expected one that the model declares: {some}.",
-        )
+    async def _check_slice(self, read_query: ReadQuery) -> None:
+        """Reject a slice that the model neither declares nor has data of."""
+        if read_query.view.slice is not None:
+            known = await KnownSlices.of(self.inbox, read_query.config)
+            known.reject_others([read_query.view.slice])
 
     async def _awaited(
         self, read_query: ReadQuery, media_type: str, known: list[str] | None, wait: int | None
@@ -246,6 +229,7 @@ class ReadService:
         return found
 
     async def _state(self, read_query: ReadQuery, media_type: str) -> _Current:
+        await self._check_slice(read_query)
         state = await self.inbox.state(
             read_query.config, read_query.slice_name, read_query.query.needs
         )

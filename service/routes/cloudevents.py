@@ -102,7 +102,7 @@ async def _stored(access: Access, event: events.Event, body: Body) -> dict[str, 
         return _outcome("skipped", event.why_skipped)
     model = check_name(access.query.model or event.model or "", "/inferenceservicename")
     if not access.caller.may_use(model):
-        raise problems.ModelUnknown(f"There is no model {model!r} among the models of your key.")
+        raise access.caller.unknown(model)
     sender = IngestAccess(
         access.ingest, access.request, access.caller, model, deadline_s=STORE_DEADLINE_S
     )

@@ -15,7 +15,6 @@ from calibrant_server.service.http.parameters import (
 )
 from calibrant_server.service.http.problem_responses import validated
 from calibrant_server.service.http.problems import (
-    ModelUnknown,
     PreconditionFailed,
     PreconditionRequired,
 )
@@ -163,7 +162,7 @@ async def delete_model(access: Access) -> None:
     registry, model = access.connection.registry, access.model
     config = await registry.found(access.caller.tenant, model)
     if config is None:
-        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
+        raise access.caller.unknown(model)
     _check_preconditions(access.request, config)
     await registry.delete(config, with_reports=access.query.reports == "delete")
 

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Annotated, Literal
 
 from fastapi import Request
@@ -41,6 +42,7 @@ ID_DIGITS = 16
 SIGNED_IN = "calibrant.signed_in"
 # Begins the identity of a person; that of a key begins with `k_`.
 PERSON_PREFIX = "u_"
+MAX_COMPARED = 1000  # names
 MODEL_PATTERN = r"^(?:[A-Za-z0-9._:@-]{1,128}|[A-Za-z0-9._:@-]{0,127}\*)$"
 
 
@@ -96,6 +98,13 @@ class Caller:
     def may_use(self, model: str) -> bool:
         """Return whether the key covers a model; a pattern ends in `*`."""
         return self.models is None or any(covers(pattern, model) for pattern in self.models)
+
+    def unknown(self, model: str, names: Sequence[str] = ()) -> ModelUnknown:
+        """Return the problem of a model that the caller does not have; `names` are those of its models."""
+        where = " among the models of your key" if self.key_id else ""
+        near = get_close_matches(model, names[:MAX_COMPARED], 1)
+        hint = f" The nearest name is {near[0]}." if near else ""
+        return ModelUnknown(f"There is no model {model!r}{where}.{hint}")
 
 
 def covers(pattern: str, model: str) -> bool:
@@ -298,4 +307,4 @@ def _check_models(request: Request, caller: Caller, every_model: bool) -> None:
         raise KeyLimitedToModels()
     model = request.path_params.get("model")
     if model is not None and not caller.may_use(model):
-        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
+        raise caller.unknown(model)

@@ -56,7 +56,8 @@ async def test_another_tenants_model_is_unknown(keyed):
         await client.post(URL, json={**PREDICTIONS, "batch_id": "b"}, headers=bearer("all"))
         for url in ("", "/metrics", "/batches/b", "/temperature"):
             answer = await client.get(f"/v1/models/digits{url}", headers=bearer("other"))
-            problem(answer, 404, "model-unknown")
+            detail = problem(answer, 404, "model-unknown")["detail"]
+            assert detail == "There is no model 'digits' among the models of your key."
         listed = await client.get("/v1/models", headers=bearer("other"))
         assert listed.json() == {"models": [], "next": None}
 

@@ -65,11 +65,12 @@ async def test_every_read_knows_its_parameters(digits, read):
     assert (error["pointer"], error["rule"]) == ("/bin", "unknown_parameter")
     twice = await digits.get(f"{M}/{read}?raters=mean&raters=pooled")
     assert problem(twice, 422, "invalid-query")["errors"]
-    unknown = await digits.get(f"/v1/models/none/{read}")
-    problem(unknown, 404, "model-unknown")
+    unknown = problem(await digits.get(f"/v1/models/digit/{read}"), 404, "model-unknown")
+    assert unknown["detail"] == "There is no model 'digit'. The nearest name is digits."
 
 
-async def test_queries_differ_in_their_etag(digits):
+async def test_queries_differ_in_their_etag(digits, inbox):
+    inbox.held = ["site:A"]
     urls = [
         "metrics",
         "metrics?bins=10",
@@ -83,6 +84,7 @@ async def test_queries_differ_in_their_etag(digits):
 
 
 async def test_the_workers_are_asked_for_what_the_query_says(digits, inbox):
+    inbox.held = ["site:A"]
     await digits.get(
         f"{M}/metrics?metrics=ece,brier&bins=10&raters=mean&slice=site:A"
         "&from=2026-01-01T00:30:00Z&to=2026-01-02T00:30:00%2B01:00"
@@ -275,21 +277,49 @@ async def test_one_batch_is_scored_and_nothing_is_stored(client, inbox):
     problem(unknown, 422, "invalid-query")
 
 
-async def test_a_slice_that_is_neither_declared_nor_held_is_rejected(client, inbox):
+OF_SITE = "expected a value of site: A, B, OLD."
+UNKNOWN_SLICES = {
+    "site:C": OF_SITE,
+    "site:OLF": "expected a value of site: OLD, A, B.",
+    "device:any": "expected a value of device: it has none.",
+    "sites:A": "expected a key of the model: site, device.",
+}
+SLICED = (
+    *("metrics", "drift", "drift/history", "reliability", "temperature", "cases", "raters"),
+    *("metrics?every=P1D", "reliability?format=svg", "temperature?include=recommendation"),
+)
+
+
+@pytest.fixture
+async def sliced(client, inbox):
     declared = {"classes": 3, "slices": {"site": ["A", "B"], "device": None}}
     await client.put("/v1/models/sliced", json=declared)
-    inbox.held = ["site:OLD"]
-    for name, status in {
-        "site:A": 200,
-        "site:OLD": 200,
-        "device:any": 200,
-        "site:C": 422,
-        "sites:A": 422,
-    }.items():
-        answer = await client.get("/v1/models/sliced/metrics", params={"slice": name})
-        assert answer.status_code == status, name
-    assert problem(answer, 422, "invalid-query")["errors"][0]["rule"] == "undeclared_slice"
-    assert "device" in answer.json()["detail"] and "site" in answer.json()["detail"]
+    inbox.held = ["", "site:OLD"]
+    return client
+
+
+@pytest.mark.parametrize("read", SLICED)
+async def test_a_slice_that_is_neither_declared_nor_held_is_rejected_by_every_read(sliced, read):
+    joint = "&" if "?" in read else "?"
+    for name, expected in UNKNOWN_SLICES.items():
+        answer = await sliced.get(f"/v1/models/sliced/{read}{joint}slice={name}")
+        error = problem(answer, 422, "invalid-query")["errors"][0]
+        assert (error["pointer"], error["rule"]) == ("/slice", "undeclared_slice")
+        assert error["detail"] == f"Received slice {name!r}; {expected}"
+
+
+async def test_a_slice_that_is_declared_or_held_is_read(sliced):
+    for name in ("site:A", "site:OLD"):
+        answer = await sliced.get("/v1/models/sliced/metrics", params={"slice": name})
+        assert answer.status_code == 200, name
+    assert (await sliced.get("/v1/models/sliced/metrics?by=device")).status_code == 200
+    error = problem(await sliced.get("/v1/models/sliced/metrics?by=sit"), 422, "invalid-query")
+    assert error["errors"][0]["detail"] == "Received slice key 'sit'; expected a key of the model: site, device."  # fmt: skip
+
+
+async def test_a_model_without_slices_has_none_to_read(digits):
+    error = problem(await digits.get(f"{M}/metrics?slice=site:A"), 422, "invalid-query")
+    assert error["errors"][0]["detail"] == "Received slice 'site:A'; expected a key of the model: it has none."  # fmt: skip
 
 
 @pytest.mark.parametrize(
