@@ -17,7 +17,7 @@ from calibrant_server.workers.settings import EngineSettings, variables
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
 TABLE = "| Variable | Default | Who | Meaning |\n|---|---|---|---|\n"
 OF_WORKERS = {"parked", "sample", "compact", "cold", "held", "housekeeping", "pane", "smtp"}
-OF_WORKERS |= {"webhook_ca"}
+OF_WORKERS |= {"webhook_ca", "public_url"}
 OF_BOTH = {"cold_url"}
 # They are read where the kernel is loaded.
 KERNEL = (

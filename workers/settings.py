@@ -220,6 +220,9 @@ class EngineSettings(EnvironmentSettings):
     """Networks where receivers of alarms may be, in addition to the public internet: `10.1.0.0/16,127.0.0.0/8`."""
     webhook_ca: Annotated[Path, AfterValidator(_authorities)] | None = None
     """PEM file of authorities that may sign the receivers' certificates, in addition to those of the system."""
+    public_url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$")] | None = None
+    """Address of the pages as people open it, for links in notifications: `https://calibrant.example.org`. Without
+    it, they have the path only."""
     smtp_url: Annotated[str, Field(pattern=r"^smtps?://[^/\s]+$")] | None = None
     """Server of e-mails: `smtp://user:password@mail.example.org:587` (encrypted if the server offers it, and always with a
     password), or `smtps://…`; `@` in a password is `%40`."""

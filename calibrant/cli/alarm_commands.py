@@ -38,7 +38,9 @@ def list_(
     model: Annotated[str | None, typer.Argument(help="its id; default: all models")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
-    state: Annotated[str | None, typer.Option(help="open or closed; default: both")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="open, acknowledged or closed; default: all")
+    ] = None,
 ) -> None:
     """List alarms, newest first. The default command."""
     query = {name: text for name, text in (("model", model), ("state", state)) if text is not None}

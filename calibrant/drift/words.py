@@ -119,6 +119,9 @@ class ChangeState:
     latest: int | None = None
     sides: tuple[UnitTable, UnitTable] | None = None  # labelled units before and since the change
     is_binary: bool = False  # whether labels are positive, rather than correct
+    is_of_slope: bool = (
+        False  # whether the slope changed most: scores became too extreme, or not extreme enough
+    )
     of_reference: bool = False  # whether live data differ from the reference from the first day
     # change of the rate that would show within 7 cohorts; None if none would
     smallest_points: float | None = None
@@ -175,7 +178,7 @@ class ChangeState:
             verb = "fell" if after < before else "rose"
             return f": {self._rate} {verb} from {percent_text(before)} to {percent_text(after)}"
         earlier, now = ((s.correct - s.confidence).sum() / s.n_units for s in self.sides)
-        if abs(now - earlier) >= beyond:
+        if abs(now - earlier) >= beyond and not self.is_of_slope:
             return f": {self._rate} was {against_scores(earlier)} before, and is now {against_scores(now)}"
         first, last = (temperature_of(each) for each in self.sides)
         if first is None or last is None:
@@ -194,14 +197,13 @@ class ChangeState:
             return f"A change cannot be seen yet: {self.why_not}."
         if self.evaluated_to is not None:
             return f"No change is seen so far: the posted history is evaluated up to {self._day(self.evaluated_to)}, and the rest is being evaluated."
+        least = f"only {self._points()} or more" if self.smallest_points else "none"
+        more = "Smaller ones" if self.smallest_points else "A change"
         if self.armed_at is None:
-            when = "would not show with the present number of labels a day"
+            when = "would show with more labels a day, or longer cohorts (setting `alarm.bucket`)"
         else:
             when = f"would show from {self._day(self.armed_at)} on"
-        seen = f"No change is seen{self._compared()}, but today"
-        if self.smallest_points is None:
-            return f"{seen} none would show. A change {when}."
-        return f"{seen} only {self._points()} or more would show. Smaller ones {when}."
+        return f"No change is seen{self._compared()}, but today {least} would show. {more} {when}."
 
     def _day(self, at_s: int) -> str:
         time = "" if self.cohort_s >= 86_400 else f" {datetime.fromtimestamp(at_s, UTC):%H:%M}"
@@ -250,9 +252,9 @@ class ScoresState:
         if self.word == "none_seen":
             return f"The scores have not shifted ({size})."
         since = "" if self.start is None else f" about {day_of(self.start)}"
-        known = "Labels decide" if self.is_known else "Without labels it is not known"
-        known += " whether the model is still calibrated."
-        return f"The scores shifted{since} ({size}). {known}"
+        shifted = f"The scores shifted{since} ({size})."
+        unknown = "Without labels it is not known whether the model is still calibrated."
+        return shifted if self.is_known else f"{shifted} {unknown}"
 
 
 def status_of(calibration: CalibrationState, change: ChangeState, scores: ScoresState) -> Status:

@@ -20,7 +20,10 @@ OF_A_MODEL = ("tenant", "model")
 Sample = tuple[Sequence[str], float | int | None]
 # By name of the series: what it says, and the field of the summary of alarms.
 ALARMS = {
-    "calibrant_drift_alarms": ("Detectors in alarm, slices included.", "n_alarms"),
+    "calibrant_drift_alarms": (
+        "Detectors with an open change that is not acknowledged, slices included.",
+        "n_alarms",
+    ),
     "calibrant_drift_detectors": ("Detectors, slices included.", "n_detectors"),
     "calibrant_drift_first_cohort_timestamp_seconds": (
         "Start of the first cohort.",

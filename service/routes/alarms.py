@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
 from calibrant.results.recommendation import Recommendation
-from calibrant_server.service.engine import Connection
+from calibrant_server.service.engine import Connection, model_of
 from calibrant_server.service.http.event_streams import EVENTS, EventStream
 from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.lists import PageQuery
@@ -69,7 +69,7 @@ class AlarmResponse(BaseModel):
     id: str
     event: str | None = Field(
         None,
-        description="Id of the notification. Alarms of one cohort share it.",
+        description="Id shared by the alarms of one change: of the model and its slices.",
     )
     model: str
     title: str = Field(
@@ -77,7 +77,7 @@ class AlarmResponse(BaseModel):
     )
     scope: str
     slice: str | None
-    state: Literal["open", "closed"]
+    state: Literal["open", "acknowledged", "closed"]
     raised_at: str
     cohort: dict[str, str] = Field(description="The cohort that raised the alarm.")
     start_of_change: str | None
@@ -92,7 +92,7 @@ class AlarmResponse(BaseModel):
         None, description="The word and its sentence when the alarm was raised, as in `GET drift`."
     )
     effect: dict[str, Any] = Field(
-        description="Accuracy, mean confidence and temperature before and after, as in `GET drift`."
+        description="Accuracy or rate of positive labels, and mean confidence, before and after, when the alarm was raised."
     )
     recommendation: part_of(Recommendation)  # type: ignore[valid-type]
     map_version: str | None
@@ -109,8 +109,8 @@ class AlarmResponse(BaseModel):
 class AlarmsQuery(PageQuery):
     """Which alarms."""
 
-    state: Literal["open", "closed"] | None = Field(
-        None, description="Only alarms in this state. Default: both."
+    state: Literal["open", "acknowledged", "closed"] | None = Field(
+        None, description="Only alarms in this state. Default: all."
     )
     acknowledged: bool | None = Field(
         None, description="Only alarms that are, or are not, acknowledged. Default: both."
@@ -132,12 +132,15 @@ ALARMS = Collection(
 @ALARMS.lists()
 async def list_alarms(access: Access) -> Page:
     """List the alarms of your key's models, newest first."""
-    query, found = access.query, await access.connection.inbox.alarms.episodes(access.caller.tenant)
+    query, connection = access.query, access.connection
+    if query.model is not None:
+        await model_of(connection, access.caller, query.model)
+    found = await connection.inbox.alarms.episodes(access.caller.tenant)
     chosen = [
         each
         for each in found
         if access.caller.may_use(each.model)
-        and query.state in (None, each.state)
+        and query.state in (None, each.status)
         and query.acknowledged in (None, each.is_acknowledged)
         and query.model in (None, each.model)
     ]
@@ -221,11 +224,11 @@ async def get_alarm(access: Access) -> dict[str, Any]:
     body=("A note", Acknowledgement),
 )
 async def acknowledge_alarm(access: Access) -> Response:
-    """Acknowledge an alarm: monitoring for change restarts; evidence since the baseline stays."""
+    """Acknowledge an alarm, with those of its event if it is the model's or the first: Before restarts at the change."""
     caller, connection = access.caller, access.connection
     said = with_reason(access.body, caller)
     episode = await _alarm(connection, caller, access.id)
-    if episode.state == CLOSED:
+    if episode.status == CLOSED:
         raise AlarmClosed()
     wait_s = preferred_wait(access.request)
     deadline = time.monotonic() + (ACKNOWLEDGE_WAIT_S if wait_s is None else wait_s)
@@ -235,7 +238,7 @@ async def acknowledge_alarm(access: Access) -> Response:
             raise AlarmClosed()
         command = acknowledgement(episode.id, who_is(caller), said.note, caller.role or None)
         await connection.inbox.order(config, command)
-    while not (is_done := episode.is_acknowledged or episode.state == CLOSED):
+    while not (is_done := episode.is_acknowledged or episode.status == CLOSED):
         if time.monotonic() >= deadline:
             break
         await asyncio.sleep(0.02)

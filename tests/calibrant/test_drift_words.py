@@ -22,8 +22,8 @@ from calibrant.drift.calibration import (
 from calibrant.drift.change import Effects
 from calibrant.drift.evaluation import Monitor
 from calibrant.drift.unit_tables import UnitTable
-from calibrant.drift.unlabelled_scores import psi, shift_of
-from calibrant.drift.words import CalibrationState, ChangeState
+from calibrant.drift.unlabelled_scores import Shift, psi, shift_of
+from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
 
 LEVEL = 1.0 / 3650.0
 
@@ -206,6 +206,25 @@ def test_a_change_of_the_level_is_stated_from_the_mean_score():
     assert changed.sentence == (
         "Changed about 17 Nov 2025, about the time of scanner: B (17 Nov 2025): the rate of positive labels was 1 point below the mean "
         "score before, and is now 6 points above the mean score (1,000 labelled units since)."
+    )
+
+
+def test_a_change_of_the_slope_is_stated_as_such():
+    """Scores that became too extreme are also above or below the rate on average: that is not what happened."""
+    score, n, right = np.array([0.05, 0.3, 0.95]), np.full(3, 1000.0), np.array([50.0, 300.0, 950.0])  # fmt: skip
+    higher, less = np.array([0.12, 0.33, 0.99]), np.array([190.0, 370.0, 770.0])
+    sides = UnitTable.at_scores(score, n, right, 15), UnitTable.at_scores(higher, n, less, 15)
+    changed = ChangeState("changed", 3000, 1, 1, 1, sides, is_binary=True)
+    assert "is now" in changed.sentence
+    of_slope = replace(changed, is_of_slope=True)
+    assert of_slope.sentence.endswith(": scores became too extreme (3,000 labelled units since).")
+
+
+def test_scores_that_shifted_do_not_ask_for_labels_that_are_known():
+    shifted = Shift(True, 0.4, 0.13)
+    assert ScoresState.of(shifted, True).sentence == "The scores shifted (population stability index 0.40, limit 0.13)."  # fmt: skip
+    assert ScoresState.of(shifted, False).sentence.endswith(
+        "whether the model is still calibrated."
     )
 
 

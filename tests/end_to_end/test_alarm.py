@@ -243,6 +243,9 @@ def test_a_slope_that_falls_is_found_reported_and_acknowledged(watched, receiver
     eventually(lambda: watched.get(log)["deliveries"][0]["status"] == "delivered")
     [(headers, body)] = receiver.of("alarm.raised")
     assert [each["id"] for each in body["data"].pop("scopes")] == [alarm["id"]]
+    sentences = {"calibration": "sentence", "change": "sentence", "recommendation": "reason"}
+    for name, field in sentences.items():
+        body["data"][name][field] = f"When raised: {body['data'][name][field]}"
     assert body["data"] == alarm and headers["webhook-id"] == waiting["id"]
     assert alarm["recommendation"]["action"] == "temperature"
     check_advice(watched, model, found["recommendation"])
@@ -255,7 +258,7 @@ def test_a_slope_that_falls_is_found_reported_and_acknowledged(watched, receiver
     acknowledged = watched.client.post(
         f"/v1/alarms/{alarm['id']}/acknowledge", json={"note": "seen"}
     )
-    assert (acknowledged.status_code, acknowledged.json()["state"]) == (200, "open")
+    assert (acknowledged.status_code, acknowledged.json()["state"]) == (200, "acknowledged")
     assert acknowledged.json()["acknowledged_at"] and not alarm["acknowledged_at"]
     noted = watched.get(f"/v1/models/{model}/drift")["change"]
     assert noted["acknowledged_at"] and noted["word"] != "changed"
@@ -347,7 +350,7 @@ def test_a_stream_tells_of_alarms_and_continues_where_it_was_left(watched):
         again = next(each for each in after if each["id"] == reported["id"])
     # An event has the alarm as it is when the event is sent. The model is still off: by then its next alarm may be open.
     assert again["note"] == "noted"
-    assert (again["state"] == "open" and again["acknowledged_at"]) or (
+    assert (again["state"] == "acknowledged" and again["acknowledged_at"]) or (
         again["closed_because"] == "the detector raised another alarm"
     )
 

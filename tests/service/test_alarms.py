@@ -167,6 +167,7 @@ async def test_alarms_are_listed_and_read(alarmed):
     assert (await alarmed.get(f"/v1/alarms/{opened['id']}")).json() == opened
     problem(await alarmed.get("/v1/alarms/al_000_00000000000000000003"), 404, "alarm-unknown")
     problem(await alarmed.get("/v1/alarms?state=shut"), 422, "invalid-query")
+    problem(await alarmed.get("/v1/alarms?model=digit"), 404, "model-unknown")
 
 
 async def test_an_alarm_is_acknowledged_with_a_note(alarmed, inbox):
@@ -176,13 +177,16 @@ async def test_an_alarm_is_acknowledged_with_a_note(alarmed, inbox):
     result = answer.json()
     assert result["acknowledged_at"]
     assert (result["state"], result["note"], result["acknowledged_by"]) == (
-        "open",
+        "acknowledged",
         "new scanner",
         "default",
     )
     assert inbox.orders[-1][1]["op"] == "acknowledge"
     again = await alarmed.post(url, json={})
     assert again.json() == result and len(inbox.orders) == 1
+    for state, n in (("open", 0), ("acknowledged", 1), ("closed", 1)):
+        found = (await alarmed.get(f"/v1/alarms?state={state}")).json()["alarms"]
+        assert [each["state"] for each in found] == [state] * n
     closed = url.replace("0001/", "0002/")
     problem(await alarmed.post(closed, json={}), 409, "alarm-closed")
     problem(await alarmed.post(url, json={"colour": "red"}), 422, "invalid-input")

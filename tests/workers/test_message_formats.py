@@ -12,7 +12,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from calibrant_server.workers.alarm.alarm_settings import Webhook
-from calibrant_server.workers.alarm.deliveries import delivery_of, is_address, send_mail
+from calibrant_server.workers.alarm.deliveries import (
+    delivery_of,
+    is_address,
+    message_of,
+    send_mail,
+)
 from calibrant_server.workers.alarm.url_guard import BlockedUrlError, networks_of
 from calibrant_server.workers.alarm.webhook_sender import send
 from tests.waiting import PATIENCE_S
@@ -21,6 +26,7 @@ LOCAL = networks_of("127.0.0.0/8")
 KEY = "a1b2c3d4" * 4
 ALARM = {
     "id": "al_1",
+    "event": "ev_1",
     "model": "triage",
     "slice": "site:<A>",
     "title": "calibration drift",
@@ -32,8 +38,11 @@ ALARM = {
 }
 TITLE, TEXT = (
     "triage, site:<A>: calibration drift",
-    "Changed about 20 Nov 2026. What to do: Divide log-odds by 1.6. Page: /models/triage (alarm al_1).",
+    "Changed about 20 Nov 2026. What to do: Divide log-odds by 1.6. Page: /models/triage. "
+    "Acknowledge: calibrant alarms acknowledge al_1",
 )
+PAGES = "https://calibrant.example.org/"
+PAGE = "https://calibrant.example.org/models/triage"
 
 
 def message(url, kind="alarm.raised"):
@@ -62,9 +71,10 @@ def receiver():
         server.shutdown()
 
 
-def received(receiver, form, kind="alarm.raised", secret=""):
+def received(receiver, form, kind="alarm.raised", secret="", pages=""):
     url = f"http://127.0.0.1:{receiver.server_port}/x"
-    assert send(message(url, kind), Webhook(url, secret, form), PATIENCE_S, LOCAL) == 202
+    to = Webhook(url, secret, form)
+    assert send(message(url, kind), to, PATIENCE_S, LOCAL, pages=pages) == 202
     headers, body = receiver.found[-1]
     assert headers["Content-Type"] == "application/json" and "webhook-signature" not in headers
     return body
@@ -96,13 +106,28 @@ def test_teams_gets_a_message_with_an_adaptive_card(receiver):
         ("alarm.closed", "resolve"),
     ],
 )
-def test_pagerduty_gets_one_incident_per_alarm(receiver, kind, action):
+def test_pagerduty_gets_one_incident_per_event(receiver, kind, action):
     body = received(receiver, "pagerduty", kind, KEY)
-    assert (body["routing_key"], body["event_action"], body["dedup_key"]) == (KEY, action, "al_1")
+    assert (body["routing_key"], body["event_action"], body["dedup_key"]) == (KEY, action, "ev_1")
     payload = body["payload"]
     assert payload["severity"] == "warning" and payload["source"] == "triage"
     assert payload["summary"].startswith("triage, site:<A>: ") and len(payload["summary"]) <= 1024
     assert payload["timestamp"] == "2026-11-28T10:00:00Z"
+
+
+@pytest.mark.parametrize("form", ["slack", "teams", "pagerduty"])
+def test_messages_link_to_the_page(receiver, form):
+    body = received(receiver, form, secret=KEY, pages=PAGES)
+    assert f"Page: {PAGE}. " in json.dumps(body)
+    if form == "pagerduty":
+        assert body["links"] == [{"href": PAGE, "text": TITLE}]
+        assert "links" not in received(receiver, form, secret=KEY)
+
+
+def test_a_message_names_the_slices_of_its_event():
+    scopes = [{"slice": each} for each in (None, "site:A", "site:B", "site:C", "site:D")]
+    _, text = message_of("alarm.raised", ALARM | {"slice": None, "scopes": scopes})
+    assert "Also in site:A, site:B, site:C, …." in text
 
 
 def test_other_forms_go_through_the_guard_too(receiver):

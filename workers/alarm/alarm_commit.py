@@ -95,22 +95,41 @@ class AlarmCommit:
         )
 
     def episode(self, episode: Episode, kind: str) -> None:
-        """Write a change of an episode and notify all receivers."""
+        """Write a change of an episode; if it stands for its event, notify all receivers, once per event."""
         self.commit.set_fields(self.commit.keys.episodes, episode.fields())
-        self.notify(kind, f"{episode.id}|{episode.number}", shown(episode))
+        if episode.leads:
+            self.notify(kind, episode.event or episode.id, shown(episode))
 
     def raise_event(self, raised: Iterable[Episode]) -> list[Episode]:
-        """Write the alarms that one cohort raised, with one notification for all; return them, that of all rows first."""
-        ordered = sorted(raised, key=lambda each: (each.slice != "", -(each.evidence_log10 or 0.0), each.id))  # fmt: skip
-        if not ordered:
-            return []
-        name = event_id(ordered[0])
-        alarms = [replace(each, event=name) for each in ordered]
+        """Write the alarms that one cohort raised; return them, that of all rows first.
+
+        An alarm whose change is that of an open alarm of the model belongs to its event; the others are a new one. A
+        notification lists all alarms of the cohort and event. An event has one, and another when it reaches all rows.
+        """
+        ordered = sorted(raised, key=lambda each: (not each.is_of_all, -(each.evidence_log10 or 0.0), each.id))  # fmt: skip
+        earlier = {each.id: self._open_event(each) for each in ordered}
+        new = next((event_id(each) for each in ordered if earlier[each.id] is None), None)
+        alarms = [replace(each, event=earlier[each.id] or new) for each in ordered]
+        for event in dict.fromkeys(each.event for each in alarms):
+            self._raise([each for each in alarms if each.event == event])
+        return alarms
+
+    def _raise(self, alarms: Sequence[Episode]) -> None:
+        """Write alarms of one event, and notify if they lead it."""
         for each in alarms:
             self.commit.set_fields(self.commit.keys.episodes, each.fields())
-        scopes = [{field: shown(each)[field] for field in OF_SCOPE} for each in alarms]
-        self.notify(RAISED, f"{name}|{alarms[0].number}", {**shown(alarms[0]), "scopes": scopes})
-        return alarms
+        leading = shown(alarms[0], is_new=True)
+        if alarms[0].leads:
+            scopes = [{field: shown(each, is_new=True)[field] for field in OF_SCOPE} for each in alarms]  # fmt: skip
+            self.notify(RAISED, f"{leading['event']}|{alarms[0].number}", {**leading, "scopes": scopes})  # fmt: skip
+
+    def _open_event(self, alarm: Episode) -> str | None:
+        """Return the event of an earlier open alarm whose range of DATE overlaps that of a new one."""
+        found = self.alarm_state.detectors
+        mine = found[detector_name(alarm.scope, alarm.slice)].change
+        same = (each for each in found.values() if mine and each.change and mine.follows(each.change))  # fmt: skip
+        episodes = (self.alarm_state.episode(each.episode or "") for each in same)
+        return next((each.event for each in episodes if each is not None and each.event), None)
 
     def notify(self, kind: str, about: str, data: Mapping[str, Any]) -> None:
         """Enqueue a message to each receiver."""
@@ -197,27 +216,46 @@ def write_order(
 
 
 def _acknowledge(node: Any, writing: AlarmCommit, command: Command) -> None:
-    """Acknowledge an alarm: Before starts again at the start of the change. An alarm that is not open does not change."""
+    """Acknowledge an alarm, and all of its event if it leads: Before starts again at the start of each change.
+
+    An alarm that is not open does not change.
+    """
     state = writing.alarm_state
     episode = state.episode(command["alarm"])
     if episode is None or episode.status != OPEN or episode.generation != writing.config.generation:
         return
-    name = detector_name(episode.scope, episode.slice)
-    detector = state.detectors.get(name)
-    if detector is not None and detector.episode == episode.id:
-        writing.detectors({name: acknowledged(detector, state.reference)})
-    by, note, role = command["by"], command["note"], command.get("role")
-    noted = episode.acknowledged(by, note, writing.now_s, state.next_number(), role)
-    writing.episode(noted, WAS_ACKNOWLEDGED)
+    changed = {}
+    for each in _acknowledged_with(state, episode):
+        name = detector_name(each.scope, each.slice)
+        detector = state.detectors.get(name)
+        if detector is not None and detector.episode == each.id:
+            changed[name] = acknowledged(detector, state.reference)
+        by, note, role = command["by"], command["note"], command.get("role")
+        noted = each.acknowledged(by, note, writing.now_s, state.next_number(), role)
+        writing.episode(noted, WAS_ACKNOWLEDGED)
+    writing.detectors(changed)
+
+
+def _acknowledged_with(state: AlarmState, episode: Episode) -> list[Episode]:
+    """Return the open alarms that an acknowledgement of one concerns."""
+    names = (each.episode for each in state.detectors.values() if each.in_alarm and each.episode)
+    others = (state.episode(name) for name in names if episode.leads and name != episode.id)
+    return [episode, *(each for each in others if each is not None and each.status == OPEN and each.event == episode.event)]  # fmt: skip
 
 
 def _promote(node: Any, writing: AlarmCommit, command: Command) -> None:
     """Reset detectors of mapped scores under another calibration map and close their episodes."""
     state, changed = writing.alarm_state, {}
-    state.active_map = promoted_map(node, writing.commit.keys, state.config, command["map_version"])
+    version = command["map_version"]
+    state.active_map = promoted_map(node, writing.commit.keys, state.config, version)
+    because = (
+        "no calibration map is active any more"
+        if version is None
+        else f"map {version} was promoted"
+    )
     for name, detector in state.detectors.items() if state.settings.is_mapped else ():
         if detector.episode is not None:
-            writing.close(detector.episode, "another calibration map is active")
+            writing.close(detector.episode, because)
         changed[name] = promoted(detector, state.settings, state.active_map)
     writing.detectors(changed, **{ACTIVE_MAP: state.active_map.to_json()})
 

@@ -149,13 +149,16 @@ MAIL_SCHEME = "mailto:"
 _ADDRESS = re.compile(r"mailto:[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9.-]{1,250}")
 _ROUTING_KEY = re.compile(r"[A-Za-z0-9]{32}")
 _ACTIONS = {WAS_ACKNOWLEDGED: "acknowledge", WAS_CLOSED: "resolve"}
-MAX_SUMMARY = 1024
+MAX_SUMMARY, MAX_NAMED = 1024, 3
 MAIL_ACCEPTED = 250
 _ADAPTIVE = "application/vnd.microsoft.card.adaptive"
 
 
-def message_of(kind: str, data: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the subject and the sentences of a message of this type, as people read it."""
+def message_of(kind: str, data: Mapping[str, Any], pages: str = "") -> tuple[str, str]:
+    """Return the subject and the sentences of a message of this type, as people read it.
+
+    pages : address of the pages; default: their path only
+    """
     where = f"{data['model']}, {data['slice']}" if data.get("slice") else str(data.get("model"))
     if kind == TEST:
         return f"{where}: test", "A test message of Calibrant. No action is needed."
@@ -167,9 +170,16 @@ def message_of(kind: str, data: Mapping[str, Any]) -> tuple[str, str]:
         return f"{where}: alarm closed", f"Closed: {data.get('closed_because')}."
     words = [(data.get(name) or {}).get("sentence") for name in ("change", "calibration")]
     advice = (data.get("recommendation") or {}).get("reason")
-    page = f"Page: /models/{data.get('model')} (alarm {data.get('id')})."
-    texts = (*words, advice and f"What to do: {advice}", page)
+    others = [each["slice"] for each in data.get("scopes", ())[1:] if each["slice"]]
+    also = others and f"Also in {', '.join(others[:MAX_NAMED])}{', …' if len(others) > MAX_NAMED else ''}."  # fmt: skip
+    do = f"Page: {page_of(data, pages)}. Acknowledge: calibrant alarms acknowledge {data.get('id')}"
+    texts = (*words, also, advice and f"What to do: {advice}", do)
     return f"{where}: {data.get('title')}", " ".join(each for each in texts if each)
+
+
+def page_of(data: Mapping[str, Any], pages: str) -> str:
+    """Return the address of a model's page."""
+    return f"{pages.rstrip('/')}/models/{data.get('model')}"
 
 
 def is_address(url: str) -> bool:
@@ -186,14 +196,19 @@ def is_routing_key(text: str) -> bool:
     return _ROUTING_KEY.fullmatch(text) is not None
 
 
-def request_of(delivery: WebhookDelivery, form: str, secret: str) -> tuple[bytes, dict[str, str]]:
+def request_of(
+    delivery: WebhookDelivery, form: str, secret: str, pages: str = ""
+) -> tuple[bytes, dict[str, str]]:
     """Return body and headers of a delivery over HTTP; only the standard form is signed."""
     if form == STANDARD:
         body = delivery.body.encode()
         return body, signed_headers(delivery.id, int(time.time()), body, secret)
     about = json.loads(delivery.body)
-    title, text = message_of(about["type"], about["data"])
-    return json.dumps(_FORMS[form](title, text, about, secret)).encode(), {}
+    title, text = message_of(about["type"], about["data"], pages)
+    found = _FORMS[form](title, text, about, secret)
+    if form == PAGERDUTY and pages:
+        found["links"] = [{"href": page_of(about["data"], pages), "text": title}]
+    return json.dumps(found).encode(), {}
 
 
 def _slack(title: str, text: str, about: Mapping[str, Any], secret: str) -> dict[str, Any]:
@@ -215,12 +230,12 @@ def _teams(title: str, text: str, about: Mapping[str, Any], secret: str) -> dict
 
 
 def _pagerduty(title: str, text: str, about: Mapping[str, Any], secret: str) -> dict[str, Any]:
-    """The leading alarm of a notification is the incident: its acknowledgement and end are those of the incident."""
+    """The event of an alarm is the incident."""
     kind, data = about["type"], about["data"]
     return {
         "routing_key": secret,
         "event_action": _ACTIONS.get(kind, "trigger"),
-        "dedup_key": str(data.get("id") or kind),
+        "dedup_key": str(data.get("event") or data.get("id") or kind),
         "client": "Calibrant",
         "payload": {
             "summary": f"{title}. {text}"[:MAX_SUMMARY],
@@ -238,7 +253,11 @@ _FORMS: dict[str, Callable[[str, str, Mapping[str, Any], str], dict[str, Any]]] 
 
 
 def send_mail(
-    delivery: WebhookDelivery, server: str | None, sender: str | None, timeout_s: float
+    delivery: WebhookDelivery,
+    server: str | None,
+    sender: str | None,
+    timeout_s: float,
+    pages: str = "",
 ) -> int:
     """Send a delivery by mail; return the status of the server's response.
 
@@ -249,7 +268,7 @@ def send_mail(
     if server is None or sender is None:
         raise OSError("CALIBRANT_SMTP_URL and CALIBRANT_SMTP_FROM are not set")
     about, parts, mail = json.loads(delivery.body), urlsplit(server), EmailMessage()
-    mail["Subject"], text = message_of(about["type"], about["data"])
+    mail["Subject"], text = message_of(about["type"], about["data"], pages)
     mail["From"] = sender
     mail["To"] = delivery.url.removeprefix(MAIL_SCHEME)
     mail["Date"], mail["Message-ID"] = formatdate(delivery.made_s), f"<{delivery.id}@calibrant>"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from calibrant.core.actions import Advice, next_request
+from calibrant.core.actions import ActionRequest, Advice
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.evaluation import effects_of, evaluate, judge_cohorts
@@ -49,7 +49,7 @@ from calibrant_server.workers.alarm.drift_report import (
     who_alarms,
     words_document,
 )
-from calibrant_server.workers.alarm.episodes import OPEN, Episode, at, episode_id, log10_of_p
+from calibrant_server.workers.alarm.episodes import OPEN, Episode, episode_id, log10_of_p
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot, words_of
 from calibrant_server.workers.ingest.record_store import forget
 from calibrant_server.workers.store.commit import Commit
@@ -166,26 +166,21 @@ def _raised(
         calibration=document["calibration"],
         change=document["change"],
         effect=effect_of(words.change, config.task) or {},
-        recommendation=_recommendation(
-            writing, since_change(results, change.start)[0], change, who
-        ),
+        recommendation=_recommendation(writing, since_change(results, change.start)[0], who),
         map_version=state.detectors[name].map_version,
         raised_s=now_s,
         changed_s=now_s,
     )
 
 
-def _recommendation(
-    writing: AlarmCommit, since: UnitTable, change: OpenChange, who: Attribution | None
-) -> Advice:
-    """Return what to do about a change that was just shown, with the request that does it."""
-    config, is_binary = writing.config, writing.config.task == "binary"
+def _recommendation(writing: AlarmCommit, since: UnitTable, who: Attribution | None) -> Advice:
+    """Return what to do about a change that was just shown, with the request of the present recommendation."""
+    config, tolerance = writing.config, writing.settings.tolerance
     # The table of a top label gives another temperature than its rows do.
-    tolerance = writing.settings.tolerance
+    is_binary = config.task == "binary"
     advice = recommended_action(since, None, tolerance) if is_binary else at_rows(config.model)
-    advice = advised(advice, who)
-    window = {"from": at(change.start), "clock": "sealed"}
-    return {**advice, "next": next_request(advice["action"], config.model, is_binary, window)}
+    current: ActionRequest = {"method": "GET", "path": f"/v1/models/{config.model}/drift", "body": None}  # fmt: skip
+    return {**advised(advice, who), "next": current}
 
 
 def advanced(
@@ -233,7 +228,7 @@ def _compared(
     if not found.change.is_worse:
         return replace(ahead, improved_at=labelled[max(0, found.change.start - n_days)].cohort)
     change = OpenChange.of(found.change, found.leaning, labelled, before)
-    return replace(ahead, change=change, words=replace(ahead.words, was_good=True))
+    return replace(ahead, change=change, words=ahead.words.at_change())
 
 
 def take_sealed(

@@ -54,6 +54,11 @@ class OpenChange:
         is_first = bool(before.tables) and found.start <= n
         return cls(last, start, earliest, latest, found.direction, sign, found.p, is_first)
 
+    def follows(self, other: OpenChange) -> bool:
+        """Whether an earlier alarm was of the same change: the ranges of DATE overlap."""
+        is_later = other.alarmed_at < self.alarmed_at
+        return is_later and self.earliest <= other.latest and other.earliest <= self.latest
+
 
 @dataclass(frozen=True)
 class Words:
@@ -74,6 +79,11 @@ class Words:
         since = self.since if word == self.calibration else cohort
         was_good = self.was_good or word == GOOD
         return Words(word, now.word, since, was_good, tolerance, now.limit)
+
+    def at_change(self) -> Words:
+        """Return the words when a change is shown: `good` was said of the cohorts before it."""
+        word = UNKNOWN if self.calibration == GOOD else self.calibration
+        return replace(self, calibration=word, last=UNKNOWN, was_good=True)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The drift report: the words of a detector as JSON values, who changed (model or raters), and on request the evidence."""
+"""The drift report: the words of a detector as JSON values, and who changed (model or raters)."""
 
 from __future__ import annotations
 
@@ -6,33 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from calibrant.core.actions import Advice
-from calibrant.core.documents import Result, Row
-from calibrant.core.routing import ALL_ROWS
+from calibrant.core.documents import Result
 from calibrant.drift.calibration import MIN_UNITS
-from calibrant.drift.cohort_tables import OWN_SCORE
 from calibrant.drift.evaluation import LEANING
-from calibrant.drift.recommendation import bin_rows, of_raters, temperature_of
-from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.drift.recommendation import of_raters
+from calibrant.drift.unit_tables import UnitTable
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
-from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohorts import (
-    FIRST_CONTACTS,
-    UNKNOWN,
-    CohortResult,
-    detector_name,
-    is_of_all,
-    parts_of,
     rater_in,
 )
-from calibrant_server.workers.alarm.detectors import Detector, flagged_names, n_requested
-from calibrant_server.workers.alarm.episodes import at, log10_of_p
+from calibrant_server.workers.alarm.detectors import Detector
+from calibrant_server.workers.alarm.episodes import at
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot, ModelWords
-
-SHOWN_COHORTS = 120
-NO_CLAIM = (
-    "No false-alarm rate is claimed: a unit that is in several cohorts counts in each. To count it once, send predictions with ids "
-    "that name their units (at most 200,000 per cohort)."
-)
 
 
 def words_document(words: ModelWords) -> Result:
@@ -89,7 +74,7 @@ def _scores(state: ScoresState) -> Result:
 
 
 def effect_of(change: ChangeState, task: str) -> Result | None:
-    """Return the size of an open change, in the rate of correct or positive labels and in temperature; None without one."""
+    """Return the size of an open change, in the rate of correct or positive labels; None without one."""
     if change.sides is None:
         return None
     before, after = (_side(each, task) for each in change.sides)
@@ -97,13 +82,11 @@ def effect_of(change: ChangeState, task: str) -> Result | None:
 
 
 def _side(table: UnitTable, task: str) -> Result:
-    # The table of a top label gives another temperature than its rows do.
     n, rate = table.n_units, "positive_rate" if task == "binary" else "accuracy"
     return {
         "n": n,
         rate: float(table.correct.sum()) / n if n else None,
         "mean_confidence": float(table.confidence.sum()) / n if n else None,
-        "temperature": temperature_of(table) if task == "binary" else None,
     }
 
 
@@ -112,105 +95,6 @@ def title(alarm: AlarmSnapshot, who: Attribution | None) -> str | None:
     if alarm.watched.in_alarm:
         return title_of(alarm.name, who)
     return None if alarm.episode is None else alarm.episode.title
-
-
-def evidence_of_words(alarm: AlarmSnapshot) -> Result:
-    """Return what the words of a detector depend on."""
-    detector, settings, change = alarm.watched, alarm.state.settings, alarm.watched.change
-    before = [each.table for each in alarm.counted if not change or each.cohort < change.start]
-    slices = {"slices": others_of(alarm)} if is_of_all(alarm.name) else {}
-    return {
-        "recent": recent_rows(alarm.results),
-        "bins": bin_rows(merged(before)),
-        "bins_since_change": bin_rows(merged(each.table for each in alarm.recent))
-        if change
-        else None,
-        "p": detector.p,
-        "level": settings.level(n_requested(alarm.state.detectors, settings)),
-        "improved_at": None if detector.improved_at is None else at(detector.improved_at),
-        "cohorts_passed_over": skipped_cohorts(detector),
-        "raters": _raters(alarm),
-        "units": _units(alarm),
-        **slices,
-    }
-
-
-def closed_by_map(alarm: AlarmSnapshot) -> str:
-    """Return why earlier cohorts do not count and what to do, if the active map was fitted to them; else nothing."""
-    active = alarm.state.active_map
-    if not alarm.state.settings.is_mapped or active.fitted_to_s is None:
-        return ""
-    return (
-        f". Cohorts before {at(active.fitted_to_s)[:10]} do not count: map version {active.version} was fitted to data up to then, and "
-        "these cannot show whether it is right. A verdict follows when later predictions have labels and are older than the label "
-        "horizon. To evaluate earlier data now, promote a map whose window ends before them"
-    )
-
-
-def recent_rows(results: list[CohortResult]) -> list[Row]:
-    """Return recent cohorts as points of a curve: −log10 of the p-value of a change, with that of its level."""
-    return [
-        {
-            "from": at(each.cohort),
-            "evidence_log10": log10_of_p(each.p),
-            "threshold_log10": log10_of_p(each.level),
-            "ece": each.table.ece,
-        }
-        for each in results[-SHOWN_COHORTS:]
-    ]
-
-
-def skipped_cohorts(detector: Detector) -> Result:
-    """Return the cohorts that a detector skipped, with reasons."""
-    why = detector.why_passed
-    return {
-        "n": detector.n_passed,
-        "reason": why,
-        "detail": None if why is None else WHY_PASSED[why],
-    }
-
-
-def others_of(alarm: AlarmSnapshot) -> list[Row]:
-    """Return each other detector of a slice or class in one entry, flagged ones first."""
-    others = {name: each for name, each in alarm.requested.items() if rater_in(name) is None}
-    others.pop(alarm.name, None)
-    marked = flagged_names(alarm.state.detectors, alarm.state.settings)
-    rows = []
-    for name in dict.fromkeys([name for name in marked if name in others] + list(others)):
-        scope, slice_ = parts_of(name)
-        shown = {"scope": None if scope == OWN_SCORE else scope, "slice": slice_ or None}
-        rows.append(shown | {"flagged": name in marked} | _line(others[name]))
-    return rows
-
-
-def _line(detector: Detector) -> Result:
-    return {
-        "in_alarm": detector.in_alarm,
-        "calibration": detector.words.calibration,
-        "value": detector.words.limit,
-        "n_units": detector.total.n_units,
-        "p": detector.p,
-        "alarm": detector.episode,
-    }
-
-
-def _units(alarm: AlarmSnapshot) -> Result:
-    """Return how units that recur are counted, and the false-alarm rate that is claimed: none if units are not known."""
-    settings = alarm.state.settings
-    main = alarm.state.detectors.get(detector_name(settings.scopes[0], ALL_ROWS))
-    is_known = main is not None and main.units == FIRST_CONTACTS
-    return {
-        "rule": (None if main is None else main.units) or UNKNOWN,
-        "n_left_out": main.n_left_out if main is not None and is_known else None,
-        "claim": settings.false_alarms if is_known else None,
-        "detail": None if is_known else NO_CLAIM,
-    }
-
-
-def _raters(alarm: AlarmSnapshot) -> list[Row]:
-    """Return the raters' own detectors."""
-    named = ((rater_in(name), each) for name, each in alarm.requested.items())
-    return [{"rater": rater} | _line(each) for rater, each in named if rater is not None]
 
 
 RATER_SHIFT, MODEL_DRIFT, UNDECIDED, NONE = "rater shift", "model drift", "undecided", "none"

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any
 
 from calibrant.core.actions import Advice
+from calibrant.results.drift import RATER
 from calibrant_server.workers.store.key_names import model_key
 from calibrant_server.workers.store.windows import rfc3339
 
@@ -53,7 +54,7 @@ class Episode:
     title: str | None = None  # its subject in a few words
     # time of its acknowledgement; None if there is none, or if it was not stored
     acknowledged_s: float | None = None
-    # id shared by the alarms that one notification listed; None of older versions
+    # id shared by the alarms of one change; None of older versions
     event: str | None = None
     acknowledged_role: str | None = None
     # calibration, change: the two words at that time, as in `GET drift`; None of older versions
@@ -66,9 +67,14 @@ class Episode:
         return model_key(self.tenant, self.model), self.generation
 
     @property
-    def state(self) -> str:
-        """Whether it is open or closed; an acknowledged alarm stays open until it is closed."""
-        return CLOSED if self.status == CLOSED else OPEN
+    def is_of_all(self) -> bool:
+        """Whether it is of all rows and all raters."""
+        return not self.slice and not self.scope.startswith(RATER)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it stands for the alarms of its event: it is of all rows, or was the first."""
+        return self.is_of_all or self.event in (None, event_id(self))
 
     @property
     def is_acknowledged(self) -> bool:
@@ -105,26 +111,36 @@ class Episode:
 
 
 _AS_STORED = (
-    "id", "event", "model", "scope", "state", "calibration", "change", "evidence_log10", "threshold_log10", "effect",
-    "recommendation", "map_version", "acknowledged_by", "acknowledged_role", "note", "closed_because",
+    "id", "event", "model", "scope", "evidence_log10", "threshold_log10", "effect", "map_version",
+    "acknowledged_by", "acknowledged_role", "note", "closed_because",
 )  # fmt: skip
+_SENTENCES = {"calibration": "sentence", "change": "sentence", "recommendation": "reason"}
 
 
-def shown(episode: Episode) -> dict[str, Any]:
-    """Return an episode as sent to clients and receivers."""
+def shown(episode: Episode, is_new: bool = False) -> dict[str, Any]:
+    """Return an episode as sent to clients and receivers. Later, its sentences say of which time they are."""
     times = {
         "raised_at": episode.raised_s,
         "start_of_change": episode.start_of_change,
         "changed_at": episode.changed_s,
         "acknowledged_at": episode.acknowledged_s,
     }
+    words = {name: getattr(episode, name) for name in _SENTENCES}
     return {
         **{name: getattr(episode, name) for name in _AS_STORED},
         **{name: None if time_s is None else at(time_s) for name, time_s in times.items()},
+        **{
+            name: each if is_new else _dated(each, _SENTENCES[name]) for name, each in words.items()
+        },
+        "state": episode.status,
         "title": episode.title or "calibration drift",
         "slice": episode.slice or None,
         "cohort": interval(episode.cohort, episode.bucket_s),
     }
+
+
+def _dated(words: Mapping[str, Any] | None, name: str) -> dict[str, Any] | None:
+    return None if words is None else {**words, name: f"When raised: {words[name]}"}
 
 
 def at(seconds: float) -> str:

@@ -145,12 +145,13 @@ class WebhookSender:
         receiver = next((each for each in receivers if each.url == delivery.url), None)
         if receiver is None:
             return 410, "the receiver is no longer declared"
+        limit_s, pages = self._timeout_s, settings.public_url or ""
         try:
             if receiver.format == EMAIL:
                 server, sender = settings.smtp_url, settings.smtp_from
-                return send_mail(delivery, server, sender, self._timeout_s), None
+                return send_mail(delivery, server, sender, limit_s, pages), None
             trusted = settings.webhook_ca
-            return send(delivery, receiver, self._timeout_s, self._allowed, trusted), None
+            return send(delivery, receiver, limit_s, self._allowed, trusted, pages), None
         except (OSError, http.client.HTTPException, BlockedUrlError) as error:
             return None, f"{type(error).__name__}: {error}"[:200]
 
@@ -161,6 +162,7 @@ def send(
     timeout_s: float,
     allowed: Iterable[Network] = (),
     trusted: Path | None = None,
+    pages: str = "",
 ) -> int:
     """Send a message; return the status of the response, or raise BlockedUrlError, OSError or HTTPException.
 
@@ -169,9 +171,10 @@ def send(
     timeout_s : for the complete response; a receiver that sends a byte now and then is cut off
     allowed : networks in addition to the public internet
     trusted : PEM file of authorities in addition to those of the system
+    pages : address of the pages, for links
     """
     target = target_of(delivery.url, allowed)
-    body, headers = request_of(delivery, receiver.format, receiver.secret)
+    body, headers = request_of(delivery, receiver.format, receiver.secret, pages)
     headers |= {"Content-Type": "application/json", "User-Agent": USER_AGENT}
     connection = _Pinned(target, timeout_s, trusted)
     deadline = threading.Timer(timeout_s, connection.cut_off)

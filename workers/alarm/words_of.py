@@ -13,6 +13,7 @@ import numpy as np
 from calibrant.core.pane import Pane
 from calibrant.core.time_texts import event_text
 from calibrant.drift.calibration import N_RECENT, OFF, UNKNOWN, Judgement, Word, selection_of
+from calibrant.drift.change import DIRECTIONS
 from calibrant.drift.evaluation import Monitor, columns_of, judge_cohorts
 from calibrant.drift.unit_tables import merged
 from calibrant.drift.unlabelled_scores import Shift, shift_of
@@ -259,8 +260,9 @@ def _changed(alarm: AlarmSnapshot, change: OpenChange) -> ChangeState:
         change.earliest,
         change.latest,
         (merged(before), since),
-        config.task == "binary",
-        change.of_reference,
+        is_binary=config.task == "binary",
+        is_of_slope=DIRECTIONS[change.direction] == "slope",
+        of_reference=change.of_reference,
         cohort_s=bucket_s,
         events=_events_about(change, config, bucket_s),
     )

@@ -9,6 +9,7 @@ from calibrant.core.actions import Advice, map_method
 from calibrant.core.documents import Extra, Result
 from calibrant.core.time_texts import day_of
 from calibrant.drift.calibration import GOOD, OFF, Selection, judge, selection_of
+from calibrant.drift.recommendation import temperature_of
 from calibrant.drift.unit_tables import UnitTable, merged, unit_table
 from calibrant.drift.unlabelled_scores import Shift, expected_of_panes, window_shift
 from calibrant.drift.words import (
@@ -24,11 +25,7 @@ from calibrant_server.workers.alarm.detectors import MAX_DETECTORS, Detector, n_
 from calibrant_server.workers.alarm.drift_report import (
     Attribution,
     advised,
-    closed_by_map,
     effect_of,
-    evidence_of_words,
-    recent_rows,
-    skipped_cohorts,
     title,
     who_alarms,
     words_document,
@@ -36,6 +33,12 @@ from calibrant_server.workers.alarm.drift_report import (
 from calibrant_server.workers.alarm.episodes import interval
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot, ModelWords, words_of
 from calibrant_server.workers.queries import change_advice
+from calibrant_server.workers.queries.drift_evidence import (
+    closed_by_map,
+    evidence_of_words,
+    recent_rows,
+    skipped_cohorts,
+)
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import Declared, declared_query
 from calibrant_server.workers.queries.waiting_advice import advice_without_update
@@ -84,13 +87,15 @@ def compute(query: Declared, inputs: Inputs) -> Result:
 
 def _effect(words: ModelWords, task: str, advice: Advice) -> Result | None:
     """Return the size of an open change, with the temperature that the recommendation fitted to the rows since."""
-    found = effect_of(words.change, task)
-    fitted = [
-        each for each in advice["evidence"].get("tried", ()) if each["action"] == "temperature"
-    ]
-    if found is not None and fitted:
-        found["after"]["temperature"] = fitted[0]["parameters"]["temperature"]
-    return found
+    found, sides = effect_of(words.change, task), words.change.sides
+    if found is None or sides is None:
+        return None
+    # The table of a top label gives another temperature than its rows do.
+    for name, side in zip(("before", "after"), sides, strict=True):
+        found[name]["temperature"] = temperature_of(side) if task == "binary" else None
+    tried = {each["action"]: each["parameters"] for each in advice["evidence"].get("tried", ())}
+    fitted = tried.get("temperature")
+    return found if fitted is None else found | {"after": found["after"] | fitted}
 
 
 def _words(inputs: Inputs, watched: Detector | None, why_not: str | None) -> ModelWords:
