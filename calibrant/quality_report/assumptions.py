@@ -48,9 +48,10 @@ def _units(contents: ReportContents) -> str:
             "to one patient, the intervals are too narrow, and what chance alone would show is too low."
         )
     else:
-        text = f"{counted(n, 'unit')} {'was' if n == 1 else 'were'} named. Predictions of one unit are treated as dependent."
+        one = contents.unit
+        text = f"{counted(n, one)} {'was' if n == 1 else 'were'} named. Predictions of one {one} are treated as dependent."
         if n is not None and n < FEW_UNITS:
-            text += f" Below {FEW_UNITS} units, intervals are less reliable or absent."
+            text += f" Below {FEW_UNITS} {one}s, intervals are less reliable or absent."
     if source == "named" and contents.drift is not None:
         text += (
             " The stored sums count a unit once in each time slice, an hour by default: a patient with scans in several slices counts "

@@ -62,7 +62,9 @@ class ReportContents:
     ratings_per_prediction : number of ratings, as text, to number of predictions
     n_cases : number of cases in the results, None if cases are not named
     n_cases_received : number of cases with those that were left out, None if it is not known
+    unit, row : what a unit and a prediction are, such as "patient" and "voxel"
     left_out : what is not in the results
+    partly_left_out : sentences on parts of the data that only some results have
     subgroups : results of each declared subgroup
     comparison : `metrics` of `GET metrics?against=`, with the name of the other side as `name`
     cases : results of each case, worst first, as `-o numbers.json` has them
@@ -96,7 +98,10 @@ class ReportContents:
     ratings_per_prediction: Mapping[str, int] = field(default_factory=dict)
     n_cases: int | None = None
     n_cases_received: int | None = None
+    unit: str = "unit"
+    row: str = "prediction"
     left_out: Sequence[LeftOut] = ()
+    partly_left_out: Sequence[str] = ()
     subgroups: Sequence[Subgroup] = ()
     comparison: Mapping[str, Any] | None = None
     cases: Sequence[Mapping[str, Any]] = ()

@@ -94,7 +94,7 @@ def page(contents: ReportContents) -> str:
             (PERIODS.get(period, period.replace("_", " ")), detectable_text(found))
             for period, found in contents.detectable.items()
         ],
-        temperature=_temperature(contents.temperature),
+        temperature=_temperature(contents.temperature, contents.classes),
         subgroups=subgroups,
         subgroup_sentence=subgroup_sentence(contents),
         subgroups_left_out=any(each.what == SUBGROUPS for each in contents.left_out),
@@ -112,7 +112,7 @@ def page(contents: ReportContents) -> str:
         n_of_many=N_OF_MANY,
         assumptions=assumptions(contents),
         is_of_a_service=contents.drift is not None or contents.active_map is not None,
-        active_map=active_map_rows(contents.active_map),
+        active_map=active_map_rows(contents.active_map, contents.classes),
         alarm=alarm_rows(contents.drift),
         not_a_device=NOT_A_DEVICE,
         level=percent(contents.ci),
@@ -149,7 +149,8 @@ def _data(contents: ReportContents) -> list[tuple[str, str]]:
         text = f"{contents.n_cases:,} of {received:,}" if is_part else f"{contents.n_cases:,}"
         rows.append(("Cases", text))
     is_named = contents.metrics.get("unit_source") == "named"
-    unit = "Patients or other units" if is_named else "Units (none named: each prediction is one)"
+    named = "Patients" if contents.unit == "patient" else "Patients or other units"
+    unit = named if is_named else "Units (none named: each prediction is one)"
     for label, name in (
         (unit, "n_units"),
         ("Predictions", "n_predictions"),
@@ -195,7 +196,7 @@ def _metric_row(key: str, each: Mapping[str, Any], contents: ReportContents) -> 
     }
 
 
-def _temperature(fitted: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+def _temperature(fitted: Mapping[str, Any] | None, classes: Sequence[str]) -> list[tuple[str, str]]:
     """Return the fitted temperature with what it would change."""
     if fitted is None:
         return []
@@ -207,7 +208,7 @@ def _temperature(fitted: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     ]
     if fitted.get("interval") is not None:
         rows.insert(1, ("Interval", interval_text(fitted["interval"])))
-    return [*rows, *loss_rows(fitted)]
+    return [*rows, *loss_rows(fitted, classes)]
 
 
 def _subgroups(contents: ReportContents) -> list[dict[str, str]]:

@@ -47,7 +47,7 @@ def odd_reader_sentence(contents: ReportContents) -> str:
     return (
         f"{odd['name']} differs from the other readers: beyond chance, they agree with each other more (kappa "
         f"{plain_number(odd['kappa_of_others'])}) than with {odd['name']} (kappa {plain_number(odd['kappa'])}; p {p_value}, t test over "
-        "units). Kappa is 1 where readers always agree, and 0 by chance."
+        f"{contents.unit}s). Kappa is 1 where readers always agree, and 0 by chance."
     )
 
 

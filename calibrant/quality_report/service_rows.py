@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calibrant.core.statuses import STATUS_TEXTS, shown_status
+from calibrant.figures.base import scope_of
 from calibrant.figures.numbers import (
     MISSING,
     by_whom,
@@ -16,12 +17,12 @@ from calibrant.figures.numbers import (
 )
 
 
-def loss_rows(fitted: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the losses of a fit before and after, on its own data."""
+def loss_rows(fitted: Mapping[str, Any], classes: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the losses of a fit before and after, on its own data; `classes` names the class of the ECE."""
     names = {
         "nll": "Negative log-likelihood",
         "brier": "Brier score",
-        "ece": "ECE of the top class",
+        "ece": _error_name(fitted, classes),
     }
     before, after = fitted.get("before") or {}, fitted.get("after") or {}
     return [
@@ -34,7 +35,18 @@ def loss_rows(fitted: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def active_map_rows(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+def _error_name(fitted: Mapping[str, Any], classes: Sequence[str]) -> str:
+    """Return of which probability the ECE of a fit is; that of a map of all classes is of the top class."""
+    scope = fitted.get("scope")
+    if scope not in ("top_label", "full", "positive", "all"):
+        return "ECE"
+    shown = "top_label" if scope == "full" else scope
+    return f"ECE of the {scope_of({'scope': shown, 'classes': list(classes)})}"
+
+
+def active_map_rows(
+    found: Mapping[str, Any] | None, classes: Sequence[str]
+) -> list[tuple[str, str]]:
     """Return the promoted map, by whom and on which evidence."""
     if found is None:
         return []
@@ -44,7 +56,7 @@ def active_map_rows(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         ("Version", str(found.get("version", MISSING))),
         ("Method", str(found.get("method", MISSING)).replace("_", " ")),
         ("Fitted to", counted(found.get("n"), "labelled prediction")),
-        *loss_rows(found),
+        *loss_rows(found, classes),
         ("Digest", str(found.get("digest") or MISSING)),
         (
             "Promoted",
@@ -78,7 +90,7 @@ def alarm_rows(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:
             if name in drift
         ),
         ("Scores", str(scores.get("sentence", MISSING))),
-        ("False alarms", _false_alarm_rate(drift.get("level"))),
+        ("False alarms", _false_alarm_rate(drift)),
         *(
             (f"Changed {to_the_minute(each['at'])}", each["name"])
             for each in drift.get("settings") or ()
@@ -86,9 +98,13 @@ def alarm_rows(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
-def _false_alarm_rate(level: float | None) -> str:
+def _false_alarm_rate(drift: Mapping[str, Any]) -> str:
+    """Return the rate that is claimed, or why none is, as `units` of `GET drift` has it."""
+    level, no_claim = drift.get("level"), (drift.get("units") or {}).get("detail")
     if level is None:
         return "None are possible, because no alarm can be raised yet."
+    if no_claim:
+        return str(no_claim)
     n, years = (
         plain_number(1.0 / level),
         f"{plain_number(1.0 / level / 365.0, 0)} years of daily ones",

@@ -35,6 +35,7 @@ WORD_STATES = {
     "off": ("outside", "Off"),
     "unknown": ("not_shown", "Undecided"),
 }
+EXPLAINED = " (mean difference between predicted probability and observed frequency)"
 ABOVE = {True: "above", False: "not above", None: "too close to decide"}
 
 
@@ -103,7 +104,7 @@ def main_verdict(contents: ReportContents) -> Verdict:
         why = reason_text(each)
         return Verdict("none", "Not enough data", (f"{title_of(key)} has no value: {why}.",))
     measured, warning = _measured(key, each, contents), _unrelated(contents)
-    details = (*_before_map(contents), *_against_null(each))
+    details = (*_before_map(contents), *_against_null(each, contents))
     if contents.are_words_the_verdict:
         return _verdict_of_words(contents, measured, (*warning, *details))
     if contents.tolerance is None:
@@ -142,15 +143,16 @@ def _verdict_of_words(contents: ReportContents, measured: str, details: tuple[st
 
 def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> str:
     value, bounds = plain_number(each["value"]), each.get("interval")
+    measured = f"{title_of(key)} is {value}{EXPLAINED if slug_of(key) == 'ece' else ''}"
     if bounds is None:
         why = reason_words(each.get("interval_reason"))
-        text = f"{title_of(key)} is {value}. It has no interval: {why}."
+        text = f"{measured}. It has no interval: {why}."
         n = contents.count("n_units")
         is_few = each.get("interval_reason") == "too_few_units"
         if is_few and n is not None and contents.metrics.get("unit_source") == "named":
-            text += f" There {'is' if n == 1 else 'are'} {counted(n, 'unit')}; intervals need {MIN_UNITS}."
+            text += f" There {'is' if n == 1 else 'are'} {counted(n, contents.unit)}; intervals need {MIN_UNITS}."
         return text
-    text = f"{title_of(key)} is {value}, with a {percent(contents.ci)} interval from {interval_text(bounds)}."
+    text = f"{measured}, with a {percent(contents.ci)} interval from {interval_text(bounds)}."
     if each["value"] > bounds[1]:
         text += " The interval is for the true error. Chance makes the measured error larger, so it can be above its interval."
     return text
@@ -178,7 +180,7 @@ def _unrelated(contents: ReportContents) -> list[str]:
     ]
 
 
-def _against_null(each: Mapping[str, Any]) -> list[str]:
+def _against_null(each: Mapping[str, Any], contents: ReportContents) -> list[str]:
     if each.get("null_mean") is None:
         text = "What a perfectly calibrated model with these predictions would show is not known"
         reason = each.get("null_reason")
@@ -191,12 +193,26 @@ def _against_null(each: Mapping[str, Any]) -> list[str]:
     above = each.get("above_null")
     if above is None:
         return [usual, "The measured error is too close to that limit to decide."]
+    if above and (reached := _reach_of_chance(each)) is not None:
+        return [
+            usual,
+            f"The measured error is larger. If all {contents.row}s of a {contents.unit} were fully dependent, as in the figure of "
+            f"reliability, chance could reach {plain_number(reached)}.",
+        ]
     return [
         usual,
         "The measured error is larger: chance alone does not explain it."
         if above
         else "The measured error is no larger: chance alone may explain it. This does not prove that the model is calibrated.",
     ]
+
+
+def _reach_of_chance(each: Mapping[str, Any]) -> float | None:
+    """Return the limit with fully dependent units, if the value is below it and the measured dependence is not to be relied on."""
+    worst = each.get("null_worst_case")
+    if each.get("null_promised") is not False or worst is None or each["value"] >= worst["q95"]:
+        return None
+    return float(worst["q95"])
 
 
 def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportContents) -> str:
@@ -217,7 +233,7 @@ def _advice(state: str, each: Mapping[str, Any], contents: ReportContents) -> st
         return "What to do: correct the probabilities, such as by a temperature, before you act on those that are named above."
     if state == "within_tolerance":
         again = "Evaluate again when the model, its inputs or its readers change."
-        if each.get("above_null"):
+        if each.get("above_null") and _reach_of_chance(each) is None:
             return (
                 "What to do: you need not act at this tolerance. The error is more than chance, so a correction, such as a temperature, may "
                 f"reduce it; if you fit one, evaluate it with other data. {again}"
@@ -227,9 +243,9 @@ def _advice(state: str, each: Mapping[str, Any], contents: ReportContents) -> st
         return "What to do: do not use the probabilities without the map. Evaluate the map with later data."
     if state == "outside":
         return "What to do: do not use the probabilities as they are. Correct them, then evaluate again with other data."
-    more = "more units"
+    more = f"more {contents.unit}s"
     if each.get("interval") is None and each.get("interval_reason") == "too_few_units":
-        more = f"at least {MIN_UNITS} units"
+        more = f"at least {MIN_UNITS} {contents.unit}s"
     return f"What to do: evaluate {more}, with the same tolerance. Until then, report the model neither as within tolerance nor as outside it."
 
 

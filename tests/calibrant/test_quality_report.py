@@ -14,6 +14,7 @@ import calibrant as cal
 from calibrant.figures.numbers import interval_text, plain_number
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page
 from calibrant.quality_report.figures import figures
+from calibrant.quality_report.service_rows import alarm_rows, loss_rows
 from calibrant.quality_report.verdicts import main_verdict
 from tests.service.figure_marks import Figure
 
@@ -373,3 +374,64 @@ def test_an_error_that_is_small_on_average_names_the_bin_that_is_not(
     )
     assert (of_words.state, of_words.headline) == ("on_average", "Good on average")
     assert shown in of_words.sentences[1]
+
+
+@pytest.mark.parametrize(
+    ("promised", "worst", "sentence"),
+    [
+        (False, 0.087, "If all voxels of a patient were fully dependent, as in the figure of reliability, chance could reach 0.087."),
+        (False, 0.020, "chance alone does not explain it."),
+        (True, 0.087, "chance alone does not explain it."),
+    ],
+)  # fmt: skip
+def test_chance_is_excluded_only_where_the_dependence_is_known(
+    promised: bool, worst: float, sentence: str
+) -> None:
+    """The sentence was "chance alone does not explain it" beside a figure whose points lay inside the range of chance."""
+    error = {
+        "value": 0.032, "null_mean": 0.01, "null_q95": 0.02, "above_null": True, "null_promised": promised,
+        "null_worst_case": {"mean": 0.05, "q95": worst},
+    }  # fmt: skip
+    of_images = ReportContents("Images", {"metrics": {"ece": error}}, unit="patient", row="voxel")
+    assert main_verdict(of_images).details[1].endswith(sentence)
+    assert ("does not explain" in main_verdict(of_images).details[1]) == (
+        "does not explain" in sentence
+    )
+
+
+@pytest.mark.parametrize(
+    ("scope", "classes", "name"),
+    [
+        ("positive", ("benign", "malignant"), "ECE of the probability of malignant"),
+        ("positive", (), "ECE of the probability of class 1"),
+        ("top_label", ("a", "b", "c"), "ECE of the confidence of the top class"),
+        ("full", ("a", "b", "c"), "ECE of the confidence of the top class"),
+    ],
+)
+def test_the_error_of_a_fit_is_named_by_its_probability(
+    scope: str, classes: tuple[str, ...], name: str
+) -> None:
+    """The ECE of class 1 of two classes was called that of the top class."""
+    losses = {"before": {"ece": 0.032}, "after": {"ece": 0.033}, "scope": scope}
+    assert loss_rows(losses, classes) == [
+        (f"{name} on the data of the fit", "0.032 before, 0.033 after")
+    ]
+
+
+def test_no_false_alarm_rate_is_stated_where_none_is_claimed() -> None:
+    no_claim = "No false-alarm rate is claimed: a unit that is in several cohorts counts in each."
+    for detail in (no_claim, None):
+        drift = {"status": "ok", "level": 1 / 3650, "units": {"detail": detail}}
+        stated = dict(alarm_rows(drift))["False alarms"]
+        assert (stated == no_claim) == (detail is not None)
+        assert ("at most 1 false alarm in 3,650 evaluations" in stated) == (detail is None)
+
+
+def test_what_only_some_results_have_is_stated(contents: ReportContents) -> None:
+    """It read "nothing" for images whose regions left out half of the voxels."""
+    for sentences, words in (
+        (["No case was left out.", "Voxels outside …"], "No case was left out. Voxels outside …"),
+        ([], "Nothing: every prediction that was received is in the results."),
+    ):
+        text = Reader(page(replace(contents, left_out=(), partly_left_out=sentences))).text
+        assert words in text and ("Nothing: every" in text) == (not sentences)

@@ -480,6 +480,10 @@ def test_a_tolerance_judges_each_error_but_the_headline_only_the_first(
         '<td class="number">5,760</td>' in text
         and '<th scope="col" class="number">Voxels</th>' in text
     )
+    left_out = re.search(r"<h3>Left out</h3>.*?<p>(.*?)</p>", text, re.DOTALL)
+    assert left_out is not None
+    assert left_out[1].startswith("Voxels outside the region (")
+    assert left_out[1].endswith("reader_3 is absent in 3 cases.")
 
 
 def test_cases_are_listed_worst_first(cases: Path, run: Run, tmp_path: Path) -> None:

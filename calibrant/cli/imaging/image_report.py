@@ -31,7 +31,7 @@ from calibrant.core.documents import Result, Row
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
-from calibrant.figures.numbers import MISSING, percent, plain_number
+from calibrant.figures.numbers import MISSING, counted, percent, plain_number
 from calibrant.metrics import title_of
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
 from calibrant.quality_report.verdicts import interval_or_reason
@@ -68,6 +68,9 @@ def contents_of(
             LeftOut(f"case ({case.name})", 1, reason.replace(f"{manifest.parent}{os.sep}", ""))
             for case, reason in found.failed
         ],
+        unit="patient",
+        row="voxel",
+        partly_left_out=_partly_left_out(found),
         subgroups=[
             Subgroup(f"scanner {name}", pane.evaluate(["ece"], settings))
             for name, pane in sorted(found.scanners.items())
@@ -88,16 +91,33 @@ def contents_of(
 
 
 def _subject(found: ImageResults, shown: str, images: ImageSettings) -> list[tuple[str, str]]:
-    share = found.region.n_voxels / max(sum(n for _, _, n, _ in found.cases), 1)
     return [
         ("Manifest", shown),
         ("Class", "1" if images.class_index is None else f"{images.class_index} against the rest"),
         ("Readers", _reader_columns(found)),
         ("Region of interest", _region(found)),
-        ("Share of the voxels in it", percent(share)),
+        ("Share of the voxels in it", percent(_share_in_region(found))),
         ("Prediction", "one voxel in the region of interest"),
         *_not_as_sent(found, images),
         *_same_scores(found),
+    ]
+
+
+def _share_in_region(found: ImageResults) -> float:
+    return found.region.n_voxels / max(sum(n for _, _, n, _ in found.cases), 1)
+
+
+def _partly_left_out(found: ImageResults) -> list[str]:
+    """Return which parts of the cases only some results have."""
+    outside = percent(1.0 - _share_in_region(found))
+    return [
+        *([] if found.failed else ["No case was left out."]),
+        f"Voxels outside the region ({outside}) count only in the table of complete volumes.",
+        *(
+            f"{name} is absent in {counted(n, 'case')}."
+            for name, n in _absences(found).items()
+            if n
+        ),
     ]
 
 
@@ -149,15 +169,20 @@ def _same_scores(found: ImageResults) -> list[tuple[str, str]]:
 
 def _reader_columns(found: ImageResults) -> str:
     """Return the columns of the readers, and in how many of the scored cases each was absent."""
+    n_cases = len(found.cases)
+    return ", ".join(
+        f"{name} (absent in {n} of {n_cases} cases)" if n else name
+        for name, n in _absences(found).items()
+    )
+
+
+def _absences(found: ImageResults) -> dict[str, int]:
+    """Return in how many of the scored cases each reader was absent."""
     absent: Counter[str] = Counter()
     for case, *_ in found.cases:
         absent.update(dict.fromkeys(case.readers, 0))
         absent.update(case.absent)
-    n = len(found.cases)
-    return ", ".join(
-        f"{name} (absent in {absent[name]} of {n} cases)" if absent[name] else name
-        for name in sorted(absent, key=lambda name: (len(name), name))
-    )
+    return {name: absent[name] for name in sorted(absent, key=lambda name: (len(name), name))}
 
 
 def _detectable(pane: Pane, settings: EvaluationSettings) -> dict[str, Result]:
