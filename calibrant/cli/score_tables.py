@@ -21,6 +21,7 @@ from calibrant.figures.numbers import (
 from calibrant.figures.reasons import reason_words
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.quality_report import ReportContents
+from calibrant.quality_report.chance import null_texts
 from calibrant.quality_report.decisions import flagged_sentences
 from calibrant.quality_report.verdicts import (
     WORDS,
@@ -29,7 +30,6 @@ from calibrant.quality_report.verdicts import (
     detectable_errors,
     interval_or_reason,
     main_verdict,
-    null_texts,
     reason_text,
     subgroup_sentence,
     unknown_detectable,

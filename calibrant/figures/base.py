@@ -47,8 +47,9 @@ MISSING = {
     "not_in_histogram": "Histograms were posted. Post predictions, or panes filled at the edge.",
     "one_rating": "Send the labels of several raters.",
 }
-# Bins with fewer independent units are drawn as points that no line joins.
+# Bins worth fewer independent units are drawn as points that no line joins.
 MIN_JOINED = 5.0
+WORTH_FEW = f"worth fewer than {MIN_JOINED:.0f} independent units"
 # Above this share in one bin, the others would not be visible on a linear axis.
 MAX_SHARE_OF_ONE_BIN = 0.75
 MAX_DATES = 6

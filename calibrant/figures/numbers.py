@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 MISSING = "–"
 SMALLEST, LARGEST = 1e-4, 1e9
+ABOVE_INTERVAL = "The interval is of the true error, without the part due to chance; it can lie below the measured value."
 
 
 def plain_number(value: float | None, digits: int = 3) -> str:
@@ -115,6 +117,26 @@ def by_whom(name: str | None) -> str:
     if not name:
         return MISSING
     return "without a key" if name == "default" else f"by {name}"
+
+
+def above_interval_note(estimates: Iterable[Mapping[str, Any] | None]) -> str:
+    """Return why a value can be above its own interval, if one of these is; else nothing.
+
+    Examples
+    --------
+    >>> above_interval_note([{"value": 0.0618, "interval": [0.0, 0.024]}])
+    'The interval is of the true error, without the part due to chance; it can lie below the measured value.'
+    >>> above_interval_note([{"value": 0.02, "interval": [0.0, 0.024]}, {"value": None}, None])
+    ''
+    """
+    return ABOVE_INTERVAL if any(map(is_above_interval, estimates)) else ""
+
+
+def is_above_interval(estimate: Mapping[str, Any] | None) -> bool:
+    """Return whether a value is above its own interval."""
+    found = estimate or {}
+    high = (found.get("interval") or (None, None))[1]
+    return found.get("value") is not None and high is not None and bool(found["value"] > high)
 
 
 def is_beyond_range(temperature: float | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 WIDTH_IN, PANEL_IN, MAX_PANELS = 7.4, 1.55, 6
 RIGHT_IN = 1.45  # legends
 MAX_EVENTS, MAX_NAME = 8, 16  # drawn, the latest; characters of a name
-ACCURACY = "accuracy"
+ACCURACY, CONFIDENCE = "accuracy", "confidence in the\npredicted class"
 # Parts with a smaller share of the usual number of labels are hollow, and do not set the axis.
 MIN_SHARE_OF_LABELS = 0.2
 
@@ -44,7 +44,7 @@ def draw_over_time(result: Result) -> Figure:
     ----------
     result : as `GET metrics?every=` returns it; `series` with the window, counts and metrics of each part
     """
-    rows = [row for row in result.get("series") or [] if row.get("metrics")]
+    rows = since_first_datum([row for row in result.get("series") or [] if row.get("metrics")])
     names = _names(rows)
     has_null = any(row["metrics"].get(name, {}).get("null_q95") for row in rows for name in names)
     grey = "; grey: 95 % of calibrated models are below" if has_null else ""
@@ -102,6 +102,15 @@ def have_few_labels(rows: Sequence[Row]) -> list[bool]:
     return [n < MIN_SHARE_OF_LABELS * usual for n in numbers]
 
 
+def since_first_datum(rows: list[Row]) -> list[Row]:
+    """Return the parts from the first with a prediction on; all if none has one.
+
+    >>> since_first_datum([{"n_predictions": n} for n in (0, 0, 7, 0)])
+    [{'n_predictions': 7}, {'n_predictions': 0}]
+    """
+    return list(dropwhile(lambda row: not row.get("n_predictions"), rows)) or rows
+
+
 def _names(rows: list[Row]) -> list[str]:
     """Return the metrics that some part has, calibration errors first."""
     found = {
@@ -132,7 +141,7 @@ def _draw_metric(
     usual = [{} if is_few else each for each, is_few in zip(estimates, few, strict=True)]
     if name == ACCURACY:
         # A model is right, on average, as often as its mean confidence says if it is calibrated.
-        _line(axes, at, _values(usual, "null_mean"), ORANGE, "mean confidence", style="--")
+        _line(axes, at, _values(usual, "null_mean"), ORANGE, CONFIDENCE, style="--")
     else:
         _draw_limits(axes, at, _values(usual, "null_q95"))
     for day, each in zip(at, usual, strict=True):

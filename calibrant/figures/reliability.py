@@ -13,7 +13,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.base import (
     BLUE,
     FAINT,
-    MIN_JOINED,
+    WORTH_FEW,
     bars,
     class_named,
     curve_and_scores,
@@ -99,7 +99,7 @@ def _draw_points(axes: Axes, rows: list[Row], sure: list[Row]) -> None:
     few = [row for row in rows if row not in joined]
     for those, fill, edge, label in (
         (joined, BLUE, "white", "observed"),
-        (few, "white", BLUE, f"fewer than {MIN_JOINED:.0f} independent units"),
+        (few, "white", BLUE, WORTH_FEW),
     ):
         if those:
             x, y = ([row[name] for row in those] for name in ("mean_confidence", "accuracy"))

@@ -13,12 +13,12 @@ from calibrant.figures.estimates import draw_estimates
 from calibrant.figures.images import image
 from calibrant.figures.losses import draw_losses
 from calibrant.figures.map_effect import draw_map_effect
-from calibrant.figures.numbers import percent, plain_number
+from calibrant.figures.numbers import above_interval_note, percent, plain_number
 from calibrant.figures.over_time import draw_over_time
 from calibrant.figures.reliability import draw_class_reliability, draw_reliability, filled_rows
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.quality_report.contents import ReportContents
-from calibrant.quality_report.verdicts import main_metric
+from calibrant.quality_report.verdicts import errors_of, main_metric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,7 +112,8 @@ def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFi
         )
     if any(row["weight"] and row["n_effective"] < MIN_JOINED for row in table["table"]):
         caption.append(
-            f"Points are joined only between bins worth at least {MIN_JOINED:.0f} independent units."
+            f"Hollow points are worth fewer than {MIN_JOINED:.0f} independent {contents.unit}s, because rows of one {contents.unit} resemble "
+            "each other; no line joins them."
         )
     if key and each.get("value") is not None:
         caption.append(_value(key, each))
@@ -123,12 +124,19 @@ def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFi
 
 def _over_time(series: Mapping[str, Any]) -> ReportFigure:
     caption = [
-        "Where the error is above the grey area, chance alone does not explain it. Where the accuracy is below the mean confidence, "
-        "the model is overconfident."
+        "Where the error is above the grey area, chance alone does not explain it. Where the accuracy is below the "
+        "confidence in the predicted class, the model is overconfident."
     ]
+    if note := above_interval_note(_errors_of(series)):
+        caption.append(note)
     if series.get("events"):
         caption.append("Dotted lines: dated events, such as a new version or another tolerance.")
     return _figure(OVER_TIME, caption, draw_over_time(dict(series)))
+
+
+def _errors_of(series: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the calibration errors of all parts."""
+    return [each for row in series["series"] for each in errors_of(row["metrics"])]
 
 
 def _value(key: str, each: Mapping[str, Any]) -> str:
@@ -151,6 +159,8 @@ def _errors(contents: ReportContents) -> ReportFigure:
         "of a perfectly calibrated model with the same predictions. A point inside or left of the orange range is no evidence "
         "of miscalibration."
     ]
+    if note := above_interval_note(errors_of(contents.estimates)):
+        caption.append(note)
     if contents.tolerance is not None:
         caption.append(f"Dotted: the tolerance, {contents.tolerance:g}.")
     return _figure("Calibration errors", caption, drawn)

@@ -12,6 +12,7 @@ from calibrant.core.extras import pip_install
 from calibrant.core.label_policies import POLICY_TEXTS
 from calibrant.figures.numbers import (
     MISSING,
+    above_interval_note,
     interval_text,
     percent,
     plain_number,
@@ -20,6 +21,7 @@ from calibrant.figures.numbers import (
 from calibrant.figures.reasons import reason_words
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.quality_report.assumptions import assumptions
+from calibrant.quality_report.chance import null_texts
 from calibrant.quality_report.contents import SUBGROUPS, ReportContents
 from calibrant.quality_report.decisions import flagged_sentences
 from calibrant.quality_report.readers import odd_reader_sentence, pair_tables, reader_rows
@@ -29,10 +31,10 @@ from calibrant.quality_report.verdicts import (
     assessment,
     brier_note,
     detectable_text,
+    errors_of,
     interval_or_reason,
     main_metric,
     main_verdict,
-    null_texts,
     reason_text,
     subgroup_sentence,
     verdict_of,
@@ -88,6 +90,12 @@ def page(contents: ReportContents) -> str:
         ratings=list(contents.ratings_per_prediction.items()),
         metrics=metrics,
         brier_note=brier_note(contents),
+        above_note=above_interval_note(errors_of(contents.estimates)),
+        subgroups_above_note=above_interval_note(
+            error
+            for each in contents.subgroups
+            for error in errors_of(each.metrics.get("metrics") or {})
+        ),
         has_null=any(row["null_q95"] != MISSING for row in metrics),
         protocol=_protocol(contents),
         detectable=[

@@ -17,21 +17,28 @@ MAX_PAIRED = 12
 
 
 def reader_rows(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the readers in texts; `dice` only of segmentations."""
+    """Return the readers in texts; of segmentations with `dice`, and with kappa as agreement: most voxels are background."""
     rows = []
     for each in readers:
         agreement, error = each["agreement"], each["metrics"]["ece"]
         dice = each["metrics"].get("dice")
+        is_mask = dice is not None
         row = {
             "name": each["name"],
             "n": f"{each['n_ratings']:,}",
-            "agreement": MISSING if agreement is None else percent(agreement),
+            "agreement": _mean_kappa(each) if is_mask else percent(agreement),
             "error": plain_number(error["value"]),
         }
         if "interval" in error:
             row["interval"] = interval_or_reason(error)
         rows.append(row if dice is None else row | {"dice": plain_number(dice["value"])})
     return rows
+
+
+def _mean_kappa(reader: Mapping[str, Any]) -> str:
+    """Return the mean of a reader's kappas with the others; those without a value do not count."""
+    known = [each for each in (reader.get("kappa") or {}).values() if each is not None]
+    return plain_number(sum(known) / len(known)) if known else MISSING
 
 
 def odd_reader_sentence(contents: ReportContents) -> str:

@@ -13,13 +13,13 @@ from calibrant.figures.numbers import (
     interval_text,
     percent,
     plain_number,
-    plain_numbers,
 )
-from calibrant.figures.reasons import REASONS, reason_words
+from calibrant.figures.reasons import reason_words
 from calibrant.inference.replication import MIN_UNITS
 from calibrant.inference.slice_test import sentence_of, slice_test
-from calibrant.metrics import METRICS, is_error, slug_of, title_of
+from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.metrics.estimate import Estimate
+from calibrant.quality_report.chance import against_null, reach_of_chance
 from calibrant.quality_report.contents import ReportContents
 from calibrant.quality_report.decisions import exceptions_of
 
@@ -36,7 +36,6 @@ WORD_STATES = {
     "unknown": ("not_shown", "Undecided"),
 }
 EXPLAINED = " (mean difference between predicted probability and observed frequency)"
-ABOVE = {True: "above", False: "not above", None: "too close to decide"}
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,11 @@ def main_metric(estimates: Mapping[str, Mapping[str, Any]]) -> str | None:
     return next((key for key in errors if slug_of(key) == "ece"), errors[0] if errors else None)
 
 
+def errors_of(estimates: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the calibration errors among results."""
+    return [each for key, each in estimates.items() if is_error(slug_of(key))]
+
+
 def verdict_of(each: Mapping[str, Any], tolerance: float) -> str:
     """Return the three-way verdict of one result."""
     bounds = each.get("interval")
@@ -81,7 +85,8 @@ def subgroup_sentence(contents: ReportContents) -> str | None:
     found = [each.metrics.get("metrics") or {} for each in contents.subgroups]
     outside = sum(_is_outside(estimates, contents.tolerance) for estimates in found)
     if outside:
-        return f"Outside the tolerance by their own intervals: {outside} of {len(found)} subgroups."
+        period = "Over all days of the report: o" if contents.drift is not None else "O"
+        return f"{period}utside the tolerance by their own intervals: {outside} of {len(found)} subgroups."
     return sentence_of(slice_test(tests), len(found))
 
 
@@ -104,7 +109,7 @@ def main_verdict(contents: ReportContents) -> Verdict:
         why = reason_text(each)
         return Verdict("none", "Not enough data", (f"{title_of(key)} has no value: {why}.",))
     measured, warning = _measured(key, each, contents), _unrelated(contents)
-    details = (*_before_map(contents), *_against_null(each, contents))
+    details = (*_before_map(contents), *against_null(each, contents))
     if contents.are_words_the_verdict:
         return _verdict_of_words(contents, measured, (*warning, *details))
     if contents.tolerance is None:
@@ -180,41 +185,6 @@ def _unrelated(contents: ReportContents) -> list[str]:
     ]
 
 
-def _against_null(each: Mapping[str, Any], contents: ReportContents) -> list[str]:
-    if each.get("null_mean") is None:
-        text = "What a perfectly calibrated model with these predictions would show is not known"
-        reason = each.get("null_reason")
-        return [f"{text}: {REASONS[reason]}." if reason in REASONS else f"{text}."]
-    mean, q95 = plain_numbers([each["null_mean"], each["null_q95"]])
-    usual = (
-        "By chance alone, a perfectly calibrated model with the same predictions would show "
-        f"{mean} on average, and at most {q95} in 95 % of samples."
-    )
-    above = each.get("above_null")
-    if above is None:
-        return [usual, "The measured error is too close to that limit to decide."]
-    if above and (reached := _reach_of_chance(each)) is not None:
-        return [
-            usual,
-            f"The measured error is larger. If all {contents.row}s of a {contents.unit} were fully dependent, as in the figure of "
-            f"reliability, chance could reach {plain_number(reached)}.",
-        ]
-    return [
-        usual,
-        "The measured error is larger: chance alone does not explain it."
-        if above
-        else "The measured error is no larger: chance alone may explain it. This does not prove that the model is calibrated.",
-    ]
-
-
-def _reach_of_chance(each: Mapping[str, Any]) -> float | None:
-    """Return the limit with fully dependent units, if the value is below it and the measured dependence is not to be relied on."""
-    worst = each.get("null_worst_case")
-    if each.get("null_promised") is not False or worst is None or each["value"] >= worst["q95"]:
-        return None
-    return float(worst["q95"])
-
-
 def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportContents) -> str:
     limit = f"{contents.tolerance:g}"
     if state in ("within_tolerance", "on_average"):
@@ -233,7 +203,7 @@ def _advice(state: str, each: Mapping[str, Any], contents: ReportContents) -> st
         return "What to do: correct the probabilities, such as by a temperature, before you act on those that are named above."
     if state == "within_tolerance":
         again = "Evaluate again when the model, its inputs or its readers change."
-        if each.get("above_null") and _reach_of_chance(each) is None:
+        if each.get("above_null") and reach_of_chance(each) is None:
             return (
                 "What to do: you need not act at this tolerance. The error is more than chance, so a correction, such as a temperature, may "
                 f"reduce it; if you fit one, evaluate it with other data. {again}"
@@ -261,27 +231,6 @@ def assessment(fitted: Mapping[str, Any]) -> str:
     """
     text = str(fitted.get("detail") or fitted.get("verdict") or MISSING)
     return text if fitted.get("verdict") in (None, "ok") else f"Do not rely on it: {text}"
-
-
-def null_texts(key: str, each: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return mean and limit of a perfectly calibrated model, and whether the value is above the limit.
-
-    A limit from above is no test of a metric that is better the larger it is: only the mean is returned.
-
-    Examples
-    --------
-    >>> null_texts("ece", {"null_mean": 0.00442, "null_q95": 0.00601, "above_null": True})
-    ('0.0044', '0.0060', 'above')
-    >>> null_texts("accuracy", {"null_mean": 0.745, "null_q95": 0.765, "above_null": False})
-    ('0.745', '–', '–')
-    """
-    metric = METRICS.get(slug_of(key))
-    if each.get("null_mean") is None:
-        return MISSING, MISSING, MISSING
-    mean, limit = plain_numbers([each["null_mean"], each.get("null_q95")])
-    if metric is not None and metric.direction == "higher":
-        return mean, MISSING, MISSING
-    return mean, limit, ABOVE[each.get("above_null")]
 
 
 def unknown_detectable(found: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,8 @@ from calibrant.core.label_policies import POLICY_TEXTS
 from calibrant.core.statuses import shown_status
 from calibrant.core.time_texts import length_text
 from calibrant.figures.base import MIN_JOINED
-from calibrant.figures.over_time import have_few_labels
+from calibrant.figures.numbers import above_interval_note, is_above_interval
+from calibrant.figures.over_time import have_few_labels, since_first_datum
 from calibrant.figures.reliability import band_of, filled_rows
 from calibrant.results.drift import EVIDENCE
 from calibrant.results.report import MULTILABEL
@@ -54,6 +55,11 @@ class SliceTable:
     figure: str
     n_values: int
     problem: str
+
+    @property
+    def above_note(self) -> str:
+        """Why a value can be above its own interval, if one is."""
+        return above_interval_note(self.rows)
 
 
 async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, Any]:
@@ -143,7 +149,7 @@ def _texts(
         "has_intervals": any(
             interval((each or {}).get("interval")) for each in (*estimates.values(), temperature)
         ),
-        "is_above_interval": _is_above(estimates.get("ece")),
+        "is_above_interval": is_above_interval(estimates.get("ece")),
         "status": shown_status(drift, settings.document["label_horizon"] is not None),
         "before_map": before_map(current.document["version"] if current.is_ok else None, drift),
         "n_few": sum(row["n_effective"] < MIN_JOINED for row in rows),
@@ -157,7 +163,7 @@ def _texts(
 
 def _parts(series: Result) -> list[Row]:
     """Return the parts of the curve over time, with whether they have few labels; none if no part has a label."""
-    rows = series.get("series") or []
+    rows = since_first_datum(series.get("series") or [])
     has_some = any(each["value"] is not None for row in rows for each in row["metrics"].values())
     few = have_few_labels(rows)
     return (
@@ -181,6 +187,7 @@ def _curve(settings: Result, series: Result, query: ModelPageQuery) -> dict[str,
     first, every_s = (rows[0]["window"]["from"] if rows else ""), series.get("every_s") or DAY_S
     return {
         "rows": rows,
+        "above_note": above_interval_note(errors),
         "every": length_text(int(every_s)).replace("1 ", "one ", 1),
         "due": due,
         "has_null": any(each.get("null_q95") is not None for each in errors),
@@ -199,13 +206,6 @@ async def raters_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, 
         cases=api.get(f"{path}/cases", limit=MAX_LISTED, **view),
     )
     return {"model": model, "query": query, "policies": POLICY_TEXTS, **found}
-
-
-def _is_above(error: dict[str, Any] | None) -> bool:
-    """Whether a calibration error is above its own interval."""
-    if error is None or not interval(error.get("interval")):
-        return False
-    return bool(error["value"] > error["interval"][1])
 
 
 def _slice_table(model: str, name: str, found: ApiResponse, window: str | None) -> SliceTable:

@@ -245,8 +245,8 @@ def _effect(
 
 
 def _span(window: Mapping[str, str]) -> str:
-    """Return the limits of a window to the minute; a window of a model without data begins in 1970."""
-    end = to_the_minute(window["to"])
+    """Return the limits of a window to the minute, at most until now; a window of a model without data begins in 1970."""
+    end = to_the_minute(min(window["to"], rfc3339(datetime.now(UTC))))
     is_open = window["from"] == rfc3339(datetime.fromtimestamp(0, UTC))
     return f"all until {end}" if is_open else f"{to_the_minute(window['from'])} to {end}"
 

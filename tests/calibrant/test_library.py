@@ -389,7 +389,7 @@ def test_the_diagram_shows_the_table(pyplot) -> None:
     axes = table.plot()
     filled = table.bin_weight > 0
     confidence, accuracy = table.bin_confidence[filled], table.bin_accuracy[filled]
-    labels = ("observed", "fewer than 5 independent units")
+    labels = ("observed", "worth fewer than 5 independent units")
     points = [each for each in axes.collections if each.get_label() in labels]
     shown = sorted(tuple(at) for each in points for at in np.asarray(each.get_offsets()))
     np.testing.assert_allclose(shown, np.column_stack([confidence, accuracy]))

@@ -14,8 +14,9 @@ import calibrant as cal
 from calibrant.figures.numbers import interval_text, plain_number
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page
 from calibrant.quality_report.figures import figures
+from calibrant.quality_report.readers import reader_rows
 from calibrant.quality_report.service_rows import alarm_rows, loss_rows
-from calibrant.quality_report.verdicts import main_verdict
+from calibrant.quality_report.verdicts import main_verdict, subgroup_sentence
 from tests.service.figure_marks import Figure
 
 HOSTILE = "<script>alert(1)</script>$\\frac{1}{0}$\"'&{{ 7 * 7 }}"
@@ -100,7 +101,8 @@ def test_every_table_that_scrolls_is_reached_by_keyboard(contents: ReportContent
 def test_the_sections_come_in_order(contents: ReportContents) -> None:
     text = Reader(page(contents)).text
     titles = [
-        "1. Verdict", "2. Data", "3. What the period could not have shown", "4. Measurements", "5. Figures",
+        "1. Verdict", "2. Data", "3. Smallest errors that these data would have shown",
+        "What the period could not have shown: smaller", "4. Measurements", "5. Figures",
         "6. Assumptions", "7. Calibration map in use", "8. Change and alarm", "9. Versions",
         "Not a medical device",
     ]  # fmt: skip
@@ -435,3 +437,35 @@ def test_what_only_some_results_have_is_stated(contents: ReportContents) -> None
     ):
         text = Reader(page(replace(contents, left_out=(), partly_left_out=sentences))).text
         assert words in text and ("Nothing: every" in text) == (not sentences)
+
+
+def test_agreement_about_masks_is_kappa(contents: ReportContents) -> None:
+    """Three readers agreed in 98 % of voxels, which are background, below the words that one of them differs."""
+    error = {"value": 0.1}
+    of_mask = {
+        "name": "reader_1", "n_ratings": 9, "agreement": 0.98, "kappa": {"reader_2": 0.6, "reader_3": 0.3, "reader_4": None},
+        "metrics": {"ece": error, "dice": {"value": 0.7}},
+    }  # fmt: skip
+    of_rows = of_mask | {"metrics": {"ece": error}}
+    for reader, shown, header in (
+        (of_mask, "0.450", "Kappa with the others, mean"),
+        (of_rows, "98 %", "Agreement with the others"),
+    ):
+        assert reader_rows([reader])[0]["agreement"] == shown
+        assert header in Reader(page(replace(contents, readers=[reader]))).text
+
+
+def test_an_error_above_its_interval_has_a_line_at_each_table(contents: ReportContents) -> None:
+    note = "The interval is of the true error, without the part due to chance; it can lie below the measured value."
+    for bounds, n in (([0.0, 0.024], 3), ([0.0, 0.1], 0)):
+        found = {"metrics": {"ece": {"value": 0.0618, "interval": bounds}}}
+        shown = replace(contents, metrics=found, subgroups=[Subgroup("site:A", found)])
+        assert Reader(page(shown)).text.count(note) == n
+
+
+def test_subgroups_outside_the_tolerance_have_their_period(contents: ReportContents) -> None:
+    found = {"metrics": {"ece": {"value": 0.2, "interval": [0.1, 0.3]}}}
+    groups = [Subgroup(name, found | {"test": {"p_value": 0.5}}) for name in ("site:A", "site:B")]
+    assert subgroup_sentence(replace(contents, subgroups=groups)) == (
+        "Over all days of the report: outside the tolerance by their own intervals: 2 of 2 subgroups."
+    )

@@ -155,7 +155,7 @@ def test_few_units_are_not_joined_and_the_null_has_a_band():
     reach = 1.959964 * (0.3 * 0.7 / 30) ** 0.5
     bands = [each for each in drawn.shapes("#E4E4E4") if abs(each[:, 0].min() - 0.2) < 1e-3]
     assert any(abs(each[:, 1].max() - (0.3 + reach)) < 1e-3 for each in bands)
-    assert {"fewer than 5 independent units", "calibrated model, 95 % of each bin"} <= set(
+    assert {"worth fewer than 5 independent units", "calibrated model, 95 % of each bin"} <= set(
         drawn.texts
     )
 
