@@ -88,12 +88,12 @@ def drift(
     for each in events:
         if each["kind"] == "setting":
             write(f"{to_the_minute(each['at'])}: {each['name']}")
-    for line in next_steps(model, found):
+    for line in next_steps(model, found, slice_):
         write(line)
 
 
-def next_steps(model: str, found: Row) -> list[str]:
-    """Return the commands that carry out the advice of a model's drift.
+def next_steps(model: str, found: Row, slice_: str | None = None) -> list[str]:
+    """Return the commands that carry out the advice of a model's drift; none fits a map of one slice.
 
     >>> advice = {"next": {"method": "POST", "path": "/v1/models/ct/maps", "body": {}}}
     >>> for line in next_steps("ct", {"status": "alarm", "recommendation": advice}):
@@ -102,10 +102,10 @@ def next_steps(model: str, found: Row) -> list[str]:
     if the change was expected: calibrant alarms acknowledge ct
     """
     step = found["recommendation"].get("next")
-    lines = []
-    if step is not None and step["path"].endswith("/maps"):
+    is_map, lines = step is not None and step["path"].endswith("/maps"), []
+    if is_map and slice_ is None:
         lines.append(f"to fit this map: calibrant maps fit {model} --recommended")
-    elif step is not None:
+    elif step is not None and not is_map:
         lines.append(f"request: {step['method']} {step['path']}")
     if found.get("status") == "alarm":
         lines.append(f"if the change was expected: calibrant alarms acknowledge {model}")

@@ -178,6 +178,7 @@ class Change:
     p: float  # of the best test, compared with the level of a day
     direction: int  # index into `DIRECTIONS`
     is_worse: bool  # an alarm if True, else an improvement
+    sign: int  # of the change of the effect
     start: int  # start, earliest, latest: indices of cohorts: the most likely first one, and the range within 2 log units
     earliest: int
     latest: int
@@ -193,9 +194,10 @@ def find_change(effects: Effects, level: float, block: Effects | None = None) ->
     for chosen, is_worse in ((worse, True), (~worse, False)):
         least = np.where(chosen, p, 1.0)
         if least.min() < level:
-            direction = int(np.unravel_index(np.argmin(least), least.shape)[0])
+            best = np.unravel_index(np.argmin(least), least.shape)
+            direction, sign = int(best[0]), int(np.sign((found.after - found.before)[0][best]))
             start = start_of_change(effects, direction, block)
-            return Change(float(least.min()), direction, is_worse, *start)
+            return Change(float(least.min()), direction, is_worse, sign, *start)
     return None
 
 

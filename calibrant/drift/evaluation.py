@@ -33,7 +33,6 @@ from calibrant.drift.change import (
 from calibrant.drift.unit_tables import UnitTable, merged
 
 _LEAST_P = 1e-300
-LEANING = float(np.log10(20.0))  # of labels that tend in a direction, at the level .05
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Evaluation:
     """What the cohorts so far show."""
 
     p: float  # of the best test for the worse; 1 without a test. Compare it with the level
-    leaning: Floats  # float64 (7,), −log10 of each direction's p-value over all windows, with the sign of its change
     change: Change | None  # shown at the level, or None
 
 
@@ -64,16 +62,22 @@ def evaluate(effects: Effects, level: float, block: Effects | None = None) -> Ev
     """
     found = compare_windows(effects, block=block)
     worse = np.where(found.is_worse[0], found.p[0], 1.0)
-    tail = np.where(found.t[0] > 0, np.minimum(found.tail[0] * len(WINDOWS), 1.0), 1.0)
-    best = tail.argmin(axis=-1)[:, None]
-    sign = np.sign(np.take_along_axis((found.after - found.before)[0], best, axis=-1))[:, 0]
-    least = np.take_along_axis(tail, best, axis=-1)[:, 0]
-    leaning = sign * -np.log10(np.maximum(least, _LEAST_P))
     return Evaluation(
         max(float(worse.min()), _LEAST_P),
-        leaning,
         find_change(effects, level, block) if (found.p[0] < level).any() else None,
     )
+
+
+def change_since(
+    tables: Sequence[UnitTable], n_after: int, direction: int, block: Effects | None = None
+) -> tuple[float, float]:
+    """Return by how much the effect of a direction changed in the last cohorts, and the standard error; infinite without a test."""
+    if n_after < 1 or (len(tables) < n_after + MIN_BEFORE and block is None):
+        return 0.0, np.inf
+    effects = effects_of(tables, rated=block is None)
+    found = compare_windows(effects, block=block, windows=(n_after,), margin=0.0)
+    size, variance = (float(each[0, direction, 0]) for each in (found.after - found.before, found.variance))  # fmt: skip
+    return (size, variance**0.5) if variance > 0.0 else (0.0, np.inf)
 
 
 def judge_cohorts(tables: Sequence[UnitTable], tolerance: float, n_slices: int = 1) -> Judgement:

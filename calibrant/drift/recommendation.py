@@ -197,17 +197,6 @@ def at_rows(model: str) -> Advice:
     return recommendation(None, reason, {})
 
 
-def of_raters(advice: Advice, raters: Sequence[str]) -> Advice:
-    """Return the recommendation if only some raters' labels changed: ask them before changing the model.
-
-    >>> of_raters({"action": "intercept", "reason": "Shift.", "evidence": {}}, ["ann"])["reason"].partition(":")[0]
-    'Ask ann first'
-    """
-    why = "other raters' labels agree with the model as before, and no update of the model corrects a rater"
-    first = f"Ask {', '.join(raters)} first: {why}."
-    return {**advice, "reason": f"{first} {advice['reason']}"}
-
-
 def cox_updates(
     since_change: UnitTable, later: UnitTable, tolerance: float = 0.0
 ) -> list[ModelUpdate]:

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+import numpy as np
+
+from calibrant.core.arrays import ratio
 from calibrant.core.time_texts import day_of, length_text, period_text
 from calibrant.drift.calibration import GOOD, MIN_UNITS, OFF, Judgement, Selection, Word
+from calibrant.drift.evaluation import WITHIN, effects_of
 from calibrant.drift.phrases import against_scores, labels_text, percent_text, size_text
-from calibrant.drift.recommendation import temperature_of
+from calibrant.drift.recommendation import recalibration
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.drift.unlabelled_scores import ExpectedAccuracy, Shift
 
@@ -24,10 +28,10 @@ NO_PREDICTIONS: ChangeWord = "no_recent_predictions"
 NO_LABELS: ChangeWord = "no_recent_labels"
 ScoresWord = Literal["shifted", "none_seen", "unknown"]
 Status = Literal["alarm", "watch", "ok", "insufficient_data"]
-WITHIN = 7  # cohorts, of the smallest change that would show
 _NAMED = 3  # slices that a sentence names
 LARGE_PSI = 1.0  # no shift of practical size is shown if the index has to exceed this
 SHOWN_POINTS = 0.01  # a smaller change of the rate is not the subject of a sentence
+BEYOND_CHANCE = 3.0  # standard errors of a change of the slope that is stated beside the level
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class CalibrationState:
     judgement: Judgement  # of the recent cohorts
     tolerance: float  # allowed error
     selection: Selection = Selection(None)  # noqa: RUF009
-    slices_off: Mapping[str, float] | None = None  # limit of the error of each slice that is off
+    slices_off: Mapping[str, float] | None = None  # lower limit of the error of each that is off
     n_slices: int = 0  # slices judged
     is_since_start: bool = False  # whether no earlier cohort was good and no change was shown
     why_not: str | None = None  # why nothing is known
@@ -63,11 +67,7 @@ class CalibrationState:
         if self.why_not is not None:
             return f"Not known: {self.why_not}"
         if found.limit is None:
-            n = (
-                "labelled units since the change"
-                if self.is_since_change
-                else "recent labelled units"
-            )
+            n = "labelled units since the change" if self.is_since_change else "recent labelled units"  # fmt: skip
             return f"Not known: there are {count if found.n_units else 'no'} {n}, and at least {MIN_UNITS:.0f} are needed"
         n = f"measured on {count} labelled units{period_text(self.period)}"
         size = f"{size_text(found.limit)} {allowed}, {n}"
@@ -85,7 +85,9 @@ class CalibrationState:
             least = "at least" if found.word == OFF else "at most"
             error = f"an error of {least} {size}"
             return f"Not known yet: the labels show {error}; the next labels have to confirm it"
-        return f"Not known: the error may be up to {size}; {labels_text(found.n_more)} would decide"
+        error = f"{size_text(found.error or 0.0)} (of a calibrated model at most {size_text(found.null or 0.0)})"
+        start = f"The error since the change is {error}, and" if self.is_since_change else "Not known: the error"  # fmt: skip
+        return f"{start} may be up to {size}; {labels_text(found.n_more)} would decide"
 
     @property
     def _since_change(self) -> str:
@@ -95,7 +97,7 @@ class CalibrationState:
         if not self.slices_off:
             return ""
         worst = sorted(self.slices_off.items(), key=lambda each: -each[1])
-        named = ", ".join(f"{name} off by {size_text(limit)}" for name, limit in worst[:_NAMED])
+        named = ", ".join(f"{name} off" + (f" by at least {size_text(limit)}" if limit else "") for name, limit in worst[:_NAMED])  # fmt: skip
         return f"; {named} ({len(worst)} of {self.n_slices} slices)"
 
     def _selected(self) -> list[str]:
@@ -119,9 +121,7 @@ class ChangeState:
     latest: int | None = None
     sides: tuple[UnitTable, UnitTable] | None = None  # labelled units before and since the change
     is_binary: bool = False  # whether labels are positive, rather than correct
-    is_of_slope: bool = (
-        False  # whether the slope changed most: scores became too extreme, or not extreme enough
-    )
+    is_of_slope: bool = False  # whether the slope changed most
     of_reference: bool = False  # whether live data differ from the reference from the first day
     # change of the rate that would show within 7 cohorts; None if none would
     smallest_points: float | None = None
@@ -174,16 +174,28 @@ class ChangeState:
             return ""
         before, after = (each.correct.sum() / each.n_units for each in self.sides)
         beyond = max(SHOWN_POINTS, _chance(before, after, self.sides))
+        also = self._also_slope()
         if abs(after - before) >= beyond:
             verb = "fell" if after < before else "rose"
-            return f": {self._rate} {verb} from {percent_text(before)} to {percent_text(after)}"
+            return f": {self._rate} {verb} from {percent_text(before)} to {percent_text(after)}{also}"  # fmt: skip
         earlier, now = ((s.correct - s.confidence).sum() / s.n_units for s in self.sides)
         if abs(now - earlier) >= beyond and not self.is_of_slope:
-            return f": {self._rate} was {against_scores(earlier)} before, and is now {against_scores(now)}"
-        first, last = (temperature_of(each) for each in self.sides)
+            return f": {self._rate} was {against_scores(earlier)} before, and is now {against_scores(now)}{also}"
+        became = self._became()
+        return became and f": scores {became}"
+
+    def _also_slope(self) -> str:
+        """Return that the slope changed, too, where it did beyond chance."""
+        found = effects_of(self.sides or ()).along(1)
+        chance = BEYOND_CHANCE * ratio(1.0, found.variance).sum() ** 0.5
+        is_beyond = abs(np.diff(ratio(found.errors, found.variance), axis=0).sum()) > chance
+        return f"; also, scores {self._became()}" if is_beyond and self._became() else ""
+
+    def _became(self) -> str:
+        first, last = (recalibration(each) for each in self.sides or ())
         if first is None or last is None:
             return ""
-        return f": scores became {'too extreme' if last > first else 'not extreme enough'}"
+        return f"became {'too extreme' if last.slope < first.slope else 'not extreme enough'}"
 
     @property
     def _rate(self) -> str:

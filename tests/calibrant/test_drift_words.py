@@ -198,7 +198,7 @@ def test_empty_cohorts_do_not_count():
 
 def test_a_change_of_the_level_is_stated_from_the_mean_score():
     score, n, right = np.array([0.5]), np.array([1000.0]), np.array([500.0])
-    sides = tuple(UnitTable.at_scores(score + less, n, right, 1) for less in (0.012, -0.06))
+    sides = tuple(UnitTable.at_scores(score + less, n, right, 15) for less in (0.012, -0.06))
     changed = ChangeState(
         "changed", n_units=1000, start=1_763_337_600, earliest=1_763_337_600, latest=1_763_337_600,
         sides=sides, is_binary=True, events=(("scanner: B", 1_763_337_600),),
@@ -215,7 +215,9 @@ def test_a_change_of_the_slope_is_stated_as_such():
     higher, less = np.array([0.12, 0.33, 0.99]), np.array([190.0, 370.0, 770.0])
     sides = UnitTable.at_scores(score, n, right, 15), UnitTable.at_scores(higher, n, less, 15)
     changed = ChangeState("changed", 3000, 1, 1, 1, sides, is_binary=True)
-    assert "is now" in changed.sentence
+    assert changed.sentence.endswith(
+        "and is now 4 points below the mean score; also, scores became too extreme (3,000 labelled units since)."
+    ), changed.sentence
     of_slope = replace(changed, is_of_slope=True)
     assert of_slope.sentence.endswith(": scores became too extreme (3,000 labelled units since).")
 
@@ -267,3 +269,18 @@ def test_while_a_history_is_being_evaluated_the_sentence_says_so():
     assert behind.sentence == (
         "No change is seen so far: the posted history is evaluated up to 17 Nov 2025, and the rest is being evaluated."
     )
+
+
+def test_the_error_since_a_change_comes_before_what_would_decide():
+    found = Judgement("unknown", 0.17, 0.13, 0.09, 400.0, 700)
+    shown = CalibrationState("unknown", found, 0.02, is_since_change=True)
+    assert shown.sentence == (
+        "The error since the change is 0.13 (of a calibrated model at most 0.09), and may be up to 0.17 (allowed 0.02), measured on "
+        "400 labelled units; about 700 more labelled units would decide."
+    )
+
+
+def test_the_error_of_a_slice_that_is_off_is_a_lower_limit():
+    found = Judgement("good", 0.01, 0.01, 0.02, 9000.0)
+    shown = CalibrationState("good", found, 0.02, slices_off={"site:A": 0.048, "site:C": 0.062, "site:B": 0.0}, n_slices=3)  # fmt: skip
+    assert "; site:C off by at least 0.062, site:A off by at least 0.048, site:B off (3 of 3 slices)." in shown.sentence  # fmt: skip

@@ -127,7 +127,6 @@ def sealed(pane: Pane, raters: str) -> Any:
     found, judged = evaluate(effects_of([table] * 12), 1.0 / 3650.0), judge(table)
     return [
         found.p,
-        found.leaning.tolist(),
         judged.limit,
         judged.error,
         temperature_of(table),

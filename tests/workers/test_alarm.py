@@ -13,7 +13,6 @@ import pytest
 from scipy.special import expit, logit
 
 from calibrant import Batch, Pane
-from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_commit import (
     AlarmCommit,
     acknowledgement,
@@ -37,7 +36,6 @@ from calibrant_server.workers.alarm.detector_advance import (
     take_sealed,
 )
 from calibrant_server.workers.alarm.detectors import Detector, OpenChange
-from calibrant_server.workers.alarm.drift_report import who_alarms
 from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
 from calibrant_server.workers.ingest.entries import ALARM
 from calibrant_server.workers.ingest.orders import alarm_order, delete_model
@@ -371,29 +369,6 @@ def test_a_deleted_model_leaves_no_alarm(sealing, bench):
     assert bench.keys_of(CONFIG) == []
     assert sealing.episodes() == [] and sealing.deliveries() == []
     assert sealing.node.hgetall(sealing.keys.summaries) == {}
-
-
-def of_rater(n_units, alarmed=False):
-    each = np.full(15, n_units / 15)
-    change = OpenChange(DAY_S, 0, 0, 0, 0, 1, 1e-9) if alarmed else None
-    return Detector("x", total=UnitTable(each, each / 2, each / 2, each, each), change=change)
-
-
-@pytest.mark.parametrize(
-    ("others", "title"),
-    [
-        ([900.0, 900.0], "rater shift"),
-        ([900.0, 30.0], "rater shift"),
-        ([200.0, 60.0], "undecided"),
-        ([], "undecided"),
-    ],
-)
-def test_a_rater_of_few_cases_clears_no_user(others, title):
-    """Of a thousand cases that alarmed, a quarter is needed to say that one's own labels do not."""
-    held = {"score|": of_rater(1000.0, alarmed=True), "rater:ann|": of_rater(1000.0, alarmed=True)}
-    held |= {f"rater:r{i}|": of_rater(n) for i, n in enumerate(others)}
-    assert who_alarms(held).title == title
-    assert who_alarms({"score|": held["score|"]}) is None
 
 
 def test_packed_detectors_and_looks_read_back():

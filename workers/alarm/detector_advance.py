@@ -107,7 +107,7 @@ def _episodes(
 ) -> list[Episode]:
     """Close the episodes that ended and open those of changes shown at this cohort."""
     raised: list[Episode] = []
-    who = who_alarms({**before, **after})  # the watched detectors only
+    who = who_alarms(writing.alarm_state, before)  # the watched detectors only
     for name, each in list(after.items()):
         ended = before[name].episode
         if ended is not None and each.episode is None:
@@ -222,12 +222,12 @@ def _compared(
     tables = [*before.days, *(each.table for each in labelled)]
     effects = effects_of(tables, rated=before.block is None)
     found, n_days = evaluate(effects, level, before.block), len(before.days)
-    ahead = replace(detector, p=found.p, leaning=found.leaning)
+    ahead = replace(detector, p=found.p)
     if found.change is None or detector.change is not None:
         return ahead
     if not found.change.is_worse:
         return replace(ahead, improved_at=labelled[max(0, found.change.start - n_days)].cohort)
-    change = OpenChange.of(found.change, found.leaning, labelled, before)
+    change = OpenChange.of(found.change, labelled, before)
     return replace(ahead, change=change, words=ahead.words.at_change())
 
 

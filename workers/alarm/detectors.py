@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-import numpy as np
-
-from calibrant.core.arrays import Floats
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.drift.calibration import GOOD, N_RECENT, UNKNOWN, Judgement, Word, held_word
-from calibrant.drift.change import DIRECTIONS, Change, Effects
+from calibrant.drift.change import Change, Effects
 from calibrant.drift.evaluation import effects_of
 from calibrant.drift.false_alarm_rate import flagged
 from calibrant.drift.unit_tables import UnitTable, merged
@@ -44,15 +41,13 @@ class OpenChange:
     of_reference: bool = False  # whether the first live cohort differs from the reference already
 
     @classmethod
-    def of(
-        cls, found: Change, leaning: Floats, cohorts: Sequence[CohortResult], before: Before
-    ) -> OpenChange:
+    def of(cls, found: Change, cohorts: Sequence[CohortResult], before: Before) -> OpenChange:
         """Create from a change that the last of some cohorts shows, which came after the days of a reference."""
-        n, last, sign = len(before.days), cohorts[-1].cohort, int(np.sign(leaning[found.direction]))
+        n, last = len(before.days), cohorts[-1].cohort
         ends = found.start, found.earliest, found.latest
         start, earliest, latest = (cohorts[max(0, each - n)].cohort for each in ends)
         is_first = bool(before.tables) and found.start <= n
-        return cls(last, start, earliest, latest, found.direction, sign, found.p, is_first)
+        return cls(last, start, earliest, latest, found.direction, found.sign, found.p, is_first)
 
     def follows(self, other: OpenChange) -> bool:
         """Whether an earlier alarm was of the same change: the ranges of DATE overlap."""
@@ -132,8 +127,6 @@ class Detector:
     past_reference: int = -1  # when the reference was made that is older than this change, in ms
     improved_at: int | None = None  # the first cohort of the last improvement
     p: float = 1.0  # of a change for the worse, by the cohorts since `begun`
-    # float64 (7,), as in `Evaluation`
-    leaning: Floats = field(default_factory=lambda: np.zeros(len(DIRECTIONS)))
     # all cohorts ever, for counters that only increase
     total: UnitTable = field(default_factory=UnitTable.empty)
     last: int | None = None  # the last processed or closed cohort
@@ -184,8 +177,7 @@ class Detector:
         """Return the stored form."""
         about = asdict(self) | {"alarm": FORMAT}
         del about["total"]
-        arrays = {"total": self.total.columns, "leaning": about.pop("leaning")}
-        return pack(arrays, about)
+        return pack({"total": self.total.columns}, about)
 
     @classmethod
     def unpack(cls, data: bytes) -> Detector:
@@ -195,7 +187,7 @@ class Detector:
             raise PackingError(f"this is not a model's detector in format {FORMAT}")
         about["words"] = Words(**about["words"])
         about["change"] = about["change"] and OpenChange(**about["change"])
-        return cls(**about, total=UnitTable(*arrays["total"]), leaning=arrays["leaning"])
+        return cls(**about, total=UnitTable(*arrays["total"]))
 
 
 def watched(
@@ -249,7 +241,6 @@ def acknowledged(detector: Detector, reference: Reference) -> Detector:
         acknowledged_at=detector.last,
         past_reference=reference.created_ms,
         p=1.0,
-        leaning=np.zeros(len(DIRECTIONS)),
     )
 
 

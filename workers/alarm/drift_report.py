@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
-from calibrant.core.actions import Advice
+from calibrant.core.actions import Advice, map_method, recommendation
 from calibrant.core.documents import Result
-from calibrant.drift.calibration import MIN_UNITS
-from calibrant.drift.evaluation import LEANING
-from calibrant.drift.recommendation import of_raters
+from calibrant.drift.evaluation import change_since
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
-from calibrant_server.workers.alarm.cohorts import (
-    rater_in,
-)
-from calibrant_server.workers.alarm.detectors import Detector
+from calibrant_server.workers.alarm.alarm_state import AlarmState
+from calibrant_server.workers.alarm.cohorts import rater_in
+from calibrant_server.workers.alarm.detectors import OpenChange
 from calibrant_server.workers.alarm.episodes import at
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot, ModelWords
 
@@ -98,7 +96,10 @@ def title(alarm: AlarmSnapshot, who: Attribution | None) -> str | None:
 
 
 RATER_SHIFT, MODEL_DRIFT, UNDECIDED, NONE = "rater shift", "model drift", "undecided", "none"
-_COMPARABLE = 0.25
+Z95 = 1.96  # standard errors of a 95 % interval
+EXCLUDED = 0.3  # labels with less than this part of a change exclude it
+Interval = tuple[float, float]
+Shares = Mapping[str, Sequence[Interval]]
 
 
 @dataclass(frozen=True)
@@ -107,42 +108,58 @@ class Attribution:
 
     title: str
     raters: list[str]  # in alarm
-    leaning: list[str]  # without alarm, with labels that tend in the same direction
-    others: list[str]  # without either
+    leaning: list[str]  # without alarm, with labels that changed in the same direction
+    others: list[str]  # with labels that exclude the change
+    undecided: list[str]  # with labels that do neither
 
 
-def who_alarms(detectors: Mapping[str, Detector]) -> Attribution | None:
-    """Attribute an alarm to model or rater from the raters' own detectors; None if there are none."""
-    own = {rater: each for name, each in detectors.items() if (rater := rater_in(name)) is not None}
+def who_alarms(state: AlarmState, names: Iterable[str]) -> Attribution | None:
+    """Attribute an alarm to model or rater from the raters' own detectors among some; None if there are none."""
+    found = ((rater_in(name), AlarmSnapshot(state, name)) for name in names)
+    own = {rater: each for rater, each in found if rater is not None and each.detector is not None}
     if not own:
         return None
-    alarmed = {rater: each.change for rater, each in own.items() if each.change is not None}
-    # A rater with few cases raises no alarm whatever they rate.
-    fewest = min((own[rater].total.n_units for rater in alarmed), default=0.0)
-    enough = max(MIN_UNITS, _COMPARABLE * fewest)
-    others = {
-        rater: any(c.sign * each.leaning[c.direction] >= LEANING for c in alarmed.values())
+    alarmed = {rater: each.watched.change for rater, each in own.items() if each.watched.in_alarm}
+    shares = {
+        rater: [_share(own[who], each, change) for who, change in alarmed.items() if change]
         for rater, each in own.items()
-        if rater not in alarmed and each.total.n_units >= enough
+        if rater not in alarmed
     }
-    return rater_or_model(list(alarmed), others)
+    return rater_or_model(list(alarmed), shares)
 
 
-def rater_or_model(alarmed: Sequence[str], others: Mapping[str, bool]) -> Attribution:
+def _share(rater: AlarmSnapshot, other: AlarmSnapshot, change: OpenChange) -> Interval:
+    """Return the 95 % interval of the part of a rater's change that another's labels have."""
+    (size, _), (found, error) = (_since(each, change) for each in (rater, other))
+    if size * change.sign <= 0.0:
+        return -inf, inf
+    return (found / size - Z95 * error / abs(size), found / size + Z95 * error / abs(size))
+
+
+def _since(rater: AlarmSnapshot, change: OpenChange) -> tuple[float, float]:
+    """Return what changed in the labels of a rater since the start of a change, and the standard error."""
+    labelled, before = rater.labelled, rater.before
+    n_after = sum(each.cohort >= change.start for each in labelled)
+    tables = [*before.days, *(each.table for each in labelled)]
+    return change_since(tables, n_after, change.direction, before.block)
+
+
+def rater_or_model(alarmed: Sequence[str], shares: Mapping[str, Sequence[Interval]]) -> Attribution:
     """Attribute an alarm to the model or to raters.
 
-    When a model drifts, some rater's detector is the first to raise an alarm. The others must therefore not only raise no
-    alarm: their labels must not tend in the same direction either.
+    When a model drifts, some rater's detector is the first to raise an alarm. Others' labels must therefore exclude the change.
 
-    `others` is, for each other rater with enough data, whether their labels tend in the direction of the alarms.
+    `shares` has, for each rater without alarm, the interval of the part of each alarm's change in their labels.
 
-    >>> rater_or_model(["ann"], {"bob": False}).title, rater_or_model(["ann"], {"bob": True}).title
-    ('rater shift', 'model drift')
+    >>> rater_or_model(["ann"], {"bob": [(-0.2, 0.2)]}).title, rater_or_model(["ann"], {"bob": [(-0.2, 0.9)]}).title
+    ('rater shift', 'undecided')
     """
-    leaning = sorted(name for name, leans in others.items() if leans)
-    quiet = sorted(name for name, leans in others.items() if not leans)
+    leaning = {name for name, each in shares.items() if any(low > 0.0 for low, _ in each)}
+    quiet = {name for name, each in shares.items() if all(high < EXCLUDED for _, high in each)}
+    quiet -= leaning
     title = _title(len(alarmed), len(leaning), len(quiet))
-    return Attribution(title, sorted(alarmed), leaning, quiet)
+    rest = sorted(set(shares) - leaning - quiet)
+    return Attribution(title, sorted(alarmed), sorted(leaning), sorted(quiet), rest)
 
 
 def _title(n_alarmed: int, n_leaning: int, n_quiet: int) -> str:
@@ -156,17 +173,26 @@ def _title(n_alarmed: int, n_leaning: int, n_quiet: int) -> str:
 
 
 def title_of(name: str, who: Attribution | None) -> str:
-    """Return the title of an alarm: its subject, and the raters if only their labels changed."""
+    """Return the title of an alarm: its subject, with the raters if only their labels changed, and whose labels it measures."""
+    subject = "calibration drift"
     if who is not None and who.title == RATER_SHIFT:
-        return f"{RATER_SHIFT}: {', '.join(who.raters)}"
-    if who is not None and who.title == MODEL_DRIFT:
-        return MODEL_DRIFT
+        subject = f"{RATER_SHIFT}: {', '.join(who.raters)}"
+    elif who is not None and who.title == MODEL_DRIFT:
+        subject = MODEL_DRIFT
     rater = rater_in(name)
-    return "calibration drift" if rater is None else f"calibration drift in the labels of {rater}"
+    return subject if rater is None else f"{subject} (labels of {rater})"
 
 
 def advised(advice: Advice, who: Attribution | None) -> Advice:
-    """Recommend an action on an alarm; ask the raters first if only their labels changed."""
-    if who is None or who.title != RATER_SHIFT:
+    """Recommend an action on an alarm, but no update of the model if only raters' labels changed."""
+    if who is None or not who.raters:
         return advice
-    return of_raters(advice, who.raters)
+    seen, few, after = ", ".join(who.raters), ", ".join(who.undecided), advice["reason"]
+    if who.title == RATER_SHIFT:
+        then = f" If they are right: {after}" if map_method(str(advice["action"]), True) else ""
+        first = f"Ask {seen} first: other raters' labels did not change so. Do not change the model until the labels of {seen} are checked."
+        return recommendation(None, f"{first}{then}", advice["evidence"])
+    if who.title == MODEL_DRIFT or not few:
+        return advice
+    unclear = f"The change is seen in the labels of {seen}; those of {few} are too few to say whether they changed, too."
+    return {**advice, "reason": f"{unclear} {after}"}

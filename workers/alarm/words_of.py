@@ -182,6 +182,8 @@ def words_of(
     """
     calibration, change = _calibration(alarm), change_of(alarm, now_s, last_s)
     is_known = change.word == CHANGED or (calibration.word != UNKNOWN and change.word == NONE_SEEN)
+    has_all = calibration.selection.coverage is not None and not calibration.selection.is_partial
+    is_known |= has_all and change.word in (NONE_SEEN, NOT_ARMED)
     return ModelWords(calibration, change, _scores(alarm, live, is_known))
 
 
@@ -206,12 +208,12 @@ def _calibration(alarm: AlarmSnapshot) -> CalibrationState:
 
 
 def _slices_off(alarm: AlarmSnapshot) -> dict[str, float]:
-    """Return the limit of the error of each slice and further class that is off."""
+    """Return the lower limit of the error of each slice and further class that is off, 0 if the last cohort has none."""
     found = {}
     for name, each in alarm.requested.items():
         if name != alarm.name and rater_in(name) is None and each.words.calibration == OFF:
             scope, slice_ = parts_of(name)
-            found[slice_ or scope] = each.words.limit or 0.0
+            found[slice_ or scope] = (each.words.last == OFF and each.words.limit) or 0.0
     return found
 
 

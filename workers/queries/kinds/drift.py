@@ -60,7 +60,7 @@ def compute(query: Declared, inputs: Inputs) -> Result:
     why_not = _why_not(inputs)
     watched = None if why_not is not None else alarm.detector
     words = _with_expected(_words(inputs, watched, why_not), inputs)
-    who = None if watched is None else who_alarms(alarm.requested)
+    who = None if watched is None else who_alarms(alarm.state, alarm.requested)
     advice = _advice(inputs, words, watched, who)
     found = words_document(words) | {
         "effect": _effect(words, config.task, advice),
