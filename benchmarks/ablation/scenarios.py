@@ -70,6 +70,15 @@ def _read_after_a_batch(service: Service) -> float:
     return _read(service)
 
 
+def _reads_after_a_batch(service: Service) -> float:
+    """Read one window in several ways, as a page of a model does."""
+    send(service, "/v1/models/one/predictions", columns_of(20, next(_numbers)))
+    before = service.processor_s()
+    for read in ("metrics", "reliability", "temperature", "label-distribution", "uncertainty"):
+        service.client.get(f"/v1/models/one/{read}?window=P14D").raise_for_status()
+    return service.processor_s() - before
+
+
 def _polls(service: Service) -> float:
     """Read a window that has not changed, as a dashboard does."""
     tag = service.client.get(READ).headers["ETag"]
@@ -141,6 +150,10 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "posts_in_turn": (
         "10 POSTs of 400 rows of 4 sites, one after the other",
         (_some_sites, _posts_in_turn),
+    ),
+    "reads_after_a_batch": (
+        "5 reads of two weeks after a batch",
+        (_two_weeks, _reads_after_a_batch),
     ),
     "series_after_a_batch": (
         "GET the series of two weeks by day after a batch",

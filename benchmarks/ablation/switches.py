@@ -66,6 +66,11 @@ SWITCHES = {
         "posts_in_turn",
         {"workers.ingest.state_cache:StateCache.put": _constant(None)},
     ),
+    "merged-windows": Switch(
+        "merges of the last windows cached in memory",
+        "reads_after_a_batch",
+        {"workers.queries.window_panes:WindowPanes._merge_of": _constant(None)},
+    ),
     "series-parts": Switch(
         "metrics of the parts of a series cached in memory",
         "series_after_a_batch",

@@ -265,6 +265,13 @@ class PaneState:
         twin._parts = {name: part.copy() for name, part in self._parts.items()}
         return twin
 
+    def restricted(self, only: Collection[str]) -> Self:
+        """Return a pane of some of the accumulators, which it shares with this one: neither may be changed."""
+        twin = type(self)(self.spec, only)
+        twin._sample_bytes = self._sample_bytes
+        twin._parts = {name: part for name, part in self._parts.items() if name in only}
+        return twin
+
     def parts(self) -> dict[str, bytes]:
         """Each accumulator that is not zero, as bytes, by name; with them the digest, if it is known."""
         parts = {name: part.pack() for name, part in self._parts.items() if not part.is_empty}

@@ -18,10 +18,9 @@ PAGE = ROOT / "docs" / "architecture.md"
 # One of them receives the rest of a rejected body, and two of the library names of classes and warnings.
 MAX_FILES_OF_A_POST = 45
 MAX_LIBRARY_FILES_OF_A_POST = 14
-# The panes of the window are merged; where a merge was cached, two files less.
-MAX_FILES_OF_A_GET = 35
-# One of them the interval of a mean, two merge panes.
-MAX_LIBRARY_FILES_OF_A_GET = 37
+MAX_FILES_OF_A_GET = 33
+# One of them the interval of a mean.
+MAX_LIBRARY_FILES_OF_A_GET = 35
 MAX_FILES_OF_A_CACHED_GET = 36
 THREADS = ("MainThread", "compute-", "AnyIO")
 ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]], "labels": [0, 1]}

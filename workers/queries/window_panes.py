@@ -12,6 +12,7 @@ from typing import Any
 
 from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant.core.errors import CalibrationInputError
+from calibrant.results.reads import SAMPLE
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
 from calibrant_server.workers.queries.pane_reader import PANES_A_RUN, PaneReader, described
@@ -37,6 +38,8 @@ from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, Window
 
 _TRIES = 20
+# Merged windows in the memory cache: a dashboard requests about 12 windows repeatedly.
+_MAX_WINDOWS = 16
 # Loaded panes are merged when they take this much memory.
 _LOADED_BYTES = 16 << 20
 # Panes of a window that one query reads: a year of hours, about 3 s of CPU; and of complete panes, about 1 s.
@@ -55,6 +58,8 @@ class WindowPanes:
         )
         self._reader = PaneReader(store, numerics)
         self._samples = WindowSamples(store, numerics, self._cached)
+        # By state, the accumulators of the last merge of it, and the merge.
+        self._windows: LruCache[str, tuple[Wanted, Any]] = LruCache(_MAX_WINDOWS)
         self._merges = WindowMerges(numerics, self._reader, self._cached)
 
     def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> WindowState:
@@ -74,7 +79,7 @@ class WindowPanes:
     def merged(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
     ) -> WindowState:
-        """Return the merge of the panes.
+        """Return the merge of the panes. Results must not change it: it is cached.
 
         Raises
         ------
@@ -85,12 +90,29 @@ class WindowPanes:
         place = WindowPlace(config, slice_, window, wanted)
         assembly = Assembly(place, lambda now: parts_of(now.versions))
 
+        def known(snapshot: WindowSnapshot) -> WindowState | None:
+            merge = self._merge_of(place, snapshot, snapshot.state(place, b"").version)
+            return None if merge is None else snapshot.state(place, alarm, merged=merge)
+
         def finished(snapshot: WindowSnapshot) -> WindowState | None:
             parts = [assembly.merges[part] for part in assembly.parts]
             merge = self._with_sample(place, snapshot, self._merges.merge(place, parts).pane)
+            # Complete panes take more memory than others and are read once.
+            if merge is not None and wanted is not None:
+                self._windows.put(snapshot.state(place, b"").version, (wanted, merge))
             return None if merge is None else snapshot.state(place, alarm, merged=merge)
 
-        return self._assembled(assembly, finished)
+        return self._assembled(assembly, finished, known)
+
+    def _merge_of(self, place: WindowPlace, snapshot: WindowSnapshot, version: str) -> Any:
+        """Return the cached merge of a window, or what is wanted of a merge with more accumulators; None without either."""
+        cached = self._windows.get(version)
+        if cached is None or cached[0] == place.wanted:
+            return cached and cached[1]
+        known, merge = cached
+        if place.parts is None or SAMPLE in place.parts or not {*place.parts} <= {*(known or ())}:
+            return None
+        return self._with_sample(place, snapshot, merge.restricted(place.wanted))
 
     def parts(
         self,
@@ -153,18 +175,22 @@ class WindowPanes:
         self,
         assembly: Assembly,
         finished: Callable[[WindowSnapshot], WindowState | None],
+        known: Callable[[WindowSnapshot], WindowState | None] = lambda snapshot: None,
     ) -> WindowState:
         """Read a window until all of it is of one moment.
 
         Parameters
         ----------
         finished : makes the state of an assembly that is complete; None if the window has changed meanwhile
+        known : returns a state for which nothing is to be read
         """
         snapshot = self._reader.look(assembly.place, [], assembly.panes)
         for _ in range(_TRIES):
             _check_panes(snapshot, assembly.place.wanted)
-            missing = self._merges.assemble(assembly, snapshot)
-            state = None if missing else finished(snapshot)
+            state = known(snapshot)
+            missing = self._merges.assemble(assembly, snapshot) if state is None else []
+            if state is None and not missing:
+                state = finished(snapshot)
             if state is not None:
                 return state
             snapshot = self._read(snapshot, missing, assembly)
