@@ -35,7 +35,8 @@ def draw_map_effect(effect: Mapping[str, Any]) -> Figure:
         if effect[side] is None:
             show_reason(axes, dict(effect))
             continue
-        draw_curve(axes, {"table": effect[side]["table"], "scope": "score"})
-        axes.set(xlabel="score", ylabel="observed frequency" if side == "before" else "")
+        draw_curve(axes, effect[side])
+        if side == "after":
+            axes.set_ylabel("")
         axes.set_title(name, fontsize=9.5)
     return figure

@@ -34,8 +34,8 @@ def map_effect(fitted: FittedMap, pane: Pane, raters: str = "pooled", ci: float 
     Returns
     -------
     dict with `n` labelled predictions, `sample` (None if panes store none), and `before` and `after`: each with `ece` and the
-    reliability `table` of 10 bins; None, with a `reason`, without labels or a sample. A map of one event, such as the top label, is
-    measured on the probability of that event.
+    reliability `table` of 10 bins of `scope`; None, with a `reason`, without labels or a sample. A map of one event, such as the top
+    label, is measured on the probability of that event.
     """
     nothing = {"n": 0, "sample": about_sample(pane), "before": None, "after": None}
     if not pane.keeps("sample"):
@@ -46,7 +46,7 @@ def map_effect(fitted: FittedMap, pane: Pane, raters: str = "pooled", ci: float 
         return nothing | {"reason": "no_labels"}
     query = PaneQuery(bins=BINS, raters=raters, ci=ci)
     sides = dict(zip(("before", "after"), _sides(fitted, batch), strict=True))
-    measured = {name: _measured(each, query) for name, each in sides.items()}
+    measured = {name: _measured(each, query, fitted) for name, each in sides.items()}
     return nothing | {"n": batch.n, "reason": None} | measured
 
 
@@ -78,8 +78,19 @@ def _of_event(batch: Batch, event: np.ndarray, probability: Floats) -> Batch:
     )
 
 
-def _measured(batch: Batch, query: PaneQuery) -> Result:
+def _measured(batch: Batch, query: PaneQuery, fitted: FittedMap) -> Result:
     pane = Pane(PaneSpec(batch.task, batch.n_classes), accumulators_for(["ece"]))
     pane.fill_batch(batch)
     view = View(pane, query, batch)
-    return {"ece": compute_metrics(view, ["ece"])["ece"], "table": reliability(view)["table"]}
+    found = reliability(view)
+    scope = found["scope"] if fitted["scope"] == "full" else _scope_of_event(fitted)
+    return {
+        "ece": compute_metrics(view, ["ece"])["ece"],
+        "scope": scope,
+        "table": found["table"],
+    }
+
+
+def _scope_of_event(fitted: FittedMap) -> str:
+    """Return the scope of a map of one event: `top_label`, `positive` or `class:INDEX`."""
+    return f"class:{fitted['class']}" if fitted["scope"] == "class" else fitted["scope"]

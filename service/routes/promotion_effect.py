@@ -26,6 +26,9 @@ class MappedReliability(BaseModel):
     """The calibration error with interval and null reference, and the reliability table of 10 bins."""
 
     ece: dict[str, Any]
+    scope: str = Field(
+        description="Of which probability the table is: `top_label`, `positive` or `class:INDEX`."
+    )
     table: list[dict[str, Any]]
 
 

@@ -53,10 +53,13 @@ def binary() -> tuple[dict, Pane, list[float], list[float], list[bool]]:
     return fitted, cal.Pane.fill(p, hit.astype(int), ids=IDS), p.tolist(), after, hit.tolist()
 
 
-@pytest.mark.parametrize("case", [full, one_event, binary])
-def test_both_sides_are_those_of_the_rows_one_by_one(case) -> None:
+@pytest.mark.parametrize(
+    ("case", "scope"), [(full, "top_label"), (one_event, "class:1"), (binary, "positive")]
+)
+def test_both_sides_are_those_of_the_rows_one_by_one(case, scope) -> None:
     fitted, pane, before, after, hit = case()
     found = map_effect(fitted, pane)
+    assert [found[side]["scope"] for side in ("before", "after")] == [scope] * 2
     assert found["n"] == N and found["sample"]["complete"]
     for side, score in (("before", before), ("after", after)):
         assert found[side]["ece"]["value"] == pytest.approx(naive_error(score, hit), abs=1e-6)

@@ -94,15 +94,21 @@ async def _serving(directory: Path) -> AsyncIterator[Client]:
         yield Client(http)
 
 
-async def _exchanges(scenario: Scenario) -> list[Exchange]:
+async def _exchanges(scenario: Scenario, then: Scenario | None) -> list[Exchange]:
     with TemporaryDirectory() as directory:
         async with _serving(Path(directory)) as client:
             await scenario(client)
-            return client.exchanges
+            exchanges = list(client.exchanges)
+            if then is not None:
+                await then(client)
+            return exchanges
 
 
-def record(scenario: Scenario) -> list[Exchange]:
-    """Return the exchanges of a scenario with a new service, whose clock is fixed and whose settings are the defaults."""
+def record(scenario: Scenario, then: Scenario | None = None) -> list[Exchange]:
+    """Return the exchanges of a scenario with a new service, whose clock is fixed and whose settings are the defaults.
+
+    What `then` asks of the same service afterwards is not recorded.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -111,4 +117,4 @@ def record(scenario: Scenario) -> list[Exchange]:
     kept.pop("DATA_DIR", None)
     changed = kept | SETTINGS
     with patch.dict(os.environ, changed, clear=True), fixed_clock():
-        return asyncio.run(_exchanges(scenario))
+        return asyncio.run(_exchanges(scenario, then))

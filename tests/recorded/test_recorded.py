@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from html import unescape
 from itertools import islice, zip_longest
+from urllib.parse import quote
 
 import pytest
 
@@ -14,6 +17,7 @@ from tests.recorded.scenarios import scenarios
 from tests.recorded.service import record
 
 SHOWN = 8
+FIGURE = re.compile(r'<img class="figure" src="([^"]+)"')
 SCENARIOS = scenarios()
 
 
@@ -42,8 +46,20 @@ def _short(value):
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_responses_are_as_recorded(name):
-    _compare(name, record(SCENARIOS[name]))
+def test_responses_are_as_recorded_and_every_page_opens(name):
+    _compare(name, record(SCENARIOS[name], then=_open_every_page))
+
+
+async def _open_every_page(client):
+    """The pages of every model in the state in which the scenario leaves it, with every figure that they name."""
+    models = (await client.http.get("/v1/models", params={"limit": 1000})).json()["models"]
+    pages = ["/", *(f"/models/{quote(each['model'], safe='')}" for each in models)]
+    pages += [f"{path}/{name}" for path in pages[1:] for name in ("raters", "report")]
+    answers = [await client.http.get(path) for path in pages]
+    figures = {path for each in answers for path in FIGURE.findall(each.text)}
+    answers += [await client.http.get(unescape(path)) for path in figures]
+    failed = [f"{each.status_code} {each.url}" for each in answers if each.status_code >= 500]
+    assert not failed, failed
 
 
 def test_results_of_the_library_are_as_recorded():

@@ -309,6 +309,18 @@ async def test_the_page_of_a_good_model_has_no_step_to_take(app, inbox):
     assert "No action is needed." in found.text and "Fit and freeze this map" not in found.text
 
 
+async def test_the_raters_of_a_model_with_several_labels_are_listed_label_by_label(app, inbox):
+    one = {"n": 39, "value": 0.25}
+    found = {"disagreement": None, "policies": {"pooled": 0.25}, "by_rater": {"ann": one}}
+    inbox.answers["raters"] = {"labels": {"car": found, "dog": found | {"by_rater": {}, "reason": "no_labels"}}}  # fmt: skip
+    inbox.failing = {"cases": ResultTimeoutError("late")}
+    async with people(app) as client:
+        await client.post(POST, json=PREDICTIONS)
+        page = await client.get("/models/digits/raters")
+    assert page.status_code == 200
+    assert [page.text.count(text) for text in ("<h3>car</h3>", "<h3>dog</h3>", "No named raters")] == [1, 1, 1]  # fmt: skip
+
+
 async def test_open_mode_serves_this_machine_only(app):
     async with people(app) as client:
         assert (await client.get("/")).status_code == 200
