@@ -116,15 +116,6 @@ def _large_posts(service: Service) -> float:
     return sum(send(service, path, columns_of(10_000, next(_numbers))) for _ in range(3))
 
 
-def _unlabelled_posts(service: Service) -> float:
-    total = 0.0
-    for number in (next(_numbers) for _ in range(3)):
-        body = columns_of(10_000, number, ids=[f"{number}.{i}" for i in range(10_000)])
-        del body["labels"]
-        total += send(service, "/v1/models/large/predictions", body)
-    return total
-
-
 def _small_posts(service: Service) -> float:
     return per_request_s(service, posts("one", 300, 2), 4) * 301
 
@@ -139,10 +130,6 @@ def _score(service: Service) -> float:
 SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "small_posts": ("300 POSTs of 2 rows, 4 clients", (_nothing, _small_posts)),
     "large_posts": ("3 POSTs of 10,000 rows of 10 classes in JSON", (_nothing, _large_posts)),
-    "unlabelled_posts": (
-        "3 POSTs of 10,000 rows of 10 classes with ids, without labels",
-        (_nothing, _unlabelled_posts),
-    ),
     "score": (
         "POST /v1/score of 1,000 rows of 10 classes, corp_miscalibration",
         (_nothing, _score),

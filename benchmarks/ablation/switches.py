@@ -26,13 +26,6 @@ def _gains_by_fit(weight: Any, rate: Any, score: Any) -> Any:
     return _lost_by_fit(weight, rate, score, "brier")
 
 
-def _narrow_by_numpy(scores: Any, logits: Any) -> Any:
-    """Return which scores four bytes restore, by numpy."""
-    from benchmarks.ablation.narrow import narrowed
-
-    return narrowed(scores, logits)
-
-
 @dataclass(frozen=True)
 class Switch:
     """A fast path.
@@ -100,15 +93,6 @@ SWITCHES = {
         "recalibration of resampled curves, all in one call of the kernel",
         "score",
         {"calibrant.metrics.corp:brier_gains": lambda _: _gains_by_fit},
-    ),
-    "narrow-scores": Switch(
-        "scores of four bytes found in C, for predictions that wait for labels and stored rows",
-        "unlabelled_posts",
-        {
-            "workers.join.sent_predictions:narrow_scores": lambda _: _narrow_by_numpy,
-            "workers.segments.scores:narrow_scores": lambda _: _narrow_by_numpy,
-            "calibrant.core.sampled_rows:narrow_scores": lambda _: _narrow_by_numpy,
-        },
     ),
     "json-columns": Switch(
         "large JSON bodies read in C",

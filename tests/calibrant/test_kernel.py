@@ -265,7 +265,7 @@ def test_every_function_of_the_library_is_declared() -> None:
     assert {"calibrant_kernel_fill", "calibrant_kernel_new"} < set(names)
     assert all(getattr(found, name).argtypes is not None for name in names)
     assert found.calibrant_kernel_new.restype is ctypes.c_void_p
-    assert found.calibrant_kernel_narrow.restype is None
+    assert found.calibrant_kernel_free.restype is None
 
 
 def test_a_pane_with_some_accumulators_is_filled_in_part() -> None:

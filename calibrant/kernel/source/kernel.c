@@ -6,7 +6,6 @@
 #include "isotonic.c"
 #include "json_columns.c"
 #include "json_lines.c"
-#include "narrow.c"
 #include "tempered.h"
 #include "workspace.h"
 

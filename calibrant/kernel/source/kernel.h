@@ -112,13 +112,6 @@ typedef struct {
     const double *weights, *rates, *score; /* (n_weights, n); (n_rows, n), in [0, 1]; (n,) */
 } Gains;
 
-/* Rows of scores, some of which may have been sent as float32. */
-typedef struct {
-    int64_t n, n_columns;
-    const double *scores;     /* (n, n_columns) */
-    const uint8_t *is_logits; /* (n,) */
-} Narrowing;
-
 /* One member of a JSON object, by places in the text; with a column, by places in `values` and `ends`. */
 typedef struct {
     int64_t kind, n, width, first, first_end; /* kind 0: skipped; width 0: no lists, or of several lengths in `ends` */
