@@ -18,7 +18,7 @@ from calibrant.metrics.requests import parse, read_option
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model, class_index
 from calibrant.results.queries import costly_parts, in_order, parts_of
-from calibrant.results.reads import Plain, Query, Raters, State, read
+from calibrant.results.reads import Plain, Query, Raters, State, label_policy, read
 from calibrant.results.tables import Table, Values
 from calibrant.segmentation.case_comparison import compare_case_errors
 from calibrant.segmentation.case_errors import ERRORS, case_errors
@@ -106,7 +106,7 @@ class CasesQuery(Query, ShownCases):
     bins: int = says(
         "Number of bins; a divisor of 600, for soft bins of 300.", 15, ge=1, le=MAX_BINS
     )
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     case: str | None = says(
         "Name of a case whose reliability table is added.", None, max_length=MAX_LENGTH
     )

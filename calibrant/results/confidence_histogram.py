@@ -14,7 +14,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.input.names import MAX_LENGTH
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model
-from calibrant.results.reads import Query, Raters, State, read
+from calibrant.results.reads import Query, Raters, State, label_policy, read
 from calibrant.segmentation.histogram_measures import WIDEST
 from calibrant.segmentation.histogram_state import complete_rows, confidence_of, left
 
@@ -38,7 +38,7 @@ class ConfidenceHistogramQuery(Query):
         ge=2,
         le=MAX_BINS,
     )
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     case: str | None = says("One case instead of the window.", None, max_length=MAX_LENGTH)
     smoothing: int = says(
         "Number of bins on each side over which a triangle spreads the mass of a bin. The state is unchanged.",

@@ -16,7 +16,7 @@ from calibrant.metrics import accumulators_for
 from calibrant.metrics.net_benefit import THRESHOLD, benefit_at, interval_at, scope_of
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model, scope_by_index
-from calibrant.results.reads import Query, Raters, State, level, read
+from calibrant.results.reads import Query, Raters, State, label_policy, level, read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ class DecisionCurveQuery(Query):
     low: float = says("Lowest threshold.", 0.01, ge=0.001, le=0.999)
     high: float = says("Highest threshold.", 0.99, ge=0.001, le=0.999)
     points: int = says("Number of thresholds, at equal distances.", POINTS, ge=2, le=MAX_POINTS)
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     ci: float = level()
 
     def resolved(self, model: Model, given: Collection[str]) -> Mapping[str, Any]:

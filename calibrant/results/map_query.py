@@ -15,7 +15,7 @@ from calibrant.metrics.requests import Value, parse, read_option, shortest
 from calibrant.results.base import says
 from calibrant.results.models import Model, class_index
 from calibrant.results.queries import Binning, costly_parts, in_order
-from calibrant.results.reads import Query, Raters, level
+from calibrant.results.reads import Query, Raters, label_policy, level
 from calibrant.results.weights import Weights, weights_of_rows
 
 TOP_LABEL = "top_label"
@@ -52,7 +52,7 @@ class MapFitQuery(Query):
         "temperature",
         max_length=200,
     )
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     bins: int | None = says(
         "Number of bins, for methods with bins; one that the model's grid gives exactly, if they have equal width. "
         "Default: 15, or the nearest exact number.",

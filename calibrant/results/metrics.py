@@ -27,7 +27,7 @@ from calibrant.results.metric_requests import reject_untaken, requests_in
 from calibrant.results.metric_work import reject_costly_metrics
 from calibrant.results.models import Model
 from calibrant.results.queries import DETAILS, EdgesQuery, costly_parts, in_order, parts_of
-from calibrant.results.reads import Plain, Raters, State, level, other_side, read
+from calibrant.results.reads import Plain, Raters, State, label_policy, level, other_side, read
 from calibrant.results.tables import Table, Values, with_ends
 
 MAX_QUICK_OPTIONS = 12
@@ -73,7 +73,7 @@ class MetricsQuery(EdgesQuery):
         ge=0,
         le=1,
     )
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     ci: float = level()
     include: str | None = costly_parts((DETAILS, TEST))
 

@@ -72,9 +72,9 @@ class BinnedQuery(Query):
     """Query of binned scores."""
 
     bins: int = says("Number of bins; one that the model's grid gives exactly.", 15, ge=1, le=3600)
-    binning: Binning = "equal_width"
+    binning: Binning = says("Binning method.", "equal_width")
     scope: str | None = says(
-        "top_label, positive, class:NAME or all. Default: positive for binary models, else top_label.",
+        "The probability to bin: top_label, positive, class:NAME or all. Default: positive for binary models, else top_label.",
         None,
         max_length=200,
     )

@@ -212,6 +212,11 @@ def level() -> Any:
     return says("Level of the intervals.", 0.95, ge=0.5, lt=1)
 
 
+def label_policy() -> Any:
+    """Declare the label policy."""
+    return says("Label policy: how several ratings of one prediction count.", "pooled")
+
+
 def edges_of_bins() -> Any:
     """Declare which end belongs to a bin."""
     return says("right: (a, b] with 0 in the first bin; left: [a, b).", "right")

@@ -21,6 +21,7 @@ from calibrant.results.reads import (
     Raters,
     State,
     edges_of_bins,
+    label_policy,
     level,
     other_side,
     read,
@@ -48,7 +49,7 @@ class ReliabilityQuery(EdgesQuery):
     """How the table is made."""
 
     edges: Edges = edges_of_bins()
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     min_count: float = smallest_bin()
     ci: float = level()
     include: str | None = costly_parts((ERROR,))

@@ -28,7 +28,16 @@ from calibrant.metrics import accumulators_for, estimates
 from calibrant.metrics.estimate import Estimate
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model, scope_of
-from calibrant.results.reads import Edges, Query, Raters, State, level, other_side, read
+from calibrant.results.reads import (
+    Edges,
+    Query,
+    Raters,
+    State,
+    label_policy,
+    level,
+    other_side,
+    read,
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -70,7 +79,7 @@ class RocQuery(Query):
         None,
         max_length=200,
     )
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     edges: Edges = says("Edges of plain histograms in the window, if there are any.", "right")
     points: int = says("Maximum number of points of the curve.", POINTS, ge=2, le=MAX_POINTS)
     ci: float = level()

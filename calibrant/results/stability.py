@@ -13,7 +13,7 @@ from calibrant.metrics import METRICS, accumulators_for
 from calibrant.metrics.estimate import Estimate
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.queries import MetricQuery
-from calibrant.results.reads import Raters, State, level, other_side, read
+from calibrant.results.reads import Raters, State, label_policy, level, other_side, read
 from calibrant.stability.curves import stability_report
 
 
@@ -21,7 +21,7 @@ from calibrant.stability.curves import stability_report
 class StabilityQuery(MetricQuery):
     """Which metric, on which subsets; ratings are read as `raters` requires."""
 
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     ci: float = level()
     subsets: Literal["nested", "independent"] = says(
         "nested: each subset is a part of the next.", "nested"

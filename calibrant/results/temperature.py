@@ -28,6 +28,7 @@ from calibrant.results.reads import (
     Query,
     Raters,
     State,
+    label_policy,
     level,
     other_side,
     read,
@@ -54,7 +55,7 @@ class TemperatureQuery(Query):
     """What the temperature is fitted to."""
 
     objective: Literal["nll", "brier", "ece"] = says("Loss that the temperature minimises.", "nll")
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     bins: int = says("Equal-width bins of the ECE; a divisor of 60.", 15, ge=1, le=60)
     min_count: float = smallest_bin()
     ci: float = level()

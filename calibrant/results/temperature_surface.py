@@ -13,7 +13,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.input.names import MAX_LENGTH
 from calibrant.results.base import Result, may_say, says
 from calibrant.results.models import Model, bins_of
-from calibrant.results.reads import Query, Raters, State, read
+from calibrant.results.reads import Query, Raters, State, label_policy, read
 
 Lines = list[list[float | None]]
 SHOWN = (
@@ -26,7 +26,7 @@ SHOWN = (
 class SurfaceQuery(Query):
     """Over which temperatures."""
 
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     points: int = says(
         "Number of temperatures per class, in equal ratios from 0.25 to 10.", POINTS, ge=2, le=40
     )

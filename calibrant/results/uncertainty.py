@@ -25,6 +25,7 @@ from calibrant.results.reads import (
     Raters,
     State,
     edges_of_bins,
+    label_policy,
     level,
     other_side,
     read,
@@ -39,7 +40,7 @@ class UncertaintyQuery(Query):
 
     bins: int = says("Number of bins; a divisor of 240.", 15, ge=1, le=240)
     edges: Edges = edges_of_bins()
-    raters: Raters = "pooled"
+    raters: Raters = label_policy()
     ci: float = level()
 
     def view(self, state: State) -> View:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from pydantic import BaseModel, Field
+
 from calibrant.core.errors import Violation
 
 # The same request, sent again, may succeed without a change by the client.
@@ -74,6 +76,33 @@ class Problem(Exception):
                 {"pointer": e.pointer, "rule": e.rule, "detail": e.detail} for e in self.errors
             ],
         }
+
+
+class ProblemError(BaseModel):
+    """One violated rule."""
+
+    pointer: str = Field(
+        description="JSON Pointer of the value; in NDJSON it begins with the line."
+    )
+    rule: str = Field(description="A stable code of the rule.")
+    detail: str = Field(description="What was received, what was expected and what to do.")
+
+
+class ProblemDocument(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str = Field(description="Path of the page that explains the problem.")
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="Path of the request.")
+    request_id: str | None = Field(
+        description="Id of the request in the log, also in the header X-Request-Id."
+    )
+    retryable: bool = Field(
+        description="Whether the same request may succeed later; Retry-After states when to repeat it."
+    )
+    errors: list[ProblemError] = Field([], description="The violations, where there are any.")
 
 
 class KeyProblem(Problem, status=401, family=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from calibrant_server.service.http.parameters import Name, TextName
-from calibrant_server.service.openapi.schema import ProblemError
+from calibrant_server.service.http.problems import ProblemError
 
 Label = int | float | bool | str | list[int | float | bool | str | None] | None
 Source = Annotated[

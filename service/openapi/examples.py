@@ -1,4 +1,4 @@
-"""Examples of the API document: of the two files of this folder, or of the classes of the bodies."""
+"""Examples of the API document: of the two files of this folder, or of the classes of the bodies (`json_schema_extra={"example": …}`)."""
 
 from __future__ import annotations
 
@@ -7,80 +7,42 @@ from pathlib import Path
 from typing import Any
 
 JSON = "application/json"
-EXAMPLE = "#/components/examples/{name}"
 
 
-def _read(name: str) -> dict[str, Any]:
+def read_file(name: str) -> dict[str, Any]:
+    """Return the object in a file of this folder."""
     found: dict[str, Any] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
     return found
 
 
-EXAMPLES = _read("request_examples.json")
-_TEXTS: dict[str, tuple[str, str]] = {
-    "getServiceMetrics": (
-        "text/plain",
-        '# TYPE calibrant_requests_total counter\ncalibrant_requests_total{operation="getLive",status="200"} 1.0\n',
-    ),
-    "getModelSeries": (
-        "text/plain",
-        '# TYPE calibrant_model_temperature gauge\ncalibrant_model_temperature{model="triage",tenant="default"} 1.31\n',
-    ),
-    "getReport": (
-        "text/html",
-        "<!doctype html><title>Calibration of triage</title><h2>1. Data</h2>…",
-    ),
-    "streamAlarms": (
-        "text/event-stream",
-        'retry: 3000\n\nid: 0.0.1.0\nevent: alarm\ndata: {"id": "al_003_0f1e2d3c4b5a69788796", "state": "open"}\n\n',
-    ),
-}
-RESPONSE_EXAMPLES: dict[str, tuple[str, Any]] = {
-    name: ("application/json", value) for name, value in _read("response_examples.json").items()
-} | _TEXTS
+# By the name of the class of a body, and by operationId. A text is of another type than JSON.
+EXAMPLES = read_file("request_examples.json")
+RESPONSE_EXAMPLES = read_file("response_examples.json")
 
 
-def add_examples(operation: dict[str, Any], components: dict[str, Any]) -> None:
-    """Refer to the examples of the operation's bodies, and add them to the shared ones; equal values are shared too.
-
-    Examples are in the two files of this folder, or of the classes of the bodies: `json_schema_extra={"example": …}`.
-    """
-    shared: dict[str, Any] = components["examples"]
-
-    def reference_to(name: str, value: Any) -> dict[str, Any]:
-        text = json.dumps(value)  # True and 1 are equal, but no equal examples
-        equal = (each for each, example in shared.items() if json.dumps(example["value"]) == text)
-        name = next(equal, name)
-        shared[name] = {"value": value}
-        return {"example": {"$ref": EXAMPLE.format(name=name)}}
-
+def add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Add the examples of the operation's bodies; of several forms, that of the first."""
     for content in operation.get("requestBody", {}).get("content", {}).values():
-        if "schema" not in content:
-            continue  # bytes
-        shape = content["schema"].get("anyOf", [content["schema"]])[0]
-        name = shape["$ref"].rpartition("/")[2]
-        value = EXAMPLES.get(name, _example_of(shape, components["schemas"]))
-        if value is not None:
-            content["examples"] = reference_to(name, value)
-    name = operation["operationId"]
-    media, value = RESPONSE_EXAMPLES.get(name) or _response_example(operation, components)
+        schema = content.get("schema", {})
+        first = schema.get("anyOf", [schema])[0]
+        name = first.get("$ref", "").rpartition("/")[2]
+        _show(content, EXAMPLES.get(name, _example_of(first, schemas)))
+    value = RESPONSE_EXAMPLES.get(operation["operationId"])
+    contents = [
+        content
+        for status, response in operation["responses"].items()
+        for media, content in response.get("content", {}).items()
+        if status.startswith("2") and (media == JSON) != isinstance(value, str)
+    ]
+    shown: dict[str, Any] = contents[0].get("schema", {}) if contents else {}
+    for content in contents:
+        if content.get("schema", {}) == shown:
+            _show(content, _example_of(shown, schemas) if value is None else value)
+
+
+def _show(content: dict[str, Any], value: Any) -> None:
     if value is not None:
-        found = [
-            response["content"][media]
-            for status, response in operation["responses"].items()
-            if status.startswith("2") and media in response.get("content", {})
-        ]
-        for content in found:
-            if content.get("schema") == found[0].get("schema"):
-                content["examples"] = reference_to(name, value)
-
-
-def _response_example(operation: dict[str, Any], components: dict[str, Any]) -> tuple[str, Any]:
-    """Return the example of a successful JSON response that its classes have."""
-    for status, response in operation["responses"].items():
-        content = response.get("content", {}).get(JSON, {})
-        if status.startswith("2") and "schema" in content:
-            return JSON, _example_of(content["schema"], components["schemas"])
-    return JSON, None
+        content["examples"] = {"example": {"value": value}}
 
 
 def _example_of(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:

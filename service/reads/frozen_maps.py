@@ -14,8 +14,8 @@ from calibrant.results.calibration_map import CalibrationMap, calibration_map
 from calibrant.results.map_query import MapFitQuery
 from calibrant_server.service.http.problems import (
     ObserveOnly,
+    ProblemError,
 )
-from calibrant_server.service.openapi.schema import ProblemError
 from calibrant_server.service.reads.parts import require_label
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.read_query import ReadQuery

@@ -228,7 +228,7 @@ class Operations(APIRouter):
         taken |= {} if id is None else {id[0]: id[1]}
         taken |= {} if query is None else {"query": Annotated[query, Query()]}
         taken |= {each: HEADERS[each] for each in headers}
-        described = takes_ if body is None else takes(body[0], json=body[1])
+        described = takes_ if body is None else takes(body[0], {JSON: body[1]})
         entry_and_body = None if id is None else id[0], None if body is None else body[1]
         found: Responses = {200: returns} if "description" in returns else {**returns}  # type: ignore[dict-item]
         succeeds = min(int(each) for each in found)

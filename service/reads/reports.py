@@ -32,7 +32,15 @@ from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.kinds.report_metrics import ReportMetricsQuery
 from calibrant_server.workers.queries.kinds.report_raters import ReportRatersQuery
-from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Declared, Query, query_for
+from calibrant_server.workers.queries.query import (
+    BINS,
+    CI,
+    RATERS,
+    SCOPE,
+    Declared,
+    Query,
+    query_for,
+)
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
@@ -75,7 +83,7 @@ class ReportParameters(ClockQuery):
     )
     bins: int = BINS
     scope: str | None = SCOPE
-    raters: Raters = "pooled"
+    raters: Raters = RATERS
     ci: float = CI
     subgroups: str | None = Field(
         None,

@@ -104,10 +104,12 @@ async def get_baseline(access: Access) -> dict[str, Any]:
     id=BASELINE_ID,
     takes_=takes(
         "The window to freeze, as in the query of a read; or its content",
-        json=(ClockQuery, PredictionsBody, RecordsBody),
-        ndjson=PredictionRecord,
-        arrow=None,
-        pane=None,
+        {
+            JSON: (ClockQuery, PredictionsBody, RecordsBody),
+            NDJSON: PredictionRecord,
+            ARROW: None,
+            PANE: None,
+        },
     ),
 )
 async def put_baseline(access: Access) -> Created:

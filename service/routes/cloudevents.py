@@ -63,7 +63,9 @@ class EventResponse(BaseModel):
     success(EventResponse, "The event is accepted, or contains nothing to store"),
     409,
     query=EventQuery,
-    takes_=takes("A CloudEvent, structured or binary", cloudevents=events.EventBody, any_type=None),
+    takes_=takes(
+        "A CloudEvent, structured or binary", {events.STRUCTURED: events.EventBody, "*/*": None}
+    ),
 )
 async def ingest_cloud_event(access: Access) -> Response:
     """Accept a request, response or feedback of an inference server (KServe, Knative, Seldon) as CloudEvent 1.0.

@@ -69,7 +69,7 @@ def receipts(batch: str, are: str = "is") -> Responses:
     query=PredictionsQuery,
     headers=HEADERS,
     takes_=takes(
-        "Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord, arrow=None
+        "Predictions", {JSON: (PredictionsBody, RecordsBody), NDJSON: PredictionRecord, ARROW: None}
     ),
 )
 async def ingest_predictions(access: Access) -> Response:
@@ -160,7 +160,7 @@ class LabelRecord(BaseModel):
     409,
     query=LabelsQuery,
     headers=HEADERS,
-    takes_=takes("Labels", json=LabelsBody, ndjson=LabelRecord, arrow=None),
+    takes_=takes("Labels", {JSON: LabelsBody, NDJSON: LabelRecord, ARROW: None}),
     tag="labels",
 )
 async def ingest_labels(access: Access) -> Response:
@@ -211,9 +211,11 @@ histograms = Operations("histograms")
     headers=HEADERS,
     takes_=takes(
         "Updates",
-        json=(HistogramsBody, SingleHistogramBody, SingleConfidenceBody, SinglePaneBody),
-        ndjson=(HistogramUpdate, ConfidenceUpdate, PaneUpdate),
-        pane=None,
+        {
+            JSON: (HistogramsBody, SingleHistogramBody, SingleConfidenceBody, SinglePaneBody),
+            NDJSON: (HistogramUpdate, ConfidenceUpdate, PaneUpdate),
+            PACKED_PANE: None,
+        },
     ),
 )
 async def ingest_histograms(access: Access) -> Response:

@@ -12,16 +12,16 @@ from pydantic import BaseModel, Field
 from calibrant import calibrators as maps
 from calibrant.core.errors import Violation
 from calibrant.results.map_query import PARTS
-from calibrant_server.service.http.bodies import Body, read_body
+from calibrant_server.service.http.bodies import JSON, NDJSON, Body, read_body
 from calibrant_server.service.http.json_bodies import response_or_unchanged
 from calibrant_server.service.http.lists import ListPage
 from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.http.problems import MapUnknown
+from calibrant_server.service.http.problems import MapUnknown, ProblemError
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
-from calibrant_server.service.openapi.schema import ProblemError, success, takes
+from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.collection import Collection
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
@@ -236,7 +236,7 @@ class ApplyResponse(BaseModel):
     success(ApplyResponse, "The recalibrated batch"),
     409,
     query=ApplyParameters,
-    takes_=takes("Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord),
+    takes_=takes("Predictions", {JSON: (PredictionsBody, RecordsBody), NDJSON: PredictionRecord}),
 )
 async def apply_calibration_map(access: Access) -> Response:
     """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""

@@ -118,7 +118,7 @@ async def get_model(access: Access) -> Response:
     },
     409,
     headers=("if_match", "if_none_match"),
-    takes_=takes("Settings", json=ModelSettings),
+    takes_=takes("Settings", {JSON: ModelSettings}),
 )
 async def put_model(access: Access) -> Response:
     """Create a model, or replace its settings."""
@@ -135,7 +135,7 @@ async def put_model(access: Access) -> Response:
     success(ModelResponse, "The model as it is now", ETag="Its version."),
     409,
     headers=("if_match",),
-    takes_=takes("Changes; null resets", json=ModelPatch, merge_patch=ModelPatch),
+    takes_=takes("Changes; null resets", {JSON: ModelPatch, MERGE_PATCH: ModelPatch}),
 )
 async def patch_model(access: Access) -> Response:
     """Change some settings of a model (RFC 7396)."""

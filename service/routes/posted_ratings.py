@@ -95,7 +95,7 @@ class PosteriorParameters(ClockQuery, query_class(PosteriorQuery)):  # type: ign
     MapReader,
     success(PosteriorResponse, "Probabilities given the ratings"),
     query=PosteriorParameters,
-    takes_=takes("Predictions with ratings", json=PosteriorBody),
+    takes_=takes("Predictions with ratings", {JSON: PosteriorBody}),
 )
 async def compute_posterior(access: Access) -> Response:
     """Return class probabilities of posted predictions given their ratings; nothing is stored."""
@@ -288,7 +288,7 @@ class DisagreementMethodsResponse(BaseModel):
     MapReader,
     success(DisagreementMethodsResponse, "The methods compared"),
     query=DisagreementMethodsQuery,
-    takes_=takes("Predictions with ratings, and features", json=DisagreementMethodsBody),
+    takes_=takes("Predictions with ratings, and features", {JSON: DisagreementMethodsBody}),
 )
 async def compare_calibrations(access: Access) -> Response:
     """Fit concentrations, temperature and a head on features to posted ratings and compare them; nothing is stored."""

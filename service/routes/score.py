@@ -14,24 +14,23 @@ from calibrant.core.batch import BatchResult
 from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.reliability import draw_reliability
 from calibrant.input.labels import named_raters
-from calibrant.metrics import DEFAULT_METRICS, requested
+from calibrant.metrics import requested
 from calibrant.metrics.label_distribution_errors import INSTANCES
 from calibrant.metrics.requests import shared_options
 from calibrant.report import pane_query_of, score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant.results.metric_requests import scopes_by_index
-from calibrant.results.metrics import MetricBinning
+from calibrant.results.metrics import MetricBinning, MetricsQuery
 from calibrant.results.reads import Edges, Raters
-from calibrant.results.temperature import Temperature
+from calibrant.results.temperature import Temperature, TemperatureQuery
 from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.parameters import media_type_of
 from calibrant_server.service.http.problem_responses import invalid_input
+from calibrant_server.service.http.problems import ProblemError
 from calibrant_server.service.ingest.body_reading import BodyReading, ignored_of_query
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
-from calibrant_server.service.ingest.schemas import (
-    ValuesQuery,
-)
+from calibrant_server.service.ingest.schemas import ValuesQuery
 from calibrant_server.service.ingest.score_limits import multilabel_scores, reject_costly_score
 from calibrant_server.service.ingest.scored_bodies import (
     TABLES,
@@ -43,12 +42,21 @@ from calibrant_server.service.ingest.scored_bodies import (
     read_scored_body,
     with_annotations,
 )
-from calibrant_server.service.openapi.schema import ProblemError, success, takes
+from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.operations import Access, Operations, Scorer
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.representations import estimates, image_of, or_drawn, part_of
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.query import (
+    BINNING,
+    CI,
+    EDGES,
+    MIN_COUNT,
+    RATERS,
+    SCOPE,
+    same_field,
+)
 
 router = Operations("score")
 
@@ -56,13 +64,7 @@ router = Operations("score")
 class ScoreParameters(ValuesQuery):
     """What is computed of the batch, and how its values are read."""
 
-    metrics: str = Field(
-        ",".join(DEFAULT_METRICS),
-        min_length=1,
-        max_length=4000,
-        description="Slugs separated by commas, each with its options in brackets: ece,lp_ece(order=3). "
-        "Default: 12 metrics. GET /v1/metrics lists all.",
-    )
+    metrics: str = same_field(MetricsQuery, "metrics")
     bins: int = Field(
         15, ge=1, le=16_384, description="Number of bins: any, because the raw rows are available."
     )
@@ -71,13 +73,13 @@ class ScoreParameters(ValuesQuery):
         max_length=20_000,
         description="Own edges of the bins instead of `bins`, from 0 to 1: 0,0.5,0.9,1. The temperature's ECE has 15 bins.",
     )
-    binning: MetricBinning = "equal_width"
-    edges: Edges = "right"
-    raters: Raters = "pooled"
-    min_count: float = Field(0, ge=0, le=1e15, allow_inf_nan=False)
-    scope: str | None = Field(None, max_length=200)
-    objective: Literal["nll", "brier", "ece"] = "nll"
-    ci: float = Field(0.95, ge=0.5, lt=1)
+    binning: MetricBinning = BINNING
+    edges: Edges = EDGES
+    raters: Raters = RATERS
+    min_count: float = MIN_COUNT
+    scope: str | None = SCOPE
+    objective: Literal["nll", "brier", "ece"] = same_field(TemperatureQuery, "objective")
+    ci: float = CI
     task: Literal["multilabel"] | None = Field(
         None,
         description="`multilabel`: `probabilities` or `logits` of independent events and `labels` of 0 and 1, a list per row of each. The "
@@ -171,11 +173,7 @@ SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability 
     query=ScoreParameters,
     takes_=takes(
         "Predictions",
-        json=(ScoredBody, ScoredRecords),
-        ndjson=ScoredRecord,
-        csv=None,
-        npy=None,
-        arrow=None,
+        {JSON: (ScoredBody, ScoredRecords), NDJSON: ScoredRecord, **dict.fromkeys(TABLES)},
     ),
 )
 async def score_once(access: Access) -> Response:

@@ -10,6 +10,7 @@ from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
 from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.errors import CalibrationInputError
 from calibrant.results.queries import Binning
+from calibrant.results.temperature import TemperatureQuery
 from calibrant.segmentation.histogram_report import histogram_report
 from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
@@ -19,6 +20,7 @@ from calibrant_server.service.openapi.schema import success, takes
 from calibrant_server.service.reads.operations import Access, Operations, Scorer
 from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.query import BINNING, same_field
 
 router = Operations("score")
 
@@ -34,7 +36,7 @@ class ScoreHistogramQuery(BaseModel):
         le=1 << 14,
         description="Coarse bins, at most as many as fine ones, which are assigned by their centres.",
     )
-    binning: Binning = "equal_width"
+    binning: Binning = BINNING
     min_count: float = Field(
         50,
         ge=0,
@@ -45,9 +47,7 @@ class ScoreHistogramQuery(BaseModel):
     denominator: Literal["kept", "full"] = Field(
         "kept", description="The mass in the denominator: of the counted bins, or all."
     )
-    objective: Literal["nll", "brier", "ece"] = Field(
-        "nll", description="The loss that the temperature minimises."
-    )
+    objective: Literal["nll", "brier", "ece"] = same_field(TemperatureQuery, "objective")
     surface: bool = Field(
         False,
         description="Whether to return the losses over one temperature for each of two classes.",
@@ -112,7 +112,7 @@ class HistogramScores(BaseModel):
     Scorer,
     success(HistogramScores, "The scores"),
     query=ScoreHistogramQuery,
-    takes_=takes("A confidence histogram", json=ConfidenceBody),
+    takes_=takes("A confidence histogram", {JSON: ConfidenceBody}),
 )
 async def score_confidence_histogram(access: Access) -> Response:
     """Score one posted confidence histogram; nothing is stored."""

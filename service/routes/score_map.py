@@ -91,7 +91,7 @@ class MapScores(BaseModel):
     or_drawn(success(MapScores, "The counts, or the figure")),
     406,
     query=MapQuery,
-    takes_=takes("A probability map with a reference mask", json=MapBody),
+    takes_=takes("A probability map with a reference mask", {JSON: MapBody}),
 )
 async def score_map(access: Access) -> Response:
     """Compare a probability map with reference masks, or draw it with contours of true and false positives and false negatives."""

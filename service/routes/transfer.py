@@ -60,7 +60,7 @@ class ImportResponse(BaseModel):
         201: success(ImportResponse, "The model is imported", Location="The model."),
     },
     409,
-    takes_=takes("The lines of an export", ndjson=ExportLine),
+    takes_=takes("The lines of an export", {NDJSON: ExportLine}),
 )
 async def import_model(access: Access) -> Created:
     """Import a model that another service exported. The id must be unused. A request that was cut off can be sent again."""

@@ -25,7 +25,7 @@ import calibrant
 from calibrant.results.base import OMITTED, key_of
 from calibrant.results.queries import BinnedQuery, smallest_bin
 from calibrant.results.reads import Query as LibraryQuery
-from calibrant.results.reads import Read, level
+from calibrant.results.reads import Read, edges_of_bins, label_policy, level
 from calibrant_server.workers.store.model_config import ModelConfig
 
 
@@ -35,9 +35,14 @@ def limited(declared: Any, **more: Any) -> Any:
     return Field(... if declared.default is MISSING else declared.default, **about, **more)
 
 
-_BINNED = {each.name: limited(each) for each in fields(BinnedQuery)}
-BINS, SCOPE = _BINNED["bins"], _BINNED["scope"]
+def same_field(query: type[LibraryQuery], name: str) -> Any:
+    """Return a field as a query of the library declares it."""
+    return next(limited(each) for each in fields(query) if each.name == name)
+
+
+BINS, BINNING, SCOPE = (same_field(BinnedQuery, name) for name in ("bins", "binning", "scope"))
 CI, MIN_COUNT = limited(level()), limited(smallest_bin())
+RATERS, EDGES = limited(label_policy()), limited(edges_of_bins())
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from calibrant.calibrators.map_comparison import compare as compare_maps
 from calibrant.core.documents import Result
 from calibrant.results.reads import Raters
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.query import CI, Query
+from calibrant_server.workers.queries.query import CI, RATERS, Query
 
 
 class MapComparisonQuery(Query):
@@ -19,7 +19,7 @@ class MapComparisonQuery(Query):
 
     candidate: dict[str, Any]
     current: dict[str, Any] | None = None
-    raters: Raters = "pooled"
+    raters: Raters = RATERS
     ci: float = CI
 
 

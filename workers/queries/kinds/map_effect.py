@@ -9,7 +9,7 @@ from calibrant.core.documents import Result
 from calibrant.results.reads import Raters
 from calibrant.stability.before_and_after import map_effect
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
-from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.queries.query import RATERS, Query
 
 
 class MapEffectQuery(Query):
@@ -18,7 +18,7 @@ class MapEffectQuery(Query):
     kind: ClassVar[str] = "map_effect"
 
     fitted: dict[str, Any]
-    raters: Raters = "pooled"
+    raters: Raters = RATERS
 
 
 def accumulators(query: MapEffectQuery) -> Iterable[str]:
