@@ -189,7 +189,7 @@ class ChangeState:
         found = effects_of(self.sides or ()).along(1)
         chance = BEYOND_CHANCE * ratio(1.0, found.variance).sum() ** 0.5
         is_beyond = abs(np.diff(ratio(found.errors, found.variance), axis=0).sum()) > chance
-        return f"; also, scores {self._became()}" if is_beyond and self._became() else ""
+        return f"; also, scores {became}" if is_beyond and (became := self._became()) else ""
 
     def _became(self) -> str:
         first, last = (recalibration(each) for each in self.sides or ())

@@ -118,8 +118,7 @@ def main_verdict(contents: ReportContents) -> Verdict:
             "none", "Measured, without a tolerance", (measured, *warning, advice), details
         )
     state = verdict_of(each, contents.tolerance)
-    exceptions = exceptions_of(contents) if state == "within_tolerance" else []
-    state = "on_average" if exceptions else state
+    state, exceptions = _with_exceptions(state, contents)
     sentences = (measured, *warning, _against_tolerance(state, each, contents), *exceptions)
     advice = _advice(state, each, contents)
     return Verdict(state, _capital(WORDS[state]), sentences, (*details, advice))
@@ -130,10 +129,10 @@ def _verdict_of_words(contents: ReportContents, measured: str, details: tuple[st
     drift = contents.drift or {}
     calibration, change = drift["calibration"], drift["change"]
     state, word = WORD_STATES[calibration["word"]]
+    state, exceptions = _with_exceptions(state, contents)
     headline = f"{word}, changed" if change["word"] == "changed" else word
-    exceptions = exceptions_of(contents) if state == "within_tolerance" else []
     if exceptions:
-        state, headline = "on_average", f"{headline} on average"
+        headline += " on average"
     advice = drift["recommendation"]
     is_correction = advice["action"] not in ("none", "collect_more")
     advised = (f"What to do: {advice['reason']}",) if is_correction else ()
@@ -144,6 +143,12 @@ def _verdict_of_words(contents: ReportContents, measured: str, details: tuple[st
         (calibration["sentence"], *exceptions, change["sentence"]),
         (*advised, of_all, *details),
     )
+
+
+def _with_exceptions(state: str, contents: ReportContents) -> tuple[str, list[str]]:
+    """Return the state, which is "on_average" if something is outside the tolerance within it, and what that is."""
+    exceptions = exceptions_of(contents) if state == "within_tolerance" else []
+    return ("on_average" if exceptions else state), exceptions
 
 
 def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> str:

@@ -13,6 +13,11 @@ from calibrant_server.workers.store.model_config import ModelConfig
 MAX_LISTED = 50
 
 
+def declared_slices(config: ModelConfig) -> set[str]:
+    """Return the slices that a model declares, as `key:value`."""
+    return {f"{key}:{each}" for key, values in config.slices.items() for each in values or ()}
+
+
 @dataclass(frozen=True)
 class KnownSlices:
     """Slices of a model as `key:value`, sorted, and their keys, of which a declared one may have no value yet."""
@@ -23,9 +28,8 @@ class KnownSlices:
     @classmethod
     async def of(cls, inbox: Inbox, config: ModelConfig) -> KnownSlices:
         """Return those that the model declares or has data of."""
-        declared = (f"{key}:{each}" for key, values in config.slices.items() for each in values or ())  # fmt: skip
         stored = await inbox.slices(config)
-        names = sorted({*declared, *(each for each in stored if each)})
+        names = sorted(declared_slices(config).union(filter(None, stored)))
         return cls(names, sorted({*config.slices, *(each.partition(":")[0] for each in names)}))
 
     def reject_others(self, names: Iterable[str], pointer: str = "/slice") -> None:

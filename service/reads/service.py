@@ -18,7 +18,7 @@ from fastapi import Request, Response
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.parameters import entity_tags, names, negotiated, preferred_wait
-from calibrant_server.service.reads.known_slices import KnownSlices
+from calibrant_server.service.reads.known_slices import KnownSlices, declared_slices
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.reads.read_query import ReadQuery, etag_of, other_of, resolved
 from calibrant_server.service.security.keys import caller_of
@@ -213,9 +213,10 @@ class ReadService:
 
     async def _check_slice(self, read_query: ReadQuery) -> None:
         """Reject a slice that the model neither declares nor has data of."""
-        if read_query.view.slice is not None:
+        name = read_query.view.slice
+        if name is not None and name not in declared_slices(read_query.config):
             known = await KnownSlices.of(self.inbox, read_query.config)
-            known.reject_others([read_query.view.slice])
+            known.reject_others([name])
 
     async def _awaited(
         self, read_query: ReadQuery, media_type: str, known: list[str] | None, wait: int | None

@@ -99,7 +99,6 @@ RATER_SHIFT, MODEL_DRIFT, UNDECIDED, NONE = "rater shift", "model drift", "undec
 Z95 = 1.96  # standard errors of a 95 % interval
 EXCLUDED = 0.3  # labels with less than this part of a change exclude it
 Interval = tuple[float, float]
-Shares = Mapping[str, Sequence[Interval]]
 
 
 @dataclass(frozen=True)
@@ -120,17 +119,18 @@ def who_alarms(state: AlarmState, names: Iterable[str]) -> Attribution | None:
     if not own:
         return None
     alarmed = {rater: each.watched.change for rater, each in own.items() if each.watched.in_alarm}
+    sizes = [(each, _since(own[who], each)[0]) for who, each in alarmed.items() if each]
     shares = {
-        rater: [_share(own[who], each, change) for who, change in alarmed.items() if change]
+        rater: [_share(each, change, size) for change, size in sizes]
         for rater, each in own.items()
         if rater not in alarmed
     }
     return rater_or_model(list(alarmed), shares)
 
 
-def _share(rater: AlarmSnapshot, other: AlarmSnapshot, change: OpenChange) -> Interval:
-    """Return the 95 % interval of the part of a rater's change that another's labels have."""
-    (size, _), (found, error) = (_since(each, change) for each in (rater, other))
+def _share(other: AlarmSnapshot, change: OpenChange, size: float) -> Interval:
+    """Return the 95 % interval of the part of a rater's change, of a size, that another's labels have."""
+    found, error = _since(other, change)
     if size * change.sign <= 0.0:
         return -inf, inf
     return (found / size - Z95 * error / abs(size), found / size + Z95 * error / abs(size))
