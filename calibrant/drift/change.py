@@ -1,7 +1,7 @@
 """The rule of change: a model compared with its own past, in log-odds per day.
 
 A sealed cohort gives, in each of seven directions, a sum G of errors and its variance V: the level of the outcomes, the slope
-(scores too extreme or not extreme enough) and five bands of the score as deviations from the day's level. The effect of
+(scores too extreme or too cautious) and five bands of the score as deviations from the day's level. The effect of
 several cohorts is θ = ΣG / ΣV. The last w cohorts (After) are compared with all earlier ones (Before). The statistic is
 t = (|θ_after − θ_before| − δ)₊ / √(φ (1/ΣV_after + 1/ΣV_before)), where φ is the variance between days and δ a margin that
 slow waves of days may not exceed. An alarm is raised if Student's tail of t is below 1 / (run length · detectors), split

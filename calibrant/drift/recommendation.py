@@ -278,7 +278,7 @@ def _which_way(parameters: dict[str, float]) -> list[str]:
             "Outcomes are not more frequent at high scores than at low ones: check the data first."
         )
     elif slope != 1:
-        way = "too extreme" if slope < 1 else "not extreme enough"
+        way = "too extreme" if slope < 1 else "too cautious"
         found.append(f"The scores are {way}: divide their log-odds by {1 / slope:.2f}.")
     if intercept != 0:
         often = "more" if intercept > 0 else "less"

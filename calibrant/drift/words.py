@@ -195,7 +195,7 @@ class ChangeState:
         first, last = (recalibration(each) for each in self.sides or ())
         if first is None or last is None:
             return ""
-        return f"became {'too extreme' if last.slope < first.slope else 'not extreme enough'}"
+        return f"became {'too extreme' if last.slope < first.slope else 'too cautious'}"
 
     @property
     def _rate(self) -> str:
