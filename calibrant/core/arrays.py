@@ -22,8 +22,14 @@ def ratio(top: ArrayLike, bottom: ArrayLike, otherwise: float = 0.0) -> Floats:
     >>> ratio(np.array([1.0, 2.0]), np.array([4.0, 0.0])).tolist()
     [0.25, 0.0]
     """
-    found = np.full(np.broadcast_shapes(np.shape(top), np.shape(bottom)), otherwise)
-    return np.asarray(np.divide(top, bottom, out=found, where=np.asarray(bottom) > 0))
+    top, bottom = np.asarray(top), np.asarray(bottom)
+    is_alike = (
+        top.shape == bottom.shape
+    )  # what broadcasting asks takes as long as the division of few
+    found = np.zeros(top.shape if is_alike else np.broadcast_shapes(top.shape, bottom.shape))
+    if otherwise:
+        found.fill(otherwise)
+    return np.asarray(np.divide(top, bottom, out=found, where=bottom > 0))
 
 
 def share(weight: Floats) -> Floats:

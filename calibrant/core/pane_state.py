@@ -89,11 +89,7 @@ class PaneState:
     @property
     def names(self) -> list[str]:
         """Accumulators that panes of this spec keep."""
-        return [
-            name
-            for name in accumulators()
-            if self.keeps(name) and (self._only is None or name in self._only)
-        ]
+        return list(_names(self.spec, self._only))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -328,9 +324,16 @@ class PaneState:
             raise ValueError(f"panes of {self.spec} and {other.spec} cannot be added")
 
 
+@lru_cache(maxsize=256)
+def _names(spec: PaneSpec, only: frozenset[str] | None) -> tuple[str, ...]:
+    """Return the accumulators of a pane of a specification, all or some of them."""
+    applying = (name for name, kind in accumulators().items() if kind.applies(spec))
+    return tuple(name for name in applying if only is None or name in only)
+
+
 @lru_cache(maxsize=64)
 def names_beyond(
     spec: PaneSpec, only: frozenset[str] | None, filled: frozenset[str]
 ) -> tuple[str, ...]:
     """Return the accumulators of a pane that are not filled yet."""
-    return tuple(name for name in PaneState(spec, only).names if name not in filled)
+    return tuple(name for name in _names(spec, only) if name not in filled)

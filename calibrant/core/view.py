@@ -80,7 +80,7 @@ class View(StoredCellsView):
     @property
     def counts(self) -> dict[str, int]:
         """Numbers of predictions, ratings and units."""
-        return self.notes.counted(self.pane.counts)
+        return self.once("counts", lambda: self.notes.counted(self.pane.counts))
 
     @property
     def batch_sums(self) -> BatchSums | None:

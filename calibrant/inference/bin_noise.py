@@ -116,9 +116,8 @@ def noisy_gaps(
     draws : one column of replicates for each of the tables
     """
     drawn = draws.replicates
-    weight = np.tensordot(drawn, tables.weight, axes=1)
-    centre = ratio(tables.difference.sum(axis=0), tables.weight.sum(axis=0))
-    noise = ratio(np.tensordot(drawn, tables.difference, axes=1), weight) - centre
+    weight, difference = tables.drawn(drawn)
+    noise = ratio(difference, weight) - tables.gap
     noise[weight <= 0] = 0.0
     noise *= np.sqrt(_correction(kish(tables.weight)))
     needed = effect.within * _label_variance(bins)

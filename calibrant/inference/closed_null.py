@@ -14,6 +14,7 @@ Source: the third moment, Pearson (Biometrika 1959), for sums of squares; Liu, T
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -35,6 +36,7 @@ _UPPER = 12.0
 _CERTAIN = 6.0
 # Bins with fewer trials than this, or with less variance of the number of positives, have gaps that are not normal.
 _FEW_TRIALS, _LITTLE_VARIANCE = 30, 4.0
+_POSITIVES = np.arange(_FEW_TRIALS + 1.0)[:, None]
 # Below this skewness the gamma distribution is normal to four digits.
 _MIN_SKEWNESS = 1e-4
 
@@ -140,9 +142,10 @@ class Summands(NamedTuple):
     def gamma(self, first: int = 0) -> Gamma:
         """Return the approximate distribution of the sum from one summand on."""
         factor, deviation = self.factor[first:], self.deviation[first:]
-        one, two, three = (_moment(deviation, self.power * order) for order in (1, 2, 3))
+        moments = _moments(deviation, self.power)
         if self.score is not None and self.power == 1:
-            one, two, three = _with_few(np.stack([one, two, three]), deviation, self.score[first:])
+            moments = _with_few(moments, deviation, self.score[first:])
+        one, two, three = moments
         variance = float(factor**2 @ (two - one**2))
         if variance <= 0:
             return Gamma(float(factor @ one), 0.0, 0.0)
@@ -170,7 +173,8 @@ class Summands(NamedTuple):
         below[varies] = scipy.special.erf(reach[varies])
         if len(self.factor) > _MAX_CONVOLVED:
             below = np.vstack([below, self.gamma(_MAX_CONVOLVED).below(ends)])
-        share = np.diff(below, axis=1, prepend=0.0)
+        share = below.copy()
+        share[:, 1:] -= below[:, :-1]
         # Twice the length: values beyond the end do not return to the start.
         waves = np.fft.rfft(share, 2 * _N_POINTS, axis=1).prod(axis=0)
         found = np.maximum(np.fft.irfft(waves, 2 * _N_POINTS)[:_N_POINTS], 0.0)
@@ -252,9 +256,10 @@ def _root(value: float) -> float:
     return float(np.sqrt(max(value, 0.0)))
 
 
-def _moment(deviation: Floats, order: int) -> Floats:
-    """Return the mean of |gap|^order, of a normal gap limited to [-1, 1]."""
-    half = (order + 1) / 2.0
+def _moments(deviation: Floats, power: int) -> Floats:
+    """Return the means of the first three powers of |gap|^power, of normal gaps limited to [-1, 1]; float64 (3, n)."""
+    order = power * np.arange(1.0, 4.0)[:, None]
+    half = (order + 1.0) / 2.0
     scale = 2.0 ** (order / 2.0) * scipy.special.gamma(half) / np.sqrt(np.pi)
     inside = scipy.special.gammainc(half, 0.5 / deviation**2)
     beyond = scipy.special.erfc(1.0 / (deviation * np.sqrt(2.0)))
@@ -278,26 +283,34 @@ def _with_few(moments: Floats, deviation: Floats, score: Floats) -> Floats:
     few = (chance > 0) & ((trials < _FEW_TRIALS) | (trials * chance < _LITTLE_VARIANCE))
     if not few.any():
         return moments
-    n, p = np.round(trials[few]), p[few]
-    many = n >= _FEW_TRIALS
-    k = np.arange(_FEW_TRIALS + 1.0)[:, None]
-    log_share = scipy.special.xlogy(k, n * p) - n * p - scipy.special.gammaln(k + 1.0)
-    some, chance = n[~many], p[~many]
-    ways = scipy.special.gammaln(some + 1.0) - scipy.special.gammaln(
-        np.maximum(some - k, 0.0) + 1.0
-    )
-    log_share[:, ~many] = np.where(
-        k <= some,
-        ways
-        - scipy.special.gammaln(k + 1.0)
-        + scipy.special.xlogy(k, chance)
-        + (some - k) * np.log1p(-chance),
-        -np.inf,
-    )
-    share = np.exp(log_share)
-    gap = np.abs(k - n * p)
-    found = np.stack([(share * gap**order).sum(axis=0) for order in (1, 2, 3)])
+    n, p = np.asarray(np.round(trials[few]), np.float64), p[few]
+    share = np.exp(_log_shares(n, p))
+    gap = np.abs(_POSITIVES - n * p)
+    found = np.stack([(share * power).sum(axis=0) for power in (gap, gap**2, gap**3)])
     scale = deviation[few] / np.sqrt(found[1])
     result = moments.copy()
     result[:, few] = found * scale ** np.arange(1.0, 4.0)[:, None]
     return result
+
+
+def _log_shares(n: Floats, p: Floats) -> Floats:
+    """Return log-probabilities of 0 to 30 positives of n trials, float64 (31, len(n)): binomial, or Poisson from 30 trials on."""
+    log_factorials, log_ways = _logarithms()
+    found, many = np.empty((len(_POSITIVES), len(n))), n >= _FEW_TRIALS
+    some, chance = n[~many], p[~many]
+    found[:, ~many] = log_ways[:, some.astype(np.int64)] + _POSITIVES * np.log(chance)
+    found[:, ~many] += (some - _POSITIVES) * np.log1p(-chance)
+    if many.any():
+        mean = n[many] * p[many]
+        found[:, many] = _POSITIVES * np.log(mean) - mean - log_factorials
+    return found
+
+
+@lru_cache(maxsize=1)
+def _logarithms() -> tuple[Floats, Floats]:
+    """Return log k! of 0 to 30 positives, float64 (31, 1), and the log-number of ways to choose k of n trials, (31, 30)."""
+    n = np.arange(_FEW_TRIALS)
+    log_factorials = scipy.special.gammaln(_POSITIVES + 1.0)
+    rest = scipy.special.gammaln(np.maximum(n - _POSITIVES, 0.0) + 1.0)
+    ways = scipy.special.gammaln(n + 1.0) - rest - log_factorials
+    return log_factorials, np.where(n >= _POSITIVES, ways, -np.inf)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -87,7 +86,8 @@ def gap_tables(scopes: tuple[str, ...], binning: str, bins: int, tables: list[Ta
     return GapTables(scopes, binning, bins, weight, gap, score, squared, variance, independent)
 
 
-class GapForm(NamedTuple):
+@dataclass(frozen=True)
+class GapForm:
     """A statistic of gaps with the bins that it reads.
 
     Attributes
@@ -104,7 +104,7 @@ class GapForm(NamedTuple):
     by_bin: bool = False
     closed: ClosedNull | None = None
 
-    @property
+    @cached_property
     def observed(self) -> float:
         """The value."""
         return float(self.statistic(self.tables.weight, self.tables.gap))

@@ -164,6 +164,8 @@ def value_gaps(
 def _noisy(
     view: View, tables: GapTables, seed: int, draws: Draws | None = None
 ) -> tuple[ResampledGaps, DesignEffect]:
+    if tables.scopes == (view.spec.default_scope,):
+        reject_if_thin(view)  # what follows takes most of the time of a few rows
     replicates, _ = replicates_of(view, tables)
     reject_if_thin(view)
     effect = _effect(view, tables)

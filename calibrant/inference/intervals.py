@@ -93,8 +93,7 @@ def resampled_gaps(tables: ReplicateTables, seed: int) -> ResampledGaps:
     """
     n = len(tables.weight)
     drawn = resamples(n, seed)
-    weight = np.tensordot(drawn, tables.weight, axes=1)
-    difference = np.tensordot(drawn, tables.difference, axes=1)
+    weight, difference = tables.drawn(drawn)
     total = tables.weight.sum(axis=0)
     gap = ratio(tables.difference.sum(axis=0), total)
     noise = (ratio(difference, weight) - gap) * np.sqrt(n / (n - 1.0))
@@ -180,7 +179,9 @@ def gap_interval(
         usual = values[0, round(_USUAL * (values.shape[1] - 1))]
         likely = observed if observed > values[0, place] else float(usual)
         uppers.append(-_reached(-values[::-1, place], -size[::-1], -likely))
-        middles.append(_reached(np.median(values, axis=1), size, observed))
+        middle = values.shape[1] // 2
+        medians = (values[:, middle] + values[:, -1 - middle]) / 2.0
+        middles.append(_reached(medians, size, observed))
     lower, upper = min(lowers), max(uppers)
     return GapInterval((lower, max(upper, lower)), middles[0])
 

@@ -65,6 +65,15 @@ class ReplicateTables:
         weight, difference = self.complete
         return np.asarray(difference - gap * weight)
 
+    def drawn(self, times: Floats) -> tuple[Floats, Floats]:
+        """Return weight and gap sums of resamples, (n_resamples, n_tables, n_bins) each, that take each replicate so many times."""
+        shape = (len(times), *self.weight.shape[1:])
+        weight, difference = (
+            (times @ each.reshape(len(each), -1)).reshape(shape)
+            for each in (self.weight, self.difference)
+        )
+        return weight, difference
+
     @property
     def gap(self) -> Floats:
         """Gap of each bin of all replicates; float64 (n_tables, n_bins)."""

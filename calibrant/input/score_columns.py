@@ -184,11 +184,16 @@ class ScoreColumn:
         self._reject_sums(bad, total)
         divide = off > SUM_EXACT
         divide[bad] = False
-        # The caller's own array may be read: it is not changed.
-        parsed.rows = raw / np.where(divide, total, 1.0)[:, None]
+        total[~divide] = 1.0
+        parsed.rows = np.divide(raw, total[:, None], out=None if self._is_given(raw) else raw)
         stated = divide if self.normalize else divide & (off > SUM_LENIENT)
         parsed.n_normalised = int(stated.sum())
         parsed.largest_deviation = float(off[stated].max(initial=0.0))
+
+    def _is_given(self, rows: Floats) -> bool:
+        """Return whether rows may be the caller's own, which are not changed."""
+        is_array = isinstance(self.column, np.ndarray)
+        return not is_array or bool(np.may_share_memory(rows, self.column))
 
     def _is_near(self, rows: Floats, off: Floats) -> NDArray[np.bool_]:
         if self.normalize:

@@ -10,13 +10,14 @@ import ctypes
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from calibrant.accumulators import accumulators, counts, replicates, scores
 from calibrant.accumulators.block import Block
-from calibrant.core.arrays import Floats
+from calibrant.core.arrays import Floats, Ints
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.grid import Grid
 from calibrant.core.label_policies import N_POLICIES
@@ -91,11 +92,10 @@ class _Tables:
 
     @classmethod
     def zero(cls, shapes: Mapping[str, tuple[int, ...]]) -> _Tables:
-        ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-        data = _aligned_zeros(int(ends[-1]))
-        parts = np.split(data, ends[:-1])
-        named = zip(shapes.items(), parts, strict=True)
-        return cls(data, {name: part.reshape(shape) for (name, shape), part in named})
+        ends = list(accumulate(map(math.prod, shapes.values())))
+        data = _aligned_zeros(ends[-1])
+        parts = zip(shapes.items(), [0, *ends], ends, strict=False)
+        return cls(data, {name: data[a:b].reshape(shape) for (name, shape), a, b in parts})
 
     def __getitem__(self, name: str) -> Floats:
         return self.by_name[name]
@@ -173,14 +173,16 @@ def _grid(grid: Grid) -> Any:
 def _pane(spec: PaneSpec, only: Collection[str], tables: _Tables) -> Pane:
     pane = Pane(spec, only)
     _fill_counts(pane["counts"].blocks["counts"], tables)
-    cells = {name: tables["classes"] for name in ("classes", "all_labels")}
-    for name, table in {
-        "top_label": tables["top"],
-        "positive": tables["positive"],
-        **cells,
-    }.items():
-        if name in pane.names and table.size:
-            _fill_cells(pane[name].blocks["cells"], table)
+    of_cells = {
+        "top_label": "top",
+        "positive": "positive",
+        "classes": "classes",
+        "all_labels": "classes",
+    }
+    for name, table in of_cells.items():
+        if name in pane.names and tables[table].size:
+            blocks = pane[name].blocks
+            blocks["cells"] = _cells(blocks["cells"], tables[table])
     if "replicates" in pane.names:
         _fill_replicates(pane["replicates"].blocks, tables)
     if "scores" in pane.names:
@@ -194,38 +196,49 @@ def _fill_counts(block: Block, tables: _Tables) -> None:
     block.sums[0, 0] = n
 
 
-def _fill_cells(block: Block, table: Floats) -> None:
-    """Fill a block with the columns of `accumulators.cells`."""
-    n, confidence, correct, variance = table.reshape(-1, len(_CELL)).T
-    block.counts[:] = n
-    block.sums[:] = [n, n, confidence, confidence, *[correct] * 5, n, n, variance, variance]
+def _cells(block: Block, table: Floats) -> Block:
+    """Return a block like an empty one, with the columns of `accumulators.cells` of the cells that have rows."""
+    places, (n, confidence, correct, variance) = _filled(table)
+    columns = [n, n, confidence, confidence, *[correct] * 5, n, n, variance, variance]
+    return _of_cells(block, places, columns)
+
+
+def _filled(table: Floats) -> tuple[Ints, Floats]:
+    """Return the places of the cells that have rows, and their sums, (4, cells)."""
+    cells = table.reshape(-1, len(_CELL))
+    places = np.flatnonzero(cells[:, 0])
+    return places, cells[places].T
+
+
+def _of_cells(block: Block, places: Ints, columns: list[Floats]) -> Block:
+    """Return a block like an empty one with these sums; every count is the first of them."""
+    counted = np.array([columns[0]] * block.n_counts, np.int64)
+    return Block.of_cells(block.size, places, counted, np.array(columns), block.depends_on)
 
 
 def _fill_replicates(blocks: dict[str, Block], tables: _Tables) -> None:
-    _fill_tables(blocks["tables"], blocks["unit_products"], tables["bins"][:, None])
+    _fill_tables(blocks, "tables", "unit_products", tables["bins"][:, None])
     named = dict(zip(_SUMS, np.repeat(tables["sums"], N_POLICIES, axis=0).T, strict=True))
     blocks["scores"].counts[0] = blocks["score_nulls"].counts[0] = named["n"]
     blocks["scores"].sums[:] = [named[name] for name in ("n", "finite", "brier", "nll", "correct")]
     blocks["score_nulls"].sums[:] = [named[name] for name in replicates.NULL_SUMS]
     if tables["class_bins"].size:
-        _fill_tables(blocks["classes"], blocks["class_unit_products"], tables["class_bins"])
+        _fill_tables(blocks, "classes", "class_unit_products", tables["class_bins"])
     else:
         for name in ("classes", "class_unit_products"):
             blocks.pop(name, None)
 
 
-def _fill_tables(block: Block, products: Block, bins: Floats) -> None:
+def _fill_tables(blocks: dict[str, Block], name: str, products: str, bins: Floats) -> None:
     """Fill tables of replicates, (N_REPLICATES, n_tables, n_bins, 4), and the products of weights of units, each of one row."""
-    n, confidence, correct, _ = bins.reshape(-1, len(_CELL)).T
-    block.counts[0] = n
-    block.sums[:] = [n, n, confidence, confidence, *[correct] * 4]
-    n_tables, n_bins = bins.shape[1:3]
-    at = np.arange(n_bins)
-    starts = replicates.n_pairs(n_bins) * np.arange(n_tables)[:, None]
-    place = (starts + replicates.pair_places(at, at, n_bins)).ravel()
-    of_bin = bins[..., 0].sum(axis=0).ravel()
-    products.counts[:, place] = of_bin
-    products.sums[:, place] = of_bin
+    places, (n, confidence, correct, _) = _filled(bins)
+    columns = [n, n, confidence, confidence, *[correct] * 4]
+    blocks[name] = _of_cells(blocks[name], places, columns)
+    n_bins = bins.shape[2]
+    of_bin = bins[..., 0].sum(axis=0)
+    table, at = np.nonzero(of_bin)
+    place = replicates.n_pairs(n_bins) * table + replicates.pair_places(at, at, n_bins)
+    blocks[products] = _of_cells(blocks[products], place, [of_bin[table, at]] * 2)
 
 
 def _fill_scores(block: Block, tables: _Tables) -> None:

@@ -105,7 +105,18 @@ def requested(
     CalibrationInputError
         An unknown slug or option, or a value that the option does not allow.
     """
-    return read_requests(texts, METRICS, pointer, shared)
+    parts = texts if isinstance(texts, str) else tuple(texts)
+    if not isinstance(parts, str) and not all(isinstance(each, str) for each in parts):
+        return read_requests(parts, METRICS, pointer, shared)
+    return list(_requested(parts, pointer, frozenset(shared)))
+
+
+@lru_cache(maxsize=256)
+def _requested(
+    texts: str | tuple[str, ...], pointer: str, shared: frozenset[str]
+) -> tuple[MetricRequest, ...]:
+    """Return what `requested` reads; one call of the library reads the same texts several times."""
+    return tuple(read_requests(texts, METRICS, pointer, shared))
 
 
 def chosen(slugs: Iterable[str]) -> list[Metric]:
