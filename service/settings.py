@@ -100,6 +100,11 @@ class Settings(EnvironmentSettings):
     log_requests: bool = True
     """Log one line of JSON per request to standard error."""
 
+    @property
+    def max_objects(self) -> int:
+        """Lists and objects in one JSON body: some for each row, and for the body itself."""
+        return 3 * self.max_rows + 100
+
     @field_validator("trusted_proxies", mode="before")
     @classmethod
     def _proxies(cls, value: Any) -> Any:

@@ -52,6 +52,24 @@ class Inference:
     model_name: str | None = None
     model_version: str | None = None
 
+    def numbers(self, name: str, pointer: str, n_dimensions: int = 2) -> np.ndarray[Any, Any]:
+        """Return a tensor with one number per row or, with two dimensions, one per class."""
+        expected = "a number per row" + (", or one per class" if n_dimensions == 2 else "")
+        return _rows(self._named(name, pointer), "iuf", n_dimensions, pointer, expected)
+
+    def texts(self, name: str, pointer: str) -> list[str]:
+        """Return a tensor with one string or whole number per row as texts."""
+        values = self._named(name, pointer)
+        found = _rows(values, "iuO", 1, pointer, "a string or whole number per row")
+        return [str(each) for each in found.tolist()]
+
+    def _named(self, name: str, pointer: str) -> np.ndarray[Any, Any]:
+        if name not in self.tensors:
+            shown = ", ".join(each[:60] for each in list(self.tensors)[:10])
+            detail = f"Received tensors {shown}; expected {name or 'the name of one of them'}."
+            raise _error(pointer, "missing", detail)
+        return self.tensors[name]
+
 
 def decode(
     body: bytes | Mapping[str, Any],
@@ -112,6 +130,35 @@ def seldon_array(data: Mapping[str, Any], pointer: str = "/data") -> np.ndarray[
     if "ndarray" in data:
         return _array(data["ndarray"], f"{pointer}/ndarray")
     raise _error(pointer, "missing", "Received no ndarray or tensor; expected one of them.")
+
+
+def seldon_classes(data: Mapping[str, Any], pointer: str = "/data") -> list[int]:
+    """Return the class of each row, from classes or from rows with one 1.
+
+    >>> seldon_classes({"ndarray": [[0, 1], [1, 0]]}), seldon_classes({"ndarray": [2, 0]})
+    ([1, 0], [2, 0])
+    """
+    expected = "a class, or one 1, per row"
+    found = _rows(seldon_array(data, pointer), "iufb", 2, pointer, expected)
+    if found.ndim == 2:
+        if (np.sort(found, axis=1) != np.eye(found.shape[1])[-1]).any():
+            detail = "Received a row that is not zeros with one 1; expected the class as one 1."
+            raise _error(pointer, "one_hot", detail)
+        found = found.argmax(axis=1)
+    if (found != np.floor(found)).any():
+        raise _error(pointer, "integer", "Received a fraction; expected classes.")
+    return [int(each) for each in found]
+
+
+def _rows(
+    values: np.ndarray[Any, Any], kinds: str, n_dimensions: int, pointer: str, expected: str
+) -> np.ndarray[Any, Any]:
+    """Return an array of these kinds with a value per row, or several; a column is one value."""
+    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.dtype.kind not in kinds or not 0 < values.ndim <= n_dimensions:
+        detail = f"Received {values.ndim} dimensions of {values.dtype}; expected {expected}."
+        raise _error(pointer, "shape", detail)
+    return values
 
 
 def _error(pointer: str, rule: str, detail: str) -> CalibrationInputError:

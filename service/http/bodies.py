@@ -89,14 +89,10 @@ async def read_body(
     announced_length(request, settings.max_body_bytes)
     hold.claim(_tenant(request))
     sent = data = await _received(request, settings, hold)
-    limit = decoded_limit(len(sent), settings)
     if coding is not None:
-
-        def reserve(n_decoded: int) -> None:
-            from_thread.run_sync(hold.reach, len(sent) + n_decoded)
-
-        data = await in_thread(decompressed, sent, coding, limit, reserve, media_type in BINARY)
+        data = await decoded(sent, coding, settings, hold, media_type in BINARY)
     if media_type == ARROW:
+        limit = decoded_limit(len(sent), settings)
         sizes = await in_thread(arrow_sizes, data, settings.max_rows, limit)
         hold.reach(hold.n_bytes + sizes.n_bytes)
     return Body(media_type, data, len(sent))
@@ -194,6 +190,18 @@ def _chunk(message: Message) -> bytes:
         raise ClientDisconnect()
     chunk: bytes = message.get("body", b"")
     return chunk
+
+
+async def decoded(
+    sent: bytes, coding: str, settings: Settings, hold: Hold, is_binary: bool = False
+) -> bytes:
+    """Return a body without its coding, and hold room for it; or raise its problem."""
+    n_held, limit = hold.n_bytes, decoded_limit(len(sent), settings)
+
+    def reserve(n_decoded: int) -> None:
+        from_thread.run_sync(hold.reach, n_held + n_decoded)
+
+    return await in_thread(decompressed, sent, coding, limit, reserve, is_binary)
 
 
 def decoded_limit(n_sent: int, settings: Settings) -> int:

@@ -15,7 +15,7 @@ from calibrant_server.service.http import problems
 from calibrant_server.service.http.problems import Problem, StoreUnavailable
 from calibrant_server.workers.ingest import inbox_errors as ingest
 from calibrant_server.workers.queries import ask
-from calibrant_server.workers.store import frozen_maps, registry, report_archive
+from calibrant_server.workers.store import event_halves, frozen_maps, registry, report_archive
 from calibrant_server.workers.store.file_store import FilesUnavailable
 
 STORE_FULL = (
@@ -88,6 +88,13 @@ PROBLEM_OF: Mapping[type[Exception], Callable[[Any], Problem]] = {
     ask.WindowDamaged: lambda error: problems.PaneDamaged(errors=map(_damage, error.panes)),
     ask.ResultTimeoutError: lambda error: problems.AnswerLate(),
     ask.UnknownQueryError: lambda error: problems.AnswerLate(OTHER_VERSION),
+    event_halves.HalfTooLarge: lambda error: problems.BodyTooLarge(
+        f"Received to join with the other event {error}. Name units and slices by headers instead of inputs."
+    ),
+    event_halves.HalvesFull: lambda error: problems.BacklogFull(
+        "Too many events wait for their request or response. Send this event again later.",
+        retry_after_s=error.retry_after_s,
+    ),
     frozen_maps.NoSuchMap: lambda error: problems.MapUnknown(
         f"The model has no map version {error.args[0]}."
     ),

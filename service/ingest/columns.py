@@ -165,7 +165,7 @@ def read_columns(
     CalibrationInputError
         A field that is unknown, or is not the list that it should be.
     """
-    max_objects = 3 * settings.max_rows + 100
+    max_objects = settings.max_objects
     head = (*head, *READING_FIELDS)
     if body.media_type == ARROW:
         return _from_arrow(body, settings)

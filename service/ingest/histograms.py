@@ -164,7 +164,7 @@ def _kind_of(placed: list[PlacedUpdate]) -> str:
 
 def _updates_of(body: Body, context: IngestContext) -> tuple[BatchHead, list[PlacedUpdate]]:
     """Return what the body states of the batch, and each update with the pointer to it."""
-    max_objects = 3 * context.settings.max_rows + 100
+    max_objects = context.settings.max_objects
     if body.media_type == NDJSON:
         head, placed = _from_lines(*read_ndjson(body.data, max_objects))
     else:

@@ -225,7 +225,7 @@ def window_document(body: Body, settings: Settings) -> Any:
     """Return the document of a body that names a window; None if it has the content itself."""
     if body.media_type != JSON:
         return None
-    document = read_document(body.data, 3 * settings.max_rows + 100, settings.max_rows)
+    document = read_document(body.data, settings.max_objects, settings.max_rows)
     has_scores = isinstance(document, dict) and not SCORES.isdisjoint(document)
     return None if has_scores else document
 

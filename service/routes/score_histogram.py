@@ -121,7 +121,7 @@ async def score_confidence_histogram(access: Access) -> Response:
 
 
 def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes:
-    document = object_of(read_json(body.data, 3 * settings.max_rows + 100))
+    document = object_of(read_json(body.data, settings.max_objects))
     reject_unknown(document, tuple(ConfidenceBody.model_fields))
     histogram = read_confidence(document)
     # A result that is not requested is no reason to reject the request.

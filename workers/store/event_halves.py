@@ -13,6 +13,10 @@ MAX_WAITING_BYTES = 32 * 1024 * 1024  # of one partition
 REQUEST, RESPONSE = "q", "a"
 
 
+class HalfTooLarge(RuntimeError):
+    """A half has more bytes than may wait."""
+
+
 class HalvesFull(RuntimeError):
     """So many halves wait that there is no room for another one."""
 
@@ -29,8 +33,10 @@ class EventHalves(StorePart):
 
         Raises
         ------
-        HalvesFull, StoreUnavailableError
+        HalfTooLarge, HalvesFull, StoreUnavailableError
         """
+        if len(half) > MAX_HALF_BYTES:
+            raise HalfTooLarge(f"{len(half)} bytes; expected at most {MAX_HALF_BYTES}")
         keys = self._keys.of(config)
         own, other = (RESPONSE, REQUEST) if is_response else (REQUEST, RESPONSE)
         names = [
