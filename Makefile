@@ -113,7 +113,7 @@ test-adapters: $(ADAPTERS:%=.venv-adapters/%/stamp) $(KERNEL)
 		CALIBRANT_ADAPTERS=required .venv-adapters/$$name/bin/python -m pytest -q -m "not soak" --confcutdir=tests/adapters tests/adapters/$$name $(ARGS); done
 
 bench-peers: .venv-adapters/peers/stamp $(KERNEL)
-	@OMP_NUM_THREADS=1 .venv-adapters/peers/bin/python -m benchmarks.peers $(ARGS)
+	@OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 CALIBRANT_THREADS=1 .venv-adapters/peers/bin/python -m benchmarks.peers $(ARGS)
 
 study-lambda: .venv-adapters/torch/stamp
 	@.venv-adapters/torch/bin/python -m benchmarks.lambda_study $(ARGS)
