@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import exp
 
 import numpy as np
 import scipy
@@ -17,6 +16,7 @@ import scipy
 from calibrant.calibrators.cell_fits import log_odds, logistic
 from calibrant.calibrators.logistic import LogisticLoss
 from calibrant.calibrators.solver import minimise
+from calibrant.core.action_texts import ACTIONS, PASSED, which_way
 from calibrant.core.actions import Advice, recommendation
 from calibrant.core.arrays import Floats, ratio
 from calibrant.core.documents import Extra, Row
@@ -28,19 +28,6 @@ UNITS_PER_PARAMETER = 20
 MISFIT_P = 0.01
 # How much more likely later labels are under the predictions as sent than under the change, before the change counts as over.
 OVER = float(np.log(20.0))
-ACTIONS = {
-    "none": "No action is needed.",
-    "intercept": "Shift all predictions by the same amount in log-odds. First check whether the mix of cases changed: "
-    "outcomes may rightly be more or less frequent than before.",
-    "temperature": "Divide the logits of all predictions by one number, the temperature.",
-    "slope_intercept": "Fit an intercept and a slope (Platt scaling): neither a shift nor a temperature alone corrects the scores.",
-    "flexible": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs between "
-    "scores, so no shift or scale corrects it. First check the bins with the largest error: wrong data may be the cause.",
-}
-PASSED = (
-    "No action is needed: the labels after the alarm agree with the predictions. The change did not last, or the alarm was "
-    "false."
-)
 # Mean scores closer to 0 or 1 than this are moved to this distance: the log-odds of 1 is infinite.
 NEAREST_TO_CERTAIN = 1e-4
 _FARTHEST = 12.0
@@ -187,7 +174,7 @@ def recommended_action(
         return recommendation("none", PASSED, evidence)
     skipped = "slope" if chosen.action == "intercept" else ""  # the map that shifts has one, too
     shown = {name: each for name, each in (chosen.parameters or {}).items() if name != skipped}
-    reason = " ".join([ACTIONS[chosen.action], *_which_way(shown)])
+    reason = " ".join([ACTIONS[chosen.action], *which_way(shown)])
     return recommendation(chosen.action, reason, evidence)
 
 
@@ -265,29 +252,6 @@ def _is_over(since_change: UnitTable, later: UnitTable) -> bool:
     if changed is None or not later.n_units or misfit(later, AS_SENT) < MISFIT_P:
         return False
     return AS_SENT.log_likelihood(later) - changed.log_likelihood(later) >= OVER
-
-
-def _which_way(parameters: dict[str, float]) -> list[str]:
-    """Describe the parameters of an update in words."""
-    found = []
-    if "temperature" in parameters:
-        return [f"It is {parameters['temperature']:.2f}."]
-    slope, intercept = parameters.get("slope", 1.0), parameters.get("intercept", 0.0)
-    if slope <= 0:
-        found.append(
-            "Outcomes are not more frequent at high scores than at low ones: check the data first."
-        )
-    elif slope != 1:
-        way = "too extreme" if slope < 1 else "too cautious"
-        found.append(f"The scores are {way}: divide their log-odds by {1 / slope:.2f}.")
-    if intercept != 0:
-        often = "more" if intercept > 0 else "less"
-        then = " then" if found else ""
-        factor = exp(min(intercept, 700.0))
-        found.append(
-            f"Outcomes are {often} frequent than predicted:{then} multiply the odds by {factor:.2f}."
-        )
-    return found
 
 
 def _p(gain: float, freedom: int) -> float:

@@ -5,8 +5,8 @@ import pytest
 from calibrant.calibrators import MAPS
 from calibrant.calibrators.candidate_comparison import LEAVE
 from calibrant.calibrators.candidates import CANDIDATES
+from calibrant.core.action_texts import ACTIONS as REASONS
 from calibrant.core.actions import ACTIONS, map_method, next_request, recommendation
-from calibrant.drift.recommendation import ACTIONS as REASONS
 
 
 def test_drift_and_maps_use_the_same_words():

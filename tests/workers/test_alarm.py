@@ -71,7 +71,7 @@ def advance(commit, config, start_s, panes, held, token):
     writing = AlarmCommit(commit, held, token, 1e9)
     tables = tables_of(writing.settings, panes, held.active_map)
     contents = CohortContents.of(panes.get(""), [start_s])
-    complete = PartialCohort(start_s, start_s + DAY_S, tables, contents=contents)
+    complete = PartialCohort(start_s, start_s + DAY_S, tables, held.made_of, contents)
     return advance_cohort(writing, start_s, evidence_of(held, complete))
 
 

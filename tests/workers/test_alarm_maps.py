@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 from calibrant.core.time_texts import day_of
 from calibrant.drift.cohort_tables import row_table
 from calibrant_server.workers.alarm.alarm_commit import promotion
-from tests.workers.alarm_days import BINARY, DAY_S, START_S, Played
+from tests.workers.alarm_days import BINARY, DAY_S, HOUR_S, START_S, Played
 
 pytestmark = pytest.mark.one_server
 
@@ -143,3 +143,31 @@ def test_a_map_that_is_gone_passes_cohorts_over(bench):
     result = simulated.result()
     assert result["status"] == "insufficient_data"
     assert "cannot be read" in result["change"]["sentence"]
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+@pytest.mark.parametrize("hours", [[8], [8, 15]])
+def test_a_day_that_is_partly_sealed_at_a_promotion_counts_mapped_scores_only(
+    bench, with_ids, hours
+):
+    """Without ids, what was sealed before the promotion does not count: its table is of scores as sent."""
+    simulated, rng = Played(bench, BINARY), np.random.default_rng(8)
+    day_s, sent = START_S + DAY_S, []
+    for start_s in [START_S + 8 * HOUR_S, *(day_s + hour * HOUR_S for hour in hours)]:
+        p = rng.beta(0.7, 2.2, 200)
+        labels = (rng.random(200) < expit(0.3 + 0.5 * logit(p))).astype(int)
+        named = {"ids": [f"{start_s}.{i}" for i in range(200)]} if with_ids else {}
+        sent.append(simulated.predict(start_s, confidences=p, labels=labels, **named))
+    simulated.seal(0)
+    simulated.sealing.seal(simulated.config, day_s + 9 * HOUR_S + DAY_S)
+    before = simulated.detector().total.columns
+    simulated.promote(1, PLATT, day_s)
+    simulated.seal(1)
+    detector, counted = simulated.detector(), sent[1:] if with_ids else sent[2:]
+    found = (detector.total.columns - before)[:3].sum(axis=1)
+    mapped = [row_table(each, "score", "mean", PLATT).columns[:3].sum(axis=1) for each in counted]
+    np.testing.assert_allclose(found, np.sum(mapped, axis=0) if mapped else 0.0, rtol=1e-5)
+    assert detector.begun == (day_s if counted else None)
+    assert detector.why_passed == (None if counted else "before_map")
+    if not counted:
+        assert "sealed before the calibration map was promoted" in simulated.result()["detector_reason"]  # fmt: skip

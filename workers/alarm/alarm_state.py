@@ -104,6 +104,12 @@ class AlarmState:
         version = None if text is None else json.loads(text)["version"]
         return promoted_map(self._node, self._keys, self.config, version)
 
+    @property
+    def made_of(self) -> str:
+        """Name of what the tables of a cohort depend on: the settings and, of mapped scores, the active map."""
+        version = self.active_map.version if self.settings.is_mapped else None
+        return f"{self.settings.made_of}|{version}"
+
     @cached_property
     def is_rated(self) -> bool:
         """Whether named raters rated."""

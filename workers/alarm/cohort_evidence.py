@@ -29,11 +29,13 @@ from calibrant_server.workers.alarm.detectors import watched_raters
 from calibrant_server.workers.join.identified_rows import IdentifiedRows
 
 MAP_LOST, ONE_RATER, COMPLETE_ROWS = "map_lost", "one_rater", "whole_rows"
+BEFORE_MAP = "before_map"
 SHARED_UNITS, HISTOGRAMS = "shared_units", "histograms"
 WHY_PASSED = {
     MAP_LOST: "the active calibration map cannot be read",
     ONE_RATER: "labels of one rater are known of predictions with ids only",
     COMPLETE_ROWS: "the active calibration map requires complete rows, which are stored for predictions with ids only",
+    BEFORE_MAP: "they were sealed before the calibration map was promoted or the alarm's settings changed",
     SHARED_UNITS: "several predictions share a unit: classes are then evaluated "
     " only for predictions with ids (up to 200,000 per cohort)",
     HISTOGRAMS: "plain histograms are evidence only if they describe the score of the bets and give every unit weight one: the sum of "
@@ -53,8 +55,9 @@ class CohortEvidence:
 
 
 def evidence_of(state: AlarmState, sealed: PartialCohort) -> CohortEvidence:
-    """Return the complete evidence of a cohort for its detectors."""
-    settings, cohorts, contents, units = state.settings, sealed.cohorts, sealed.contents, None
+    """Return the complete evidence of a cohort for its detectors; what was sealed before a promotion is not evidence."""
+    settings, contents, units = state.settings, sealed.contents, None
+    cohorts = sealed.under(state.made_of).cohorts
     wanted = [detector_name(scope, ALL_ROWS) for scope in settings.scopes]
     if _takes_rows(state, contents) or any(name not in cohorts for name in wanted):
         rows, are_all = state.rows(contents)
@@ -69,7 +72,7 @@ def evidence_of(state: AlarmState, sealed: PartialCohort) -> CohortEvidence:
             cohorts = {**cohorts, **found.of_raters()}
     has_data = contents.n or contents.has_histograms
     missing = [name for name in wanted if name not in cohorts] if has_data else []
-    return CohortEvidence(cohorts, dict.fromkeys(missing, _why(state, contents)), units)
+    return CohortEvidence(cohorts, dict.fromkeys(missing, _why(state, sealed)), units)
 
 
 def _takes_rows(state: AlarmState, contents: CohortContents) -> bool:
@@ -132,7 +135,7 @@ class _RowCohorts:
         return {name: np.array(found, np.int64) for name, found in sorted(places.items())}
 
 
-def _why(state: AlarmState, contents: CohortContents) -> str:
+def _why(state: AlarmState, sealed: PartialCohort) -> str:
     settings, active_map = state.settings, state.active_map
     if settings.is_mapped and active_map.is_lost:
         return MAP_LOST
@@ -140,4 +143,6 @@ def _why(state: AlarmState, contents: CohortContents) -> str:
         return ONE_RATER
     if settings.is_mapped and (active_map.fitted or {}).get("scope") == "full":
         return COMPLETE_ROWS
-    return SHARED_UNITS if contents.n else HISTOGRAMS
+    if sealed.made_of != state.made_of:
+        return BEFORE_MAP
+    return SHARED_UNITS if sealed.contents.n else HISTOGRAMS

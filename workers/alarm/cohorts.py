@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -80,13 +80,17 @@ class PartialCohort:
     def joined(
         self, more: Mapping[str, UnitTable], contents: CohortContents, made_of: str
     ) -> PartialCohort:
-        """Return the sum with one more pane's; drop tables that depend on other settings or another map."""
-        cohorts = dict(self.cohorts) if made_of == self.made_of else {}
+        """Return the sum with one more pane's, whose tables depend on these settings and this map."""
+        cohorts = dict(self.under(made_of).cohorts)
         for name, each in more.items():
             cohorts[name] = merged([cohorts[name], each]) if name in cohorts else each
         return PartialCohort(
             self.start_s, self.end_s, cohorts, made_of, self.contents.joined(contents)
         )
+
+    def under(self, made_of: str) -> PartialCohort:
+        """Return the cohort without tables that depend on other settings or another map."""
+        return self if made_of == self.made_of else replace(self, cohorts={}, made_of=made_of)
 
     def pack(self) -> bytes:
         """Return the stored form."""

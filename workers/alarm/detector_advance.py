@@ -248,9 +248,8 @@ def take_sealed(
         _advance(commit, state, begun)
         begun = None
     contents = CohortContents.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
-    made_of = f"{settings.made_of}|{state.active_map.version if settings.is_mapped else None}"
-    begun = begun or PartialCohort(bucket, bucket + settings.bucket_s, {}, made_of)
-    cohort = begun.joined(tables_of(settings, panes, state.active_map), contents, made_of)
+    begun = begun or PartialCohort(bucket, bucket + settings.bucket_s, {}, state.made_of)
+    cohort = begun.joined(tables_of(settings, panes, state.active_map), contents, state.made_of)
     if end_s >= cohort.end_s:
         _advance(commit, state, cohort)
     else:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from calibrant.core.action_texts import ACTIONS
 from calibrant.core.actions import Advice, recommendation
 from calibrant.drift.calibration import GOOD, UNKNOWN
 from calibrant.drift.phrases import labels_text
-from calibrant.drift.recommendation import ACTIONS
 from calibrant.drift.words import NO_LABELS, NO_PREDICTIONS, CalibrationState
 from calibrant_server.workers.alarm.words_of import ModelWords
 from calibrant_server.workers.store.model_config import ModelConfig
