@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.panes_by_key import duration_seconds
-from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE, name_of
+from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE, combination, name_of
 
 MIN_MINIMUM, DEFAULT_MINIMUM = 2, 20
 MAX_MODELS = 1000
@@ -98,6 +98,11 @@ class Contract:
         if any(each.startswith(f"{site_slice}:") for terms in models for each in terms.slices):
             _reject(site_slice, "a key that no slice has", "/site_slice", "unique")
         return cls(given["site"], models, site_slice)
+
+    def combination(self, slice_: str) -> str:
+        """Return the slices under which the centre finds a slice of the site, or all of its rows."""
+        site = {} if self.site_slice is None else {self.site_slice: self.site}
+        return combination((site | dict([slice_.split(":", 1)] if slice_ else ())).items())
 
     @classmethod
     def from_file(cls, path: Path) -> Self:

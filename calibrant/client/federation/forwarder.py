@@ -28,7 +28,7 @@ from calibrant.client.reduction import spec_of
 from calibrant.client.transport import Transport
 from calibrant.core.pane import Pane
 from calibrant.core.panes_by_key import Key, duration_seconds
-from calibrant.input.names import combination, fitted
+from calibrant.input.names import fitted
 
 DAY_S = 86_400
 Line = Mapping[str, Any]
@@ -111,14 +111,15 @@ class Forwarder:
         self._check(terms, model)
         lines = self._exported(terms.model)
         sealed = next(line for line in lines if line["type"] == "marks")["marks"]
-        end = self.clock() - duration_seconds(terms.after)
+        until = self.clock() - duration_seconds(terms.after)
         if model.get("label_horizon"):
-            end = int(sealed.get("sealed_to", 0))
-        n_sent = 0
-        for slice_, some in groupby(lines, lambda line: str(line["slice"])):
-            if slice_ in (terms.slices or ("",)):
-                n_sent += _SharedSlice(self, terms, model, slice_).send(some, end)
-        return n_sent
+            until = int(sealed.get("sealed_to", 0))
+        shared = terms.slices or ("",)
+        return sum(
+            self._send(terms, slice_, _Days(model, some, until))
+            for slice_, some in groupby(lines, lambda line: str(line["slice"]))
+            if slice_ in shared
+        )
 
     def _check(self, terms: ModelTerms, model: dict[str, Any]) -> None:
         """Reject a model of another form at the centre, and terms under which rows would count twice."""
@@ -146,57 +147,48 @@ class Forwarder:
                 return
             yield line
 
+    def _send(self, terms: ModelTerms, slice_: str, days: _Days) -> int:
+        """Send the totals of one slice, or of all rows: a source of the centre, whose watermark is the day after its last one.
 
-class _SharedSlice:
-    """The totals of one slice of a model, or of all its rows: a source of the centre."""
+        The arrival of a total shows in the watermark, too, if the response is lost.
+        """
+        source = fitted("@".join(filter(None, (self.contract.site, slice_))))
+        mark, n_sent = self.centre.run(watermark(terms.to, source)), 0
+        for day, total in days.totals((mark or 0) * DAY_S, terms.minimum):
+            subject = f"{terms.model}|{slice_}|{day}"
+            place = Key(datetime.fromtimestamp(day, UTC), self.contract.combination(slice_))
+            some = day // DAY_S if mark is None else mark, (day + days.length_s) // DAY_S
+            packed = packed_to_share(total, self.ledger.secret, subject)
+            self.centre.run(panes_request(terms.to, source, some, [(place, packed)]))
+            log.info("total_sent model=%s slice=%s days=%d-%d", terms.model, slice_, *some)
+            mark, n_sent = some[1], n_sent + 1
+        return n_sent
 
-    def __init__(
-        self, forwarder: Forwarder, terms: ModelTerms, model: dict[str, Any], slice_: str
-    ) -> None:
-        self._centre, self._secret = forwarder.centre, forwarder.ledger.secret
-        self._model, self._to, self._minimum = terms.model, terms.to, terms.minimum
-        self._slice = slice_
-        self._spec = spec_of(model)
-        self._pane_s = max(DAY_S, duration_seconds(model["pane"]))
-        site, key = forwarder.contract.site, forwarder.contract.site_slice
-        self._source = fitted(f"{site}@{slice_}" if slice_ else site)
-        named = {} if key is None else {key: site}
-        named |= dict([slice_.split(":", 1)]) if slice_ else {}
-        self._combination = combination(named.items())
 
-    def send(self, lines: Iterator[Line], end: float) -> int:
-        """Send the totals of the days before `end` that the centre does not have, and return their number."""
-        mark = self._centre.run(watermark(self._to, self._source))
-        n_sent, total = 0, total_of(self._spec, ())
-        for day, some in groupby(lines, self._day):
-            if (mark or 0) * DAY_S > day or day > end - self._pane_s:
+class _Days:
+    """Days of one slice of a model that end by some time, from the lines of its export; a pane of several days is one day."""
+
+    def __init__(self, model: dict[str, Any], lines: Iterator[Line], until: float) -> None:
+        self._spec, self._lines, self._until = spec_of(model), lines, until
+        self.length_s = max(DAY_S, duration_seconds(model["pane"]))
+
+    def totals(self, since: float, minimum: int) -> Iterator[tuple[int, Pane]]:
+        """Yield the total of each day, or of several that have so many units together, with the last of them."""
+        total = total_of(self._spec, ())
+        for day, some in groupby(self._lines, self._day):
+            if not since <= day <= self._until - self.length_s:
                 continue
             total.merge(total_of(self._spec, (_parts(line["packed"]) for line in some)))
-            if size_of(total) >= self._minimum:
-                mark = self._post(mark, day, total)
-                n_sent, total = n_sent + 1, total_of(self._spec, ())
-        return n_sent
+            if size_of(total) >= minimum:
+                yield day, total
+                since, total = day + self.length_s, total_of(self._spec, ())
 
     def _day(self, line: Line) -> int:
         start = int(line["start"])
-        return start - start % DAY_S if self._pane_s == DAY_S else start
-
-    def _post(self, mark: int | None, day: int, total: Pane) -> int:
-        """Send a total and return the watermark after it. Its arrival shows in the watermark, too, if the response is lost."""
-        subject = f"{self._model}|{self._slice}|{day}"
-        place = Key(datetime.fromtimestamp(day, UTC), self._combination)
-        end = (day + self._pane_s) // DAY_S
-        days = (day // DAY_S if mark is None else mark, end)
-        packed = packed_to_share(total, self._secret, subject)
-        self._centre.run(panes_request(self._to, self._source, days, [(place, packed)]))
-        log.info("total_sent model=%s slice=%s days=%d-%d", self._model, self._slice, *days)
-        return end
+        return start - start % DAY_S if self.length_s == DAY_S else start
 
 
 def _parts(packed: Mapping[str, str]) -> dict[str, bytes]:
     """Return the accumulators of a pane; running totals of its sources are in its sums already."""
-    return {
-        name: base64.b64decode(value)
-        for name, value in packed.items()
-        if not name.startswith("src:")
-    }
+    sums = (name for name in packed if not name.startswith("src:"))
+    return {name: base64.b64decode(packed[name]) for name in sums}
