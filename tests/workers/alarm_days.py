@@ -19,6 +19,7 @@ from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.watermarks import Watermarks
 from tests.workers.driving import MODEL
 
 DAY_S, HOUR_S = 86_400, 3600
@@ -89,6 +90,11 @@ class Played:
     @property
     def held(self):
         return AlarmState(self.loop._node, self.loop.keys, self.config)
+
+    @property
+    def marks(self):
+        name = self.loop.keys.marks(self.config.key, self.config.generation)
+        return Watermarks.of("", self.loop._node.hgetall(name))
 
     def detector(self, name="score|"):
         return self.held.detectors[name]

@@ -11,6 +11,7 @@ from calibrant import Batch
 from calibrant.core.pane import Pane
 from calibrant.drift.cohort_tables import row_table
 from calibrant.drift.unit_tables import unit_table
+from calibrant.input.labels import LabelRow
 from calibrant_server.workers.alarm.cohorts import FirstContacts, SeenUnits
 from calibrant_server.workers.alarm.detectors import Detector
 from tests.workers.alarm_days import BINARY, DAY_S, HOUR_S, START_S, Played
@@ -158,7 +159,70 @@ def test_a_unit_bets_once_in_its_first_cohort(bench):
     assert simulated.detector().n_left_out == 30
 
 
-@pytest.mark.parametrize("columns", [("units",), ("ids",), ()])
+def returning(simulated):
+    """Send three days of 40 patients, 15 of whom return each day, with the labels of two raters that come later."""
+    rng = np.random.default_rng(23)
+    for day in range(3):
+        p = rng.beta(0.7, 2.2, 40)
+        units = [f"always{i}" for i in range(15)] + [f"{day}.{i}" for i in range(25)]
+        ids, at_s = [f"{day}.{i}" for i in range(40)], START_S + day * DAY_S
+        simulated.predict(at_s, confidences=p, units=units, ids=ids)
+        y = (rng.random((40, 2)) < p[:, None]).astype(int).tolist()
+        rows = zip(ids, y, strict=True)
+        rated = [LabelRow(name, {}, [("ann", a, None), ("bob", b, None)]) for name, (a, b) in rows]
+        simulated.label(at_s + 7200, rated)
+
+
+def words_and_evidence(simulated):
+    found = simulated.result()
+    return {name: found[name] for name in ("calibration", "change", "units", "raters", "recent")}
+
+
+def test_a_horizon_declared_after_the_data_finds_the_same_units_and_raters(bench):
+    """Units were unknown and raters had no detectors if the data came before `label_horizon`, in the order of the README."""
+    first = Played(bench, replace(BINARY, model="first", generation="g1", pane_s=DAY_S))
+    returning(first)
+    late = Played(
+        bench, replace(BINARY, model="late", generation="g2", pane_s=DAY_S, label_horizon_s=None)
+    )
+    returning(late)
+    assert first.listed() and not late.listed()
+    late.config = bench.put_model(replace(late.config, label_horizon_s=DAY_S))
+    for simulated in (first, late):
+        for day in range(3):
+            simulated.seal(day)
+        assert simulated.detector().total.n_units == pytest.approx(40 + 25 + 25)
+        units = simulated.result()["units"]
+        assert units["rule"] == "first_contacts_only" and units["claim"] == "1 per P10Y"
+        assert [row["rater"] for row in simulated.result()["raters"]] == ["ann", "bob"]
+    assert words_and_evidence(late) == words_and_evidence(first)
+
+
+def test_an_index_is_written_again_after_data_without_a_horizon(bench):
+    simulated = Played(bench, replace(BINARY, pane_s=DAY_S, label_horizon_s=None))
+    columns = {"confidences": [0.2] * 4, "labels": [0] * 4, "units": ["a", "b", "c", "d"]}
+    for day, horizon_s in enumerate((DAY_S, None, DAY_S)):
+        simulated.config = bench.put_model(replace(simulated.config, label_horizon_s=horizon_s))
+        simulated.predict(START_S + day * DAY_S, ids=[f"{day}.{i}" for i in range(4)], **columns)
+        if horizon_s is not None:
+            simulated.seal(day)
+        assert simulated.marks.indexed == (horizon_s is not None)
+    detector = simulated.detector()
+    assert (detector.units, detector.n_left_out) == ("first_contacts_only", 8)
+    assert detector.total.n_units == pytest.approx(4)
+
+
+def test_predictions_whose_ids_are_their_units_are_in_one_cohort_each(bench):
+    simulated, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(24)
+    p = rng.beta(0.7, 2.2, 40)
+    y = (rng.random(40) < p).astype(int)
+    simulated.predict(START_S, confidences=p, labels=y, ids=[f"i{i}" for i in range(40)])
+    simulated.seal(0)
+    expected = {"rule": "first_contacts_only", "n_left_out": 0, "claim": "1 per P10Y", "detail": None}  # fmt: skip
+    assert simulated.result()["units"] == expected
+
+
+@pytest.mark.parametrize("columns", [("units",), ()])
 def test_without_units_of_rows_no_rate_is_claimed(bench, columns):
     simulated, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(24)
     p = rng.beta(0.7, 2.2, 40)

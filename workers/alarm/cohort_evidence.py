@@ -56,7 +56,7 @@ class CohortEvidence:
 
 def evidence_of(state: AlarmState, sealed: PartialCohort) -> CohortEvidence:
     """Return the complete evidence of a cohort for its detectors; what was sealed before a promotion is not evidence."""
-    settings, contents, units = state.settings, sealed.contents, None
+    settings, contents, units = state.settings, sealed.contents, sealed.contents.units
     cohorts = sealed.under(state.made_of).cohorts
     wanted = [detector_name(scope, ALL_ROWS) for scope in settings.scopes]
     if _takes_rows(state, contents) or any(name not in cohorts for name in wanted):

@@ -34,7 +34,7 @@ from calibrant_server.workers.store.model_config import ModelConfig
 
 FORMAT = 1
 _MAX_BYTES = 1 << 21
-_PLAIN = ("n", "has_units", "has_ratings", "has_histograms")
+_PLAIN = ("n", "has_units", "has_ratings", "has_histograms", "has_unnamed")
 
 
 @dataclass(frozen=True)
@@ -43,28 +43,30 @@ class CohortContents:
 
     n: int = 0  # number of predictions
     starts: tuple[int, ...] = ()  # starts of its panes, in seconds
-    # whether units were named, so that several panes may contain the same unit
-    has_units: bool = False
+    has_units: bool = False  # whether units were named, which several panes may contain
     has_ratings: bool = False  # whether some prediction has several ratings
     has_histograms: bool = False  # whether some arrived as plain histograms, which have no records
+    has_unnamed: bool = False  # whether some labelled prediction has neither id nor unit
 
     @classmethod
     def of(cls, pane: Pane | None, starts: Iterable[int]) -> CohortContents:
         """Create from the pane of all rows."""
         if pane is None:
             return cls(starts=tuple(starts))
-        n, counts = pane.counts["n_predictions"], pane.counts
-        has_ratings = counts["n_ratings"] > counts["n_labelled"]
-        has_units = not pane["unit_sample"].is_empty
-        return cls(n, tuple(starts), has_units, has_ratings, has_histograms(pane))
+        counts, has_units = pane.counts, not pane["unit_sample"].is_empty
+        found = has_units, counts["n_ratings"] > counts["n_labelled"], has_histograms(pane)
+        return cls(counts["n_predictions"], tuple(starts), *found, counts["n_unit_from_row"] > 0)
+
+    @property
+    def units(self) -> FirstContacts | None:
+        """No returning unit if each prediction is its own by its id; None if its panes do not show which units return."""
+        is_own = not (self.has_units or self.has_histograms or self.has_unnamed)
+        return FirstContacts(np.zeros(0, np.uint64), 0) if is_own else None
 
     def joined(self, more: CohortContents) -> CohortContents:
         """Return the sum with one more pane's."""
-        return CohortContents(
-            self.n + more.n,
-            self.starts + more.starts,
-            *(getattr(self, name) or getattr(more, name) for name in _PLAIN[1:]),
-        )
+        flags = (getattr(self, name) or getattr(more, name) for name in _PLAIN[1:])
+        return CohortContents(self.n + more.n, self.starts + more.starts, *flags)
 
 
 @dataclass(frozen=True)
@@ -95,14 +97,9 @@ class PartialCohort:
     def pack(self) -> bytes:
         """Return the stored form."""
         arrays = {f"{i}.table": each.columns for i, each in enumerate(self.cohorts.values())}
-        about = {
-            "gathered": FORMAT,
-            "start": self.start_s,
-            "end": self.end_s,
-            "names": list(self.cohorts),
-            "made_of": self.made_of,
-            **{name: getattr(self.contents, name) for name in _PLAIN},
-        }
+        about: dict[str, Any] = {"gathered": FORMAT, "start": self.start_s, "end": self.end_s}
+        about |= {"names": list(self.cohorts), "made_of": self.made_of}
+        about |= {name: getattr(self.contents, name) for name in _PLAIN}
         return pack({"starts": np.array(self.contents.starts, np.int64), **arrays}, about)
 
     @classmethod
@@ -111,13 +108,13 @@ class PartialCohort:
         arrays, about = unpack(data, largest=_MAX_BYTES)
         if about.get("gathered") != FORMAT:
             raise PackingError(f"these bytes are not a partial cohort of format {FORMAT}")
-        # The first cohorts of format 1 have counts apart, or only their tables.
+        # The first of format 1 have counts apart, or only their tables, and do not state whether rows are unnamed.
         cohorts = {
             name: UnitTable(*arrays[f"{i}.table"], *arrays.get(f"{i}.coverage", ()))
             for i, name in enumerate(about["names"])
         }
         starts = tuple(int(each) for each in arrays.get("starts", ()))
-        reported = {name: about[name] for name in _PLAIN if name in about}
+        reported = {"has_unnamed": True} | {name: about[name] for name in _PLAIN if name in about}
         contents = CohortContents(starts=starts, **reported)
         return cls(about["start"], about["end"], cohorts, about.get("made_of", ""), contents)
 

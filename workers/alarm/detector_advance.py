@@ -132,9 +132,10 @@ def _note_units(
         return
     n_left_out = main.n_left_out + units.n_left_out
     after[name] = replace(main, units=FIRST_CONTACTS, n_left_out=n_left_out)
+    if not len(units.new):
+        return
     key = units_key(writing.commit.keys, writing.config.key, writing.config.generation)
-    if len(units.new):
-        writing.commit.set_fields(key, {str(start_s): units.pack()})
+    writing.commit.set_fields(key, {str(start_s): units.pack()})
     lost = writing.alarm_state.seen_units.forgotten(len(units.new))
     if lost:
         writing.commit.drop_fields(key, [str(start) for start in lost])

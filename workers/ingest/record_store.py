@@ -2,7 +2,7 @@
 
 An index of the records of a pane finds rows by time, until it is sealed and the alarm has processed it. The commit that first joins a
 prediction to its pane writes the index, one field per commit, so that existing fields are never written again. Models without a label
-horizon have no index. Deleted ids stay listed; their records report the deletion.
+horizon have no index; `index_of_records` writes it when they declare one. Deleted ids stay listed; their records report the deletion.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from calibrant_server.workers.segments.ragged import Ints
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.key_names import Keys, PartitionKeys, by_shard, with_tenant
 from calibrant_server.workers.store.model_config import ModelConfig
-from calibrant_server.workers.store.watermarks import ERASED, RATED, Watermarks, fields_of
+from calibrant_server.workers.store.watermarks import (
+    ERASED,
+    INDEXED,
+    RATED,
+    Watermarks,
+    fields_of,
+)
 
 _A_READ = 500
 
@@ -165,6 +171,8 @@ def _write_model(
         note(commit, keys, model.config, model.newly_predicted())
         if model.has_raters:
             commit.set_fields(keys.marks(key, generation), {RATED: "1"})
+    elif model.marks.indexed:
+        commit.drop_fields(keys.marks(key, generation), [INDEXED])
     tallies = dict.fromkeys(TALLIES, 0) | counts | _tallies(model, names)
     commit.add_numbers(keys.tallies(key, generation), tallies)
     retained = {name: tallies[name] for name in ("records", "bytes")}

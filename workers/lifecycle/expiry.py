@@ -26,7 +26,7 @@ def old_records(
 
     Labels without a prediction count from their arrival.
     """
-    for name in _filled(node, keys, config):
+    for name in filled_shards(node, keys, config):
         for fields in scanned(node, name):
             if fields:
                 _remove_old(keys, fencing, config, name, _readable(fields), kept_from_s)
@@ -34,7 +34,7 @@ def old_records(
     yield from _drop_old_members(node, keys, fencing, config, kept_from_s)
 
 
-def _filled(node: Any, keys: PartitionKeys, config: ModelConfig) -> list[str]:
+def filled_shards(node: Any, keys: PartitionKeys, config: ModelConfig) -> list[str]:
     """Return the hashes of records that are not empty: most models of a fleet have none, and a worker that starts walks over all."""
     names = [keys.records(config.key, config.generation, shard) for shard in range(RECORD_SHARDS)]
     with node.pipeline(transaction=False) as pipe:

@@ -2,7 +2,8 @@
 
 A cohort is the content of one pane of event time. When its age reaches the horizon, one commit copies each slice's pane
 to the slice's sealed name and moves the model's watermark to the cohort's end: once, in order, permanently. Later changes
-are in the live panes only. A horizon that is declared late seals the cohorts that have passed it in their current state.
+are in the live panes only. A horizon that is declared late seals the cohorts that have passed it in their current state, with
+the same units and raters as if it had been declared before the data.
 
 A cohort is never sealed without part of its evidence. An error of the store or of memory leaves it for the next pass. A
 damaged pane leaves it and all later cohorts of the model unsealed, as `PartitionKeys.unsealable` records, until the pane
@@ -26,6 +27,7 @@ from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.join.record_format import RecordError
+from calibrant_server.workers.lifecycle.index_of_records import complete_index
 from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.day_file import pane_item
@@ -81,6 +83,11 @@ class Sealing:
             return 0
         model = (config.key, config.generation)
         marks = self._node.hgetall(self._keys.marks(*model))
+        try:
+            complete_index(self._node, self._keys, self._fencing, config, marks, progress)
+        except RecordError as error:
+            self.note_damage(config, f"records: {error}")
+            return 0
         panes_by_slice = pane_starts(self._node, self._keys, model, is_live)
         n_cohorts = 0
         for cohort in self._due(config, marks, panes_by_slice, now_s - config.label_horizon_s):

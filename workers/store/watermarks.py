@@ -24,6 +24,9 @@ DAY_S = 86_400
 KEPT_FROM, SEALED_TO = "kept_from", "sealed_to"
 ERASED = "erased"  # number of predictions that were deleted
 RATED = "rated"  # 1 if named raters rated, in a model with a label horizon
+INDEXED = (
+    "indexed"  # 1 if the index of records is complete, which models without a label horizon lack
+)
 
 
 def day_of(start_s: int) -> int:
@@ -55,7 +58,7 @@ def latest_day(found: Mapping[bytes, bytes]) -> int:
 
 def fields_of(slice_: str) -> list[str]:
     """Return the fields that `Watermarks.read` takes."""
-    return [KEPT_FROM, SEALED_TO, daily_to(slice_)]
+    return [KEPT_FROM, SEALED_TO, daily_to(slice_), INDEXED]
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,13 @@ class Watermarks:
     kept_from : panes that began earlier are past their retention
     sealed_to : cohorts that ended by then are sealed
     daily_to : panes that begin earlier are one day long
+    indexed : 1 if the index of the model's records is complete, else 0
     """
 
     kept_from: int = 0
     sealed_to: int = 0
     daily_to: int = 0
+    indexed: int = 0
 
     @classmethod
     def read(cls, values: Sequence[bytes | None]) -> Watermarks:
