@@ -28,7 +28,6 @@ def _lines(value: Any, depth: int) -> str:
 
 def main() -> None:
     """Write the committed document again."""
-    COMMITTED.parent.mkdir(exist_ok=True)
     COMMITTED.write_text(written(create_app(Settings())), encoding="utf-8")
     print(f"wrote {COMMITTED}", file=sys.stderr)
 

@@ -16,8 +16,7 @@ def read_file(name: str) -> dict[str, Any]:
 
 
 # By the name of the class of a body, and by operationId. A text is of another type than JSON.
-EXAMPLES = read_file("request_examples.json")
-RESPONSE_EXAMPLES = read_file("response_examples.json")
+EXAMPLES, RESPONSE_EXAMPLES = map(read_file, ("request_examples.json", "response_examples.json"))
 
 
 def add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
@@ -35,14 +34,24 @@ def add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
         if status.startswith("2") and (media == JSON) != isinstance(value, str)
     ]
     shown: dict[str, Any] = contents[0].get("schema", {}) if contents else {}
+    value = _completed(value or _example_of(shown, schemas), shown, schemas)
     for content in contents:
         if content.get("schema", {}) == shown:
-            _show(content, _example_of(shown, schemas) if value is None else value)
+            _show(content, value)
 
 
 def _show(content: dict[str, Any], value: Any) -> None:
     if value is not None:
         content["examples"] = {"example": {"value": value}}
+
+
+def _completed(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
+    """Return an example with the required fields that it lacks and that state their own: `says(…, examples=[…])`."""
+    name = schema.get("anyOf", [schema])[0].get("$ref", "").rpartition("/")[2]
+    model = schemas.get(name, {})
+    own = {name: model["properties"][name].get("examples") for name in model.get("required", ())}
+    stated = {name: each[0] for name, each in own.items() if each}
+    return {**stated, **value} if isinstance(value, dict) else value
 
 
 def _example_of(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:

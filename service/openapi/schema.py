@@ -5,7 +5,6 @@ models are added to the document as schemas, so that it describes every body.
 """
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -21,12 +20,8 @@ from calibrant_server.service.openapi.examples import JSON, add_examples, read_f
 
 COMPONENTS = "#/components/"
 REFERENCE = COMPONENTS + "schemas/{model}"
-PROBLEM_JSON = "application/problem+json"
 # 405 is the response to a method that a path does not have; it belongs to no operation.
 ANYWHERE = (400, 401, 403, 404, 422, 429, 500, 503)
-# Names begin with a letter: a client generator may make identifiers of them.
-RESPONSE_NAME = "E{status}"
-SHARED_STATUS = re.compile(r"304|[45]\d\d")
 
 Models = type[BaseModel] | tuple[type[BaseModel], ...]
 _documented: dict[str, type[BaseModel]] = {}
@@ -52,7 +47,7 @@ def success(model: type[BaseModel], description: str, **headers: str) -> dict[st
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe the problems that an operation may return, in addition to those of every operation."""
-    content = {PROBLEM_JSON: {"schema": reference(ProblemDocument)}}
+    content = {"application/problem+json": {"schema": reference(ProblemDocument)}}
     return {
         status: {"description": "; ".join(_links(status)), "content": content}
         for status in sorted({*ANYWHERE, *statuses})
@@ -82,7 +77,10 @@ def document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of `app`."""
     made = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
     fixed = read_file("fixed.json")
-    schemas, operations = _definitions(), []
+    _, definitions = models_json_schema(
+        [(model, "serialization") for model in _documented.values()], ref_template=REFERENCE
+    )
+    schemas, operations = definitions["$defs"], []
     for route in app.state.routes:
         for method in route.methods if route.include_in_schema else ():
             operation = made["paths"][route.path_format][method.lower()]
@@ -97,14 +95,6 @@ def document(app: FastAPI) -> dict[str, Any]:
     paths = dict(sorted(made["paths"].items()))
     info, components = made["info"] | fixed["info"], fixed["components"] | shared
     return made | fixed | {"info": info, "paths": paths, "components": components}
-
-
-def _definitions() -> dict[str, Any]:
-    """Return the schemas of the models that are referred to."""
-    models = [(model, "serialization") for model in _documented.values()]
-    _, found = models_json_schema(models, ref_template=REFERENCE)  # type: ignore[arg-type]
-    definitions: dict[str, Any] = found["$defs"]
-    return definitions
 
 
 def _scopes(route: APIRoute) -> list[str]:
@@ -132,8 +122,10 @@ def _shared_responses(operations: list[dict[str, Any]]) -> dict[str, Any]:
     shared: dict[str, Any] = {}
     for operation in operations:
         for status, response in operation["responses"].items():
-            if SHARED_STATUS.fullmatch(str(status)):
-                name = RESPONSE_NAME.format(status=status)
+            if status >= "3":
+                name = (
+                    f"E{status}"  # a letter first: generators of clients make identifiers of names
+                )
                 shared.setdefault(name, response)
                 operation["responses"][status] = {"$ref": f"{COMPONENTS}responses/{name}"}
     return shared

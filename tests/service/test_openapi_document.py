@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from calibrant_server.service.openapi.__main__ import COMMITTED
+from calibrant_server.service.openapi.examples import add_examples
 from calibrant_server.service.openapi.schema import _documented
 from tests.conforming import CONFORMING, resolved
 
@@ -128,6 +129,17 @@ def test_every_operation_has_an_example(document):
         contents = [each for body in bodies for each in body.get("content", {}).values()]
         without = operation["operationId"] == "exportModel" or not contents
         assert without or any(each.get("examples") for each in contents), operation["operationId"]
+
+
+def test_a_required_field_that_an_example_lacks_states_its_own():
+    """So a field is added to a result in one file."""
+    shape = {"$ref": "#/components/schemas/Share"}
+    content: dict[str, Any] = {"application/json": {"schema": {"anyOf": [shape]}}}
+    operation = {"operationId": "getLabelDistribution", "responses": {"200": {"content": content}}}
+    fields = {"ci": {"examples": [0.5]}, "share": {"examples": [0.25]}, "note": {}}
+    add_examples(operation, {"Share": {"properties": fields, "required": ["ci", "share", "note"]}})
+    found = content["application/json"]["examples"]["example"]["value"]
+    assert (found["ci"], found["share"]) == (0.95, 0.25) and "note" not in found
 
 
 def test_examples_of_responses_fit_their_schemas(document):
