@@ -18,7 +18,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
 from calibrant.core.query import Bins, PaneQuery
 from calibrant.core.view import NoResultError, View
-from calibrant.figures.base import class_named
+from calibrant.figures.base import class_named, scope_of
 from calibrant.figures.reliability import MAX_PANELS
 from calibrant.inference.detectable import detectable
 from calibrant.inference.metrics_differences import differences
@@ -95,6 +95,7 @@ class FileEvaluation:
     compared : metrics with their difference from the other predictions, None without
     decision_curve : of all rows, where decision thresholds were given
     class_reliability : by class, of 3 to 36 classes
+    class_errors : as `ReportContents` has them; empty without a tolerance
     compat : by library, as `calibrant.compat` returns it; None if not requested
     """
 
@@ -110,6 +111,7 @@ class FileEvaluation:
     compared: dict[str, Result] | None = None
     decision_curve: DecisionCurve | None = None
     class_reliability: dict[str, ReliabilityTable] = field(default_factory=dict)
+    class_errors: dict[str, Result] = field(default_factory=dict)
     compat: Result | None = None
 
     @property
@@ -157,6 +159,8 @@ def evaluated(
     )
     if 2 < data.batch.n_classes <= MAX_PANELS:
         found.class_reliability = _by_class(data, settings)
+    if settings.tolerance is not None and view.scope == "top_label":
+        found.class_errors = _class_errors(data, settings)
     if settings.thresholds:
         found.decision_curve = decision_curve_of(view, thresholds_of(None))
     if data.slices is not None:
@@ -243,6 +247,20 @@ def _by_class(data: ScoredData, settings: EvaluationSettings) -> dict[str, Relia
         )
         for k in range(data.batch.n_classes)
     }
+
+
+def _class_errors(data: ScoredData, settings: EvaluationSettings) -> dict[str, Result]:
+    """Return the ECE of each class against the rest, of two classes that of the second; none of more classes than `MAX_PANELS`."""
+    n_classes, query = data.batch.n_classes, settings.query()
+    if n_classes > MAX_PANELS:
+        return {}
+    view = view_of_rows(data.batch, replace(query, scope="class:0"), ["ece"])
+    found = {}
+    for k in range(n_classes) if n_classes > 2 else [1]:
+        of_class = view.with_query(replace(query, scope=f"class:{k}"))
+        score = scope_of({"scope": f"class:{k}", "classes": list(data.classes or ())})
+        found[score] = report_of(of_class, ["ece"])["ece"].to_dict()
+    return found
 
 
 def _report(view: View, slugs: list[str], step: Step) -> Report:

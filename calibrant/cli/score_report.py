@@ -36,6 +36,7 @@ def contents_of(
         temperature=found.temperature.to_dict(),
         decision_curve=None if found.decision_curve is None else found.decision_curve.to_dict(),
         class_reliability={name: each.to_dict() for name, each in found.class_reliability.items()},
+        class_errors=found.class_errors,
         tolerance=found.settings.tolerance,
         detectable=found.detectable,
         ratings_per_prediction=found.ratings_per_prediction,

@@ -60,8 +60,7 @@ def show(contents: ReportContents, console: Console) -> None:
     for sentence in (*verdict.sentences, *verdict.details):
         console.print(Text(sentence))
     for sentence in flagged_sentences(contents):
-        if not any(sentence in each for each in verdict.sentences):
-            console.print(Text(sentence))
+        console.print(Text(sentence))
     if contents.tolerance is None:
         console.print(Text("To set a tolerance of 0.05: --tolerance 0.05"))
     if "now" in contents.detectable:

@@ -23,6 +23,7 @@ from calibrant.figures.base import (
     show_reason,
     style_axes,
 )
+from calibrant.figures.numbers import above_interval_note, to_the_minute
 from calibrant.metrics import is_error, slug_of, title_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,14 @@ MAX_EVENTS, MAX_NAME = 8, 16  # drawn, the latest; characters of a name
 ACCURACY, CONFIDENCE = "accuracy", "confidence in the\npredicted class"
 # Parts with a smaller share of the usual number of labels are hollow, and do not set the axis.
 MIN_SHARE_OF_LABELS = 0.2
+CHANCE = "Where the error is above the grey area, chance alone does not explain it."
+CHANCE_UNKNOWN = (
+    "What chance alone would show is not known for such short times: too few independent units."
+)
+CONFIDENT = (
+    "Where the accuracy is below the confidence in the predicted class, the model is overconfident."
+)
+FEW_LABELS = "Hollow: few labels, so the value may be far from the truth; it is drawn at the edge if it is beyond it."
 
 
 def draw_over_time(result: Result) -> Figure:
@@ -66,6 +75,33 @@ def draw_over_time(result: Result) -> Figure:
     _mark_events(list(every), at, result.get("events") or [])
     figure.align_ylabels(every)
     return figure
+
+
+def over_time_caption(result: Result) -> str:
+    """Return what the figure shows, without what it does not: a grey area, a line of confidence, hollow points, events."""
+    rows = since_first_datum([row for row in result.get("series") or [] if row.get("metrics")])
+    few = have_few_labels(rows)
+    usual = [row["metrics"] for row, is_few in zip(rows, few, strict=True) if not is_few]
+    errors = [each for found in usual for key, each in found.items() if is_error(slug_of(key))]
+    start = rows[0]["window"]["from"] if rows else ""
+    sentences = [
+        CHANCE if any(each.get("null_q95") is not None for each in errors) else CHANCE_UNKNOWN,
+        CONFIDENT if any(_confidence(found) is not None for found in usual) else "",
+        FEW_LABELS if any(row.get("n_labelled") for row, is_few in zip(rows, few, strict=True) if is_few) else "",
+        above_interval_note(errors),
+        _dated([each for each in result.get("events") or [] if each["at"] >= start]),
+    ]  # fmt: skip
+    return " ".join(filter(None, sentences))
+
+
+def _confidence(found: Row) -> float | None:
+    mean: float | None = (found.get(ACCURACY) or {}).get("null_mean")
+    return mean
+
+
+def _dated(events: list[Row]) -> str:
+    named = [f"{event_text(each['kind'], each['name'])} ({to_the_minute(each['at'])})" for each in events]  # fmt: skip
+    return f"Dotted lines: {', '.join(named)}." if named else ""
 
 
 def _mark_events(every: Sequence[Axes], at: list[datetime], events: list[Row]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.core.label_policies import POLICY_TEXTS
-from calibrant.figures.numbers import counted, interval_text, percent, plain_number
+from calibrant.figures.numbers import MISSING, counted, interval_text, percent, plain_number
 from calibrant.metrics import title_of
 from calibrant.quality_report.contents import ReportContents
 
@@ -40,26 +40,33 @@ def assumptions(contents: ReportContents) -> list[tuple[str, str]]:
     return found
 
 
+def unit_count(contents: ReportContents) -> str:
+    """Return the number of units, and what it counts where one can be in several parts of the data.
+
+    >>> several = {"n_units": 7777, "n_units_split": 2208, "n_units_split_estimated": True, "unit_source": "named"}
+    >>> unit_count(ReportContents("", several, unit="patient", drift={}))
+    '7,777: a patient counts once in each time slice; about 2,208 patients are in several'
+    """
+    n, split = contents.count("n_units"), contents.count("n_units_split")
+    if n is None or not split:
+        return MISSING if n is None else f"{n:,}"
+    about = "about " if contents.metrics.get("n_units_split_estimated") else ""
+    one, part = contents.unit, "part of the data" if contents.drift is None else "time slice"
+    return f"{n:,}: a {one} counts once in each {part}; {about}{counted(split, one)} are in several"
+
+
 def _units(contents: ReportContents) -> str:
-    n, source = contents.count("n_units"), contents.metrics.get("unit_source")
-    if source != "named":
-        text = (
+    n, one = contents.count("n_units"), contents.unit
+    if contents.metrics.get("unit_source") != "named":
+        return (
             "No unit such as the patient was named, so each prediction counts as independent. If several predictions belong "
             "to one patient, the intervals are too narrow, and what chance alone would show is too low."
         )
-    else:
-        one = contents.unit
-        text = f"{counted(n, one)} {'was' if n == 1 else 'were'} named. Predictions of one {one} are treated as dependent."
-        if n is not None and n < FEW_UNITS:
-            text += f" Below {FEW_UNITS} {one}s, intervals are less reliable or absent."
-    if source == "named" and contents.drift is not None:
-        text += (
-            " The stored sums count a unit once in each time slice, an hour by default: a patient with scans in several slices counts "
-            "several times, and the intervals may be too narrow."
-        )
-    split = contents.count("n_units_split")
-    if split:
-        text += f" {counted(split, 'unit')} came in several parts; each part counts as a unit of its own."
+    text = f"Predictions of one {one} are treated as dependent. Number of {one}s: {unit_count(contents)}."
+    if contents.count("n_units_split"):
+        text += " Where the scores or labels of these resemble each other, the intervals may be too narrow."
+    if n is not None and n < FEW_UNITS:
+        text += f" Below {FEW_UNITS} {one}s, intervals are less reliable or absent."
     return text
 
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calibrant.figures.base import scope_of
+from calibrant.metrics import slug_of
 
 # What is left out if a report does not list all subgroups.
 SUBGROUPS = "subgroups"
+# A service reads the error of each class up to so many: one takes about as long as a subgroup.
+MAX_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class ReportContents:
     series : ECE and accuracy of consecutive parts, as `GET metrics?every=` returns them
     decision_curve : as `DecisionCurve.to_dict` returns it, where decisions are made at a threshold
     class_reliability : reliability tables by class, each against the rest
+    class_errors : ECE of a class against the rest by its score, such as "probability of tumour", where the verdict is of the top class
     tolerance : largest acceptable calibration error, set beforehand; None if there was none
     detectable : smallest errors that would have been found, by period ("now", "in_30_days", "in_90_days")
     ratings_per_prediction : number of ratings, as text, to number of predictions
@@ -93,6 +97,7 @@ class ReportContents:
     series: Mapping[str, Any] | None = None
     decision_curve: Mapping[str, Any] | None = None
     class_reliability: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    class_errors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tolerance: float | None = None
     detectable: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ratings_per_prediction: Mapping[str, int] = field(default_factory=dict)
@@ -130,10 +135,23 @@ class ReportContents:
         return found
 
     @property
+    def thresholds(self) -> list[Mapping[str, Any]]:
+        """Net benefit at each decision threshold, where it has a value."""
+        return [
+            each
+            for key, each in self.estimates.items()
+            if slug_of(key) == "net_benefit" and each.get("value") is not None
+        ]
+
+    @property
     def score(self) -> str | None:
         """What the score of the results is, such as "probability of malignant"; None where it is not known."""
         values = {**self.metrics, "classes": list(self.classes)}
         return scope_of(values) if values.get("scope") else None
+
+    def score_of(self, estimate: Mapping[str, Any]) -> str:
+        """Return what the score of one result is, which may differ from that of the others: one acts on a class."""
+        return scope_of({**estimate, "classes": list(self.classes)})
 
     def count(self, name: str) -> int | None:
         """Return a number of the data, such as `n_units`; None if it is not known."""

@@ -14,7 +14,7 @@ from calibrant.figures.images import image
 from calibrant.figures.losses import draw_losses
 from calibrant.figures.map_effect import draw_map_effect
 from calibrant.figures.numbers import above_interval_note, percent, plain_number
-from calibrant.figures.over_time import draw_over_time
+from calibrant.figures.over_time import draw_over_time, over_time_caption
 from calibrant.figures.reliability import draw_class_reliability, draw_reliability, filled_rows
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.quality_report.contents import ReportContents
@@ -123,20 +123,8 @@ def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFi
 
 
 def _over_time(series: Mapping[str, Any]) -> ReportFigure:
-    caption = [
-        "Where the error is above the grey area, chance alone does not explain it. Where the accuracy is below the "
-        "confidence in the predicted class, the model is overconfident."
-    ]
-    if note := above_interval_note(_errors_of(series)):
-        caption.append(note)
-    if series.get("events"):
-        caption.append("Dotted lines: dated events, such as a new version or another tolerance.")
-    return _figure(OVER_TIME, caption, draw_over_time(dict(series)))
-
-
-def _errors_of(series: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the calibration errors of all parts."""
-    return [each for row in series["series"] for each in errors_of(row["metrics"])]
+    shown = dict(series)
+    return _figure(OVER_TIME, [over_time_caption(shown)], draw_over_time(shown))
 
 
 def _value(key: str, each: Mapping[str, Any]) -> str:

@@ -20,10 +20,10 @@ from calibrant.figures.numbers import (
 )
 from calibrant.figures.reasons import reason_words
 from calibrant.metrics import is_error, slug_of, title_of
-from calibrant.quality_report.assumptions import assumptions
+from calibrant.quality_report.assumptions import assumptions, unit_count
 from calibrant.quality_report.chance import null_texts
 from calibrant.quality_report.contents import SUBGROUPS, ReportContents
-from calibrant.quality_report.decisions import flagged_sentences
+from calibrant.quality_report.decisions import flagged_note, flagged_sentences
 from calibrant.quality_report.readers import odd_reader_sentence, pair_tables, reader_rows
 from calibrant.quality_report.service_rows import active_map_rows, alarm_rows, loss_rows
 from calibrant.quality_report.verdicts import (
@@ -50,6 +50,7 @@ PERIODS = {
 }
 # Of longer tables the first rows are shown, the others in a fold.
 MAX_ROWS, N_OF_MANY = 15, 10
+BRIER = " (sum over classes)"
 NUMBER = re.compile(rf"−?\d[\d,]*(\.\d+)?|{MISSING}")
 NOT_A_DEVICE = (
     "Calibrant is not a medical device. This report describes measurements. It is no advice on the care of a patient, and it "
@@ -108,6 +109,7 @@ def page(contents: ReportContents) -> str:
         subgroups_left_out=any(each.what == SUBGROUPS for each in contents.left_out),
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
         flagged=flagged_sentences(contents),
+        flagged_note=flagged_note(contents),
         readers=reader_rows(contents.readers),
         odd_reader=odd_reader_sentence(contents),
         comparison=_comparison(contents.comparison),
@@ -159,8 +161,8 @@ def _data(contents: ReportContents) -> list[tuple[str, str]]:
     is_named = contents.metrics.get("unit_source") == "named"
     named = "Patients" if contents.unit == "patient" else "Patients or other units"
     unit = named if is_named else "Units (none named: each prediction is one)"
+    rows.append((unit, unit_count(contents)))
     for label, name in (
-        (unit, "n_units"),
         ("Predictions", "n_predictions"),
         ("Predictions with a label", "n_labelled"),
         ("Ratings", "n_ratings"),
@@ -194,7 +196,7 @@ def _metric_row(key: str, each: Mapping[str, Any], contents: ReportContents) -> 
     if contents.tolerance is not None and is_error(slug_of(key)):
         verdict = WORDS[verdict_of(each, contents.tolerance)]
     return {
-        "title": title_of(key),
+        "title": title_of(key) + (BRIER if slug_of(key) == "brier" else ""),
         "value": plain_number(each.get("value")),
         "interval": interval_or_reason(each),
         "null_mean": null_mean,

@@ -21,7 +21,7 @@ def loss_rows(fitted: Mapping[str, Any], classes: Sequence[str]) -> list[tuple[s
     """Return the losses of a fit before and after, on its own data; `classes` names the class of the ECE."""
     names = {
         "nll": "Negative log-likelihood",
-        "brier": "Brier score",
+        "brier": f"Brier score ({_brier_scale(fitted)})",
         "ece": _error_name(fitted, classes),
     }
     before, after = fitted.get("before") or {}, fitted.get("after") or {}
@@ -33,6 +33,15 @@ def loss_rows(fitted: Mapping[str, Any], classes: Sequence[str]) -> list[tuple[s
         for loss, title in names.items()
         if before.get(loss) is not None and after.get(loss) is not None
     ]
+
+
+def _brier_scale(fitted: Mapping[str, Any]) -> str:
+    """Return of what the Brier score of a fit is: maps of one class state that of this class, half of the metric.
+
+    >>> _brier_scale({"evaluation": {"brier": "one class"}}), _brier_scale({"scope": "positive"})
+    ('one class', 'sum over classes')
+    """
+    return (fitted.get("evaluation") or {}).get("brier") or "sum over classes"
 
 
 def _error_name(fitted: Mapping[str, Any], classes: Sequence[str]) -> str:

@@ -19,9 +19,11 @@ from calibrant.inference.replication import MIN_UNITS
 from calibrant.inference.slice_test import sentence_of, slice_test
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.metrics.estimate import Estimate
-from calibrant.quality_report.chance import against_null, reach_of_chance
+from calibrant.quality_report.advice import advice_of, advice_of_words
+from calibrant.quality_report.chance import against_null
 from calibrant.quality_report.contents import ReportContents
-from calibrant.quality_report.decisions import exceptions_of
+from calibrant.quality_report.decisions import harm_sentences
+from calibrant.quality_report.exceptions import VerdictException, exceptions_of
 
 WORDS = {
     "within_tolerance": "within tolerance",
@@ -35,7 +37,6 @@ WORD_STATES = {
     "off": ("outside", "Off"),
     "unknown": ("not_shown", "Undecided"),
 }
-EXPLAINED = " (mean difference between predicted probability and observed frequency)"
 
 
 @dataclass(frozen=True)
@@ -112,15 +113,17 @@ def main_verdict(contents: ReportContents) -> Verdict:
     details = (*_before_map(contents), *against_null(each, contents))
     if contents.are_words_the_verdict:
         return _verdict_of_words(contents, measured, (*warning, *details))
+    harm = harm_sentences(contents)
     if contents.tolerance is None:
         advice = "No tolerance was set, so there is no verdict. Choose one before you look at the data, such as 0.05."
         return Verdict(
-            "none", "Measured, without a tolerance", (measured, *warning, advice), details
+            "none", "Measured, without a tolerance", (measured, *warning, advice, *harm), details
         )
     state = verdict_of(each, contents.tolerance)
     state, exceptions = _with_exceptions(state, contents)
-    sentences = (measured, *warning, _against_tolerance(state, each, contents), *exceptions)
-    advice = _advice(state, each, contents)
+    apart = [one.sentence for one in exceptions]
+    sentences = (measured, *warning, _against_tolerance(state, each, contents), *apart, *harm)
+    advice = advice_of(state, each, contents, exceptions)
     return Verdict(state, _capital(WORDS[state]), sentences, (*details, advice))
 
 
@@ -133,19 +136,20 @@ def _verdict_of_words(contents: ReportContents, measured: str, details: tuple[st
     headline = f"{word}, changed" if change["word"] == "changed" else word
     if exceptions:
         headline += " on average"
-    advice = drift["recommendation"]
-    is_correction = advice["action"] not in ("none", "collect_more")
-    advised = (f"What to do: {advice['reason']}",) if is_correction else ()
-    of_all = f"All data of this report: {measured}"
+    apart = [one.sentence for one in exceptions]
     return Verdict(
         state,
         headline,
-        (calibration["sentence"], *exceptions, change["sentence"]),
-        (*advised, of_all, *details),
+        (calibration["sentence"], *apart, change["sentence"], *harm_sentences(contents)),
+        (
+            advice_of_words(drift["recommendation"], exceptions),
+            f"All data of this report: {measured}",
+            *details,
+        ),
     )
 
 
-def _with_exceptions(state: str, contents: ReportContents) -> tuple[str, list[str]]:
+def _with_exceptions(state: str, contents: ReportContents) -> tuple[str, list[VerdictException]]:
     """Return the state, which is "on_average" if something is outside the tolerance within it, and what that is."""
     exceptions = exceptions_of(contents) if state == "within_tolerance" else []
     return ("on_average" if exceptions else state), exceptions
@@ -153,7 +157,7 @@ def _with_exceptions(state: str, contents: ReportContents) -> tuple[str, list[st
 
 def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> str:
     value, bounds = plain_number(each["value"]), each.get("interval")
-    measured = f"{title_of(key)} is {value}{EXPLAINED if slug_of(key) == 'ece' else ''}"
+    measured = f"{title_of(key)} is {value}{_explained(key, contents.score)}"
     if bounds is None:
         why = reason_words(each.get("interval_reason"))
         text = f"{measured}. It has no interval: {why}."
@@ -166,6 +170,18 @@ def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> st
     if each["value"] > bounds[1]:
         text += " The interval is for the true error. Chance makes the measured error larger, so it can be above its interval."
     return text
+
+
+def _explained(key: str, score: str | None) -> str:
+    """Return what an error is the mean of, or at least of which probability.
+
+    >>> _explained("ece", "probability of tumour"), _explained("ks", "probability of tumour")
+    (' (mean difference between the probability of tumour and the observed frequency)', ' (of the probability of tumour)')
+    """
+    if slug_of(key) == "ece":
+        named = "predicted probability" if score is None else f"the {score}"
+        return f" (mean difference between {named} and the observed frequency)"
+    return f" (of the {score})" if score else ""
 
 
 def _before_map(contents: ReportContents) -> list[str]:
@@ -200,28 +216,6 @@ def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportCont
     return (
         f"Whether the true error is below the tolerance of {limit} or above it is not known. {why}."
     )
-
-
-def _advice(state: str, each: Mapping[str, Any], contents: ReportContents) -> str:
-    has_map = contents.active_map is not None
-    if state == "on_average":
-        return "What to do: correct the probabilities, such as by a temperature, before you act on those that are named above."
-    if state == "within_tolerance":
-        again = "Evaluate again when the model, its inputs or its readers change."
-        if each.get("above_null") and reach_of_chance(each) is None:
-            return (
-                "What to do: you need not act at this tolerance. The error is more than chance, so a correction, such as a temperature, may "
-                f"reduce it; if you fit one, evaluate it with other data. {again}"
-            )
-        return f"What to do: nothing now. {again}"
-    if state == "outside" and has_map:
-        return "What to do: do not use the probabilities without the map. Evaluate the map with later data."
-    if state == "outside":
-        return "What to do: do not use the probabilities as they are. Correct them, then evaluate again with other data."
-    more = f"more {contents.unit}s"
-    if each.get("interval") is None and each.get("interval_reason") == "too_few_units":
-        more = f"at least {MIN_UNITS} {contents.unit}s"
-    return f"What to do: evaluate {more}, with the same tolerance. Until then, report the model neither as within tolerance nor as outside it."
 
 
 def assessment(fitted: Mapping[str, Any]) -> str:

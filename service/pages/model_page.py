@@ -16,11 +16,12 @@ from calibrant.core.statuses import shown_status
 from calibrant.core.time_texts import length_text
 from calibrant.figures.base import MIN_JOINED
 from calibrant.figures.numbers import above_interval_note, is_above_interval
-from calibrant.figures.over_time import have_few_labels, since_first_datum
+from calibrant.figures.over_time import have_few_labels, over_time_caption, since_first_datum
 from calibrant.figures.reliability import band_of, filled_rows
 from calibrant.results.drift import EVIDENCE
 from calibrant.results.report import MULTILABEL
 from calibrant_server.service.pages.api import Api, ApiResponse, together
+from calibrant_server.service.pages.exceptions import exception_texts, read_exceptions
 from calibrant_server.service.pages.numbers import (
     before_map,
     effect_sentence,
@@ -103,6 +104,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
             for name in names
         }
     )
+    more = await read_exceptions(api, path, settings.document, found, view)
     figures = {
         "over_time": figure(model, "metrics", **curve),
         "reliability": figure(model, "reliability", **view),
@@ -119,6 +121,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         "figures": figures,
         **found,
         **_texts(settings, found, query),
+        **exception_texts(settings.document, found, more, WINDOWS[query.window]),
         "slices": slices,
         "slice_names": [row["name"] for each in slices for row in each.rows],
     }
@@ -138,14 +141,14 @@ def _texts(
     drift, temperature = found["drift"].document, found["temperature"].document
     estimates = metrics.document.get("metrics") or {}
     rows = filled_rows(reliability.document)
-    allowed = (drift.get("calibration") or {}).get("allowed")
     return {
         "window_end": min(
             (metrics.document.get("window") or {}).get("to") or "",
             datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         ),
         "is_observed": str(current.document.get("type", "")).endswith("/observe-only"),
-        "verdict": metrics.problem or verdict(metrics.document, reliability.document, allowed),
+        "verdict": metrics.problem
+        or verdict(metrics.document, reliability.document, settings.document.get("classes")),
         "has_intervals": any(
             interval((each or {}).get("interval")) for each in (*estimates.values(), temperature)
         ),
@@ -183,14 +186,12 @@ def _curve(settings: Result, series: Result, query: ModelPageQuery) -> dict[str,
     horizon = settings["label_horizon"]
     rows = _parts(series)
     due = "" if horizon is None else _due_from(float(parse_duration(horizon)), rows)
-    errors = [row["metrics"].get("ece") or {} for row in rows]
     first, every_s = (rows[0]["window"]["from"] if rows else ""), series.get("every_s") or DAY_S
     return {
         "rows": rows,
-        "above_note": above_interval_note(errors),
+        "caption": over_time_caption(series),
         "every": length_text(int(every_s)).replace("1 ", "one ", 1),
         "due": due,
-        "has_null": any(each.get("null_q95") is not None for each in errors),
         "is_shorter": query.window == "all" and len(rows) * every_s >= LONGEST_CURVE_S - every_s,
         "events": [each for each in series.get("events") or [] if each["at"] >= first],
     }

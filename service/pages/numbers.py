@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from calibrant.core.documents import Result, Row
 from calibrant.core.time_texts import length_text
+from calibrant.figures.base import scope_of
 from calibrant.figures.numbers import (
     interval_text,
     is_beyond_range,
@@ -20,7 +21,6 @@ from calibrant.figures.numbers import (
     to_the_minute,
 )
 from calibrant.figures.reasons import reason_words
-from calibrant.quality_report.decisions import gap_sentence
 
 MISSING = "–"
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -190,15 +190,14 @@ def seen(start: str | None, pane_s: int, now: datetime | None = None) -> str:
     return f"in the last {length_text(pane_s).removeprefix('1 ')}"
 
 
-def verdict(metrics: Result, reliability: Result, allowed: float | None = None) -> str:
-    """Return how far confidence is from accuracy in a window, with what a calibrated model would show; the verdict is in the words.
-
-    An error that is below `allowed` on average names the range of scores in which it is not.
-    """
+def verdict(metrics: Result, reliability: Result, classes: list[str] | None = None) -> str:
+    """Return how far confidence is from accuracy in a window, with what a calibrated model would show; the verdict is in the words."""
     error = (metrics.get("metrics") or {}).get("ece") or {}
     if error.get("value") is None:
         return f"No calibration error. {reason(error.get('reason'))}"
-    measured = f"expected calibration error {plain_number(error['value'])}"
+    score = scope_of({**metrics, "classes": classes}) if metrics.get("scope") else ""
+    of = f" of the {score}:" if score else ""
+    measured = f"expected calibration error{of} {plain_number(error['value'])}"
     if interval(error.get("interval")):
         measured += f" (95 % interval {interval_text(error['interval'])})"
     if error.get("null_q95") is None:
@@ -206,14 +205,7 @@ def verdict(metrics: Result, reliability: Result, allowed: float | None = None) 
     mean, limit = plain_numbers([error["null_mean"], error["null_q95"]])
     null = f"By chance alone, a calibrated model would show {mean} on average, and at most {limit} in 95 % of samples"
     direction = _direction(reliability) if error.get("above_null") else ""
-    return f"{direction}{measured[0].upper()}{measured[1:]}. {null}.{_exception(error, reliability, allowed)}"
-
-
-def _exception(error: Row, reliability: Result, allowed: float | None) -> str:
-    if allowed is None or not interval(error.get("interval")) or error["interval"][1] > allowed:
-        return ""
-    gap = gap_sentence(reliability.get("table") or [], allowed)
-    return f" This is an average. {gap}" if gap else ""
+    return f"{direction}{measured[0].upper()}{measured[1:]}. {null}."
 
 
 def before_map(version: int | None, drift: Result) -> str:

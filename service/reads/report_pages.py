@@ -12,6 +12,7 @@ from calibrant_server.service.reads.known_slices import KnownSlices
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.queries import unanswerable
 from calibrant_server.service.reads.read_query import ReadQuery, resolved
+from calibrant_server.service.reads.report_classes import scored_classes
 from calibrant_server.service.reads.reports import (
     EFFECT,
     ReportParameters,
@@ -91,24 +92,27 @@ async def subgroups_of(
         sizes = await read.connection.inbox.n_panes(config, known.names)
         by_size = sorted(zip(known.names, sizes, strict=True), key=lambda each: (-each[1], each[0]))
         wanted = [name for name, _ in by_size]
-    n = n_listed(work, await _n_panes(read, parameters, config)) if wanted else 0
+    n_panes = await _n_panes(read, parameters, config) if wanted else 0
+    n_classes = len(scored_classes(parameters.scope, config))
+    n = n_listed(work, n_panes, n_classes) if wanted else 0
     return sorted(wanted[:n]), wanted[n:]
 
 
-def n_listed(work: int, n_panes: int) -> int:
+def n_listed(work: int, n_panes: int, n_classes: int = 0) -> int:
     """Return how many subgroups one report may list, at least one.
 
     Parameters
     ----------
     work : units of the metrics
     n_panes : of the window; a subgroup has at most as many
+    n_classes : with an error of their own, which takes as long as a subgroup
 
-    >>> n_listed(40, 24)
-    26
+    >>> n_listed(40, 24), n_listed(40, 24, 3)
+    (26, 23)
     """
     left = MAX_WORK - OF_A_METRIC_UNIT * work - n_panes / PANES_OF_A_UNIT
     of_each = OF_A_SUBGROUP + n_panes / SUBGROUP_PANES_OF_A_UNIT
-    return max(1, min(MAX_SUBGROUPS, int(left // of_each)))
+    return max(1, min(MAX_SUBGROUPS, int(left // of_each) - n_classes))
 
 
 async def _n_panes(read: Access, parameters: ReportParameters, config: ModelConfig) -> int:

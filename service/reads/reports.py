@@ -27,6 +27,7 @@ from calibrant_server.service.reads.frozen_maps import effect_document
 from calibrant_server.service.reads.parts import require_label
 from calibrant_server.service.reads.queries import ClockQuery, reject_costly, resolved_query
 from calibrant_server.service.reads.read_query import ReadQuery
+from calibrant_server.service.reads.report_classes import class_errors, class_queries
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
@@ -143,6 +144,7 @@ def queries(
     if config.task == "binary" or "net_benefit" in parameters.metrics:
         given = parameters.given("scope", "raters", "ci")
         requested["decision_curve"] = query_for(decision_curve, **given)
+    requested |= class_queries(parameters.scope, config, **parameters.given("raters", "ci"))
     found = {
         name: ReadQuery(resolved_query(query, config), config, parameters, shown=shown)
         for name, query in requested.items()
@@ -213,6 +215,7 @@ def contents_of(
         temperature=results["temperature"],
         decision_curve=results.get("decision_curve"),
         series=results[SERIES],
+        class_errors=class_errors(results, config),
         tolerance=parameters.tolerance_of(config),
         detectable={
             name: each
@@ -220,6 +223,7 @@ def contents_of(
             if isinstance(each, dict)
         },
         ratings_per_prediction=_ratings(measured),
+        unit="patient" if config.unit == "patient" else "unit",
         left_out=_left_out(measured, subgroups_left_out),
         subgroups=[
             Subgroup(name.removeprefix(SUBGROUP), each)

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import calibrant as cal
-from calibrant.figures.numbers import interval_text, plain_number
+from calibrant.figures.numbers import interval_text, percent, plain_number
+from calibrant.figures.over_time import over_time_caption
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page
+from calibrant.quality_report.decisions import flagged_sentences
 from calibrant.quality_report.figures import figures
 from calibrant.quality_report.readers import reader_rows
 from calibrant.quality_report.service_rows import alarm_rows, loss_rows
@@ -205,7 +207,35 @@ def test_a_report_of_files_has_no_sections_of_a_service(of_few_units: ReportCont
 def test_one_unit_is_singular(of_few_units: ReportContents) -> None:
     metrics = of_few_units.subgroups[0].metrics
     text = Reader(page(ReportContents("One", metrics))).text
-    assert "There is 1 unit;" in text and "1 unit was named." in text
+    assert "There is 1 unit;" in text and "Number of units: 1." in text
+
+
+def test_a_unit_that_counts_several_times_is_not_a_number_of_patients(
+    of_few_units: ReportContents,
+) -> None:
+    """4,358 patients were "7,777 units were named": each counts once in each hour."""
+    split = {"n_units": 7777, "n_units_split": 2208, "n_units_split_estimated": True}
+    shown = replace(of_few_units, metrics=of_few_units.metrics | split, unit="patient", drift={})
+    text = " ".join(Reader(page(shown)).text.split())
+    count = "7,777: a patient counts once in each time slice; about 2,208 patients are in several"
+    assert f"Patients {count}" in text and f"Number of patients: {count}." in text
+    assert "were named" not in text
+    alone = replace(shown, metrics=of_few_units.metrics, drift=None)
+    assert "Patients 4 Predictions" in " ".join(Reader(page(alone)).text.split())
+
+
+def test_a_brier_score_states_over_how_many_classes_it_is(of_few_units: ReportContents) -> None:
+    """That of a map of one class was half of the others in the same report, under the same name."""
+    rng = np.random.default_rng(3)
+    p = rng.random(400)
+    y = (rng.random(400) < p).astype(int)
+    one, both = np.mean((p - y) ** 2), 2 * np.mean((p - y) ** 2)
+    fits = (cal.fit_map(p, y, method="platt"), cal.fit_temperature(p, y))
+    for fit, scale, value in zip(fits, ("one class", "sum over classes"), (one, both), strict=True):
+        rows = dict(loss_rows(fit.to_dict(), ()))
+        shown = rows[f"Brier score ({scale}) on the data of the fit"]
+        assert shown.startswith(f"{plain_number(value)} before")
+    assert "Brier score (sum over classes)" in Reader(page(of_few_units)).text
 
 
 def test_the_brier_score_of_two_classes_is_explained(
@@ -296,6 +326,30 @@ def test_metrics_over_time_are_drawn_from_two_parts_on(contents: ReportContents)
         assert ("Over time" in [each.title for each in found if each.is_first]) == is_drawn
 
 
+def test_the_caption_over_time_describes_what_is_drawn(contents: ReportContents) -> None:
+    """A grey area and a line of confidence were described of days with too few units for either."""
+    error, accuracy = {"value": 0.1, "null_q95": 0.2}, {"value": 0.7, "null_mean": 0.8}
+    for has_null in (True, False):
+        found = {"ece": error, "accuracy": accuracy}
+        if not has_null:
+            found = {name: {"value": each["value"]} for name, each in found.items()}
+        rows = [
+            {"window": {"from": f"2026-03-0{day}T00:00:00Z"}, "n_predictions": 90, "n_labelled": n, "metrics": found}
+            for day, n in ((1, 90), (2, 90), (3, 4))
+        ]  # fmt: skip
+        event = {"at": "2026-03-02T00:00:00Z", "kind": "version", "name": "2.1"}
+        series = {"every_s": 86_400, "series": rows, "events": [event]}
+        shown = next(each for each in figures(replace(contents, series=series)) if each.title == "Over time")  # fmt: skip
+        assert shown.caption == over_time_caption(series)
+        assert ("above the grey area" in shown.caption) == has_null
+        assert ("below the confidence" in shown.caption) == has_null
+        assert ("too few independent units" in shown.caption) != has_null
+        assert "Hollow: few labels" in shown.caption
+        assert shown.caption.endswith("Dotted lines: version 2.1 (2026-03-02 00:00 UTC).")
+        drawn = b64decode(shown.source.partition(",")[2])
+        assert ("calibrated model" in Figure.of(drawn).texts) == has_null
+
+
 def test_results_before_a_map_are_not_taken_for_those_after_it(contents: ReportContents) -> None:
     """A committee read "do not use the probabilities as they are" of a model whose probabilities were corrected."""
     measured = {"metrics": {"ece": {"value": 0.2, "interval": [0.15, 0.25]}}}
@@ -327,7 +381,7 @@ def test_the_words_of_the_model_are_the_one_verdict_of_a_report_of_the_present(
     changed = OFF | {"change": {"word": "changed", "sentence": "Changed about 1 Nov."}}
     assert main_verdict(replace(now, drift=changed)).headline == "Off, changed"
     waiting = OFF | {"recommendation": {"action": "collect_more", "reason": "Change nothing yet."}}
-    assert "Change nothing yet" not in Reader(page(replace(now, drift=waiting))).text
+    assert "What to do: Change nothing yet." in Reader(page(replace(now, drift=waiting))).text
 
 
 def test_a_report_of_another_period_has_the_verdict_of_its_own_data(
@@ -352,8 +406,98 @@ def test_a_report_within_tolerance_warns_of_a_threshold_that_misleads(
         replace(contents, metrics=measured, tolerance=0.05, reliability={"table": []})
     )
     assert found.state == ("on_average" if is_misleading else "within_tolerance")
-    assert ("before you act on those that are named" in found.details[-1]) == is_misleading
+    at = "before you act on predictions flagged at threshold 0.3, correct these probabilities"
+    assert (at in found.details[-1]) == is_misleading
     assert any("Of 100 flagged, 55 had" in each for each in found.sentences) == is_misleading
+
+
+def within(contents: ReportContents, **more: dict[str, object]) -> ReportContents:
+    """Return contents whose error is within the tolerance on average, with more metrics."""
+    estimates = {"ece": {"value": 0.01, "interval": [0.0, 0.015]}, **more}
+    measured = {"n_units": 10_000, "scope": "top_label", "metrics": estimates}
+    return replace(contents, metrics=measured, tolerance=0.02, reliability=None)
+
+
+def decision(threshold: float, observed: float, predicted: float) -> dict[str, object]:
+    """Return the net benefit at a threshold, as the service has it."""
+    found = {"value": 0.1, "threshold": threshold, "scope": "positive", "acted_on": 0.2}
+    return found | {"observed": observed, "predicted": predicted, "treat_all": 0.05}
+
+
+def test_the_worst_threshold_is_named_first_and_the_others_with_it(
+    contents: ReportContents,
+) -> None:
+    """Only the first was named, of which 23 of 100 had the finding and not 29; at the second it was 40 and not 53."""
+    shown = within(
+        contents,
+        **{f"net_benefit(threshold={each[0]})": decision(*each) for each in ((0.1, 0.23, 0.29), (0.3, 0.4, 0.53), (0.7, 0.8, 0.805))},
+    )  # fmt: skip
+    found = main_verdict(shown)
+    assert "Of 100 flagged, 40 had the outcome; the model predicted 53. Nor at 0.1." in str(found)
+    assert found.details[-1].startswith("What to do: you need not act at this tolerance. That is")
+    assert "flagged at threshold 0.1 and 0.3, correct" in found.details[-1]
+
+
+@pytest.mark.parametrize("observed", [0.0, 1.0])
+def test_few_flagged_predictions_of_one_kind_are_no_evidence(
+    contents: ReportContents, observed: float
+) -> None:
+    """Of 3 units without an outcome, the standard error was 0, so that any difference was certain."""
+    few = within(contents, net_benefit=decision(0.3, observed, 0.5) | {"acted_on": 3 / 10_000})
+    assert main_verdict(few).state == "within_tolerance"
+
+
+def test_a_class_whose_own_error_is_too_large_is_an_exception(contents: ReportContents) -> None:
+    """Too many and too few marks cancelled in the top class: 0.004 was within 0.02, and that of the tumour 0.025."""
+    errors = {
+        "probability of tumour": {"value": 0.0248, "interval": [0.0243, 0.0253]},
+        "probability of cyst": {"value": 0.0248, "interval": [0.0, 0.0253]},
+    }
+    shown = replace(within(contents), class_errors=errors)
+    found = main_verdict(shown)
+    sentence = "Not of the probability of tumour: its error is 0.025 (0.024 to 0.025)."
+    assert (found.state, found.sentences[-1]) == ("on_average", sentence)
+    assert "between the confidence of the top class and the observed" in found.sentences[0]
+    good = OFF | {"calibration": {"word": "good", "sentence": "Good: at most 0.01."}}
+    good["recommendation"] = {"action": "none", "reason": "No action is needed."}
+    of_words = main_verdict(replace(shown, drift=good, are_words_the_verdict=True))
+    assert (of_words.headline, of_words.sentences[1]) == ("Good on average", sentence)
+    assert of_words.details[0] == (
+        "What to do: No action is needed. That is on average: before you act on the probability of tumour, correct these probabilities."
+    )
+
+
+def test_acting_that_is_worse_than_not_acting_is_in_the_verdict(contents: ReportContents) -> None:
+    harm = "Acting on the model at threshold 0.3 is worse than not acting: its net benefit is −0.020 (−0.030 to −0.010)."
+    for interval, is_harm in (([-0.03, -0.01], True), ([-0.03, 0.01], False), (None, False)):
+        at = decision(0.3, 0.4, 0.4) | {"value": -0.02, "interval": interval}
+        for tolerance in (0.02, None):
+            shown = replace(within(contents, net_benefit=at), tolerance=tolerance)
+            assert (harm in main_verdict(shown).sentences) == is_harm
+
+
+def test_sensitivity_and_specificity_are_those_of_the_rows() -> None:
+    rng = np.random.default_rng(4)
+    p = rng.beta(1, 4, 3000)
+    y = (rng.random(3000) < p).astype(int)
+    report = cal.evaluate(p, y, ["ece", "net_benefit(threshold=0.3)", "net_benefit(threshold=0.1)"])
+    shown = ReportContents("Rates", report.to_dict(), classes=("normal", "finding"))
+    for threshold, sentence in zip((0.3, 0.1), flagged_sentences(shown), strict=True):
+        sensitivity = percent((p[y == 1] >= threshold).mean())
+        specificity = percent((p[y == 0] < threshold).mean())
+        assert sentence.startswith(f"Threshold {threshold}: {percent((p >= threshold).mean())} of")
+        assert sentence.endswith(f"Sensitivity {sensitivity}, specificity {specificity}.")
+        assert "had the label finding; the model" in sentence
+
+
+def test_the_label_of_a_threshold_is_that_of_the_class_on_which_one_acts() -> None:
+    """Of two classes the errors are of the top class; one acts on the second."""
+    rng = np.random.default_rng(4)
+    p = rng.random(300)
+    y = (rng.random(300) < p).astype(int)
+    report = cal.evaluate(np.stack([1 - p, p], 1), y, ["ece", "net_benefit(threshold=0.3)"])
+    shown = ReportContents("Rates", report.to_dict(), classes=("normal", "finding"))
+    assert "had the label finding;" in flagged_sentences(shown)[0]
 
 
 def test_an_error_that_is_small_on_average_names_the_bin_that_is_not(

@@ -94,7 +94,15 @@ def test_its_results_are_those_of_the_reads_and_of_the_page(
     service: Deployment, report: dict[str, Any]
 ) -> None:
     results = json.loads(fetch(service, RESULTS))
-    assert {*results} == {"metrics", "reliability", "temperature", "drift", "raters", "series", "subgroup site:A", "subgroup site:B"}  # fmt: skip
+    of_parts = {f"class {k}" for k in range(3)} | {"subgroup site:A", "subgroup site:B"}
+    assert {*results} == {
+        "metrics",
+        "reliability",
+        "temperature",
+        "drift",
+        "raters",
+        "series",
+    } | of_parts
     served = service.get(f"{URL}/metrics", metrics="ece,brier", include="details", **WINDOW)
     for slug in ("ece", "brier"):
         value = served["metrics"][slug]["value"]

@@ -83,7 +83,7 @@ def test_a_decision_threshold_is_a_sentence(model: Deployment) -> None:
     text = model.client.get(f"{URL}/report", params=query).text.replace("\u00a0", " ")
     assert 0.1 < found["observed"] < found["predicted"] < 0.9
     assert (
-        f"Threshold 0.6: {100 * found['acted_on']:.0f} % of the predictions were flagged. Of 100 flagged, "
+        f"Threshold 0.6: the model was at least 60 % sure of its class in {100 * found['acted_on']:.0f} % of the predictions. Of 100 of these, "
         f"{100 * found['observed']:.0f} were correct; the model predicted {100 * found['predicted']:.0f}."
     ) in text
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from calibrant_server.service.pages.api import ApiResponse
+from calibrant_server.service.pages.exceptions import exception_texts
 from calibrant_server.service.pages.numbers import before_map, restart, verdict
 
 RELIABILITY = {"scope": "top_label", "mean_confidence": 0.745, "accuracy": 0.676}
@@ -84,11 +86,52 @@ def test_errors_are_said_to_be_those_before_the_map():
     assert before_map(None, {}) == ""
 
 
-def test_an_error_that_is_small_on_average_names_the_range_where_it_is_not():
-    high = {"mean_confidence": 0.97, "accuracy": 0.77, "n_effective": 400.0, "weight": 1.0}
-    metrics = {"metrics": {"ece": ERROR | {"value": 0.02, "interval": [0.01, 0.03]}}}
-    found = verdict(metrics, {"table": [high]}, 0.05)
-    assert found.endswith(
-        "average. Where the model says 97 %, the labels show 77 % (100 % of the predictions)."
-    )
-    assert "Where the model says" not in verdict(metrics, {"table": [high]}, 0.02)
+HIGH = {"mean_confidence": 0.97, "accuracy": 0.77, "n_effective": 400.0, "weight": 1.0}
+AT = {
+    "value": -0.02,
+    "interval": [-0.03, -0.01],
+    "threshold": 0.3,
+    "scope": "positive",
+    "acted_on": 0.2,
+}
+AT |= {"observed": 0.4, "predicted": 0.53, "treat_all": 0.05}
+
+
+def texts(calibration: str, **change) -> dict:
+    """Return what the page states of a model with two classes and a threshold."""
+    advice = {"calibration": {"word": calibration, "allowed": 0.05}, "change": change}
+    found = {"drift": ApiResponse(200, advice), "reliability": ApiResponse(200, {"table": [HIGH]})}
+    error = {"value": 0.09, "interval": [0.08, 0.1]}
+    more = {
+        "thresholds": ApiResponse(200, {"n_units": 10_000, "metrics": {"net_benefit(threshold=0.3)": AT}}),
+        "class:1": ApiResponse(200, {"metrics": {"ece": error}}),
+    }  # fmt: skip
+    return exception_texts({"classes": ["rest", "tumour"]}, found, more, "All data")
+
+
+def test_an_error_that_is_small_on_average_names_where_it_is_not():
+    found = texts("good")
+    assert found["exceptions"] == [
+        "Not of the probability of tumour: its error is 0.090 (0.080 to 0.100).",
+        "Not of the flagged predictions. Threshold 0.3: 20 % of the predictions were flagged. Of 100 flagged, 40 had the label tumour; "
+        "the model predicted 53.",
+        "Not in every range of scores. Where the model says 97 %, the labels show 77 % (100 % of the predictions).",
+    ]
+    assert found["apart"].startswith("That is on average: before you act on the probability of")
+    assert (texts("off")["exceptions"], texts("off")["apart"]) == ([], "")
+
+
+def test_the_page_has_the_decision_thresholds_with_their_period():
+    """The page of a model did not have them at all; after a change, days before it hide what is true now."""
+    found = texts("off")
+    assert found["flagged"][0].endswith("Sensitivity 24 %, specificity 82 %.")
+    assert found["harm"][0].startswith("Acting on the model at threshold 0.3 is worse than not")
+    assert found["flagged_note"].startswith("All data. A prediction is flagged if")
+    changed = texts("off", word="changed", start="2026-11-15T00:00:00Z")
+    assert changed["flagged_note"].startswith("Since the change, 15 Nov 2026. A prediction is")
+
+
+def test_an_error_is_named_by_its_probability():
+    metrics = {"scope": "positive", "metrics": {"ece": ERROR | {"above_null": False}}}
+    found = verdict(metrics, RELIABILITY, ["normal", "finding"])
+    assert found.startswith("Expected calibration error of the probability of finding: 0.069 (95 %")
