@@ -158,7 +158,7 @@ def _are_valid(rows: Sequence[Any], n_classes: int) -> bool:
         and are_names(ids)
         and _counts_fit(counts, n_classes)
         and _ratings_fit(ratings, n_classes)
-        and not any(map(_repeats, chain(unnamed, named)))
+        and not any(_repeats(row) for row in chain(unnamed, named) if len(row) > 1)
     )
 
 
@@ -189,4 +189,4 @@ def _are_whole(values: Sequence[Any], lowest: int, highest: int) -> bool:
 
 def _repeats(row: Sequence[Any]) -> bool:
     """Whether a row has a class or a rater twice."""
-    return len(row) > 1 and len({first for first, *_ in row}) < len(row)
+    return len({first for first, *_ in row}) < len(row)

@@ -133,7 +133,7 @@ class Predictions:
         """Weights, float64 (n,); nan for none."""
         found = np.full(len(self), np.nan)
         own = np.flatnonzero(self.flags & WEIGHTED)
-        found[own] = self._numbers(own, self.weight_at[own])
+        found[own] = table_at(self.data, self.weight_at[own], NUMBER)
         return found
 
     @cached_property
@@ -190,20 +190,14 @@ class Predictions:
     def _totals(self) -> NDArray[np.float64]:
         totals = np.ones(len(self))
         own = np.flatnonzero(self.is_divided)
-        totals[own] = self._numbers(own, self.sum_at[own])
+        totals[own] = table_at(self.data, self.sum_at[own], NUMBER)
         if not ((totals > 0.5) & (totals < 2.0)).all():
             raise ValueError("received probabilities that are divided by no sum of probabilities")
         return totals
 
-    def _numbers(self, own: Ints, at: Ints) -> NDArray[np.float64]:
-        found: NDArray[np.float64] = self.data[at[:, None] + np.arange(NUMBER.itemsize)].view(
-            NUMBER
-        )[:, 0]
-        return found
-
     def _table(self, own: Ints, dtype: np.dtype[np.generic]) -> NDArray[Any]:
         at = self.start[own] + PREDICTION.itemsize
-        table = self.data[at[:, None] + np.arange(dtype.itemsize)]
+        table = table_at(self.data, at, np.dtype(f"V{dtype.itemsize}"))
         found: NDArray[Any] = table.view(dtype.base).reshape(len(own), *dtype.shape)
         return found
 

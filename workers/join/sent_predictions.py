@@ -23,7 +23,7 @@ from calibrant_server.workers.join.record_format import (
     UNIT,
     WEIGHTED,
 )
-from calibrant_server.workers.segments.ragged import Bytes, Ints, places, starts_of
+from calibrant_server.workers.segments.ragged import Ints, places, put_table, starts_of
 
 
 def sent_predictions(batch: Batch, received_ms: int, sent: Batch | None = None) -> Predictions:
@@ -75,21 +75,15 @@ def _put_numbers(
     data, scores_at = rows.data, rows.start + PREDICTION.itemsize
     head = np.empty(batch.n, PREDICTION)
     head["event_us"], head["sent"] = rows.event_us, rows.sent
-    _put(data, rows.start, head)
+    put_table(data, rows.start, head)
     some, wide, own = (
         np.flatnonzero(each) for each in (rows.is_narrow, ~rows.is_narrow, rows.is_divided)
     )
-    _put(data, scores_at[some], narrow[some].astype("<f4"))
-    _put(data, scores_at[wide], batch.scores[wide].astype("<f8"))
-    _put(data, rows.sum_at[own], totals[own].astype(NUMBER))
+    put_table(data, scores_at[some], narrow[some].astype("<f4"))
+    put_table(data, scores_at[wide], batch.scores[wide].astype("<f8"))
+    put_table(data, rows.sum_at[own], totals[own].astype(NUMBER))
     if batch.weights is not None:
-        _put(data, rows.weight_at, batch.weights.astype(NUMBER))
-
-
-def _put(data: Bytes, at: Ints, table: NDArray[np.generic]) -> None:
-    if len(at):
-        rows = np.ascontiguousarray(table).view(np.uint8).reshape(len(at), -1)
-        data[at[:, None] + np.arange(rows.shape[1])] = rows
+        put_table(data, rows.weight_at, batch.weights.astype(NUMBER))
 
 
 def _names(batch: Batch) -> tuple[NDArray[np.bool_], int, list[bytes]]:

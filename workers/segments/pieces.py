@@ -72,13 +72,16 @@ class Pieces:
         if self.data and len(self.data[name - 1]) <= SMALL_PIECE_BYTES:
             name -= 1
             merged = self.rows.together([self.rows.unpack(self.data.pop(name)), merged])
-        merged = self._of_merged(merged)
-        packed = merged.pack()
-        while alike := self._alike(len(packed), merged.only_adds):
-            name = alike[0]
-            last = [self.data.pop(each) for each in alike]
-            merged = self._of_merged(self.rows.together([self.rows.unpack_pieces(last), merged]))
+        # Rows that take others away are packed once, with the pieces in which they may cancel.
+        packed, n_bytes = None, 0 if merged.only_adds else merged.least_bytes
+        while (alike := self._alike(n_bytes, merged.only_adds)) or packed is None:
+            if alike:
+                name = alike[0]
+                last = self.rows.unpack_pieces([self.data.pop(each) for each in alike])
+                merged = self.rows.together([last, merged])
+            merged = self._of_merged(merged)
             packed = merged.pack()
+            n_bytes = len(packed)
         if len(merged):
             self.data[name] = packed
 

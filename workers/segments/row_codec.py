@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrant.core.batch import TASKS
 from calibrant.core.edge_rules import N_RULES
 from calibrant.core.frames import MAX_CONTENT, PackingError, compressed, decompressed
-from calibrant_server.workers.segments.ragged import Ints, owners, starts_of
+from calibrant_server.workers.segments.ragged import Ints, joined, owners, starts_of
 from calibrant_server.workers.segments.row_columns import FIXED, RATING, SOURCES, Codes, RowColumns
 from calibrant_server.workers.segments.scores import Scores, StoredScores
 
@@ -33,7 +33,7 @@ _LEVEL = 1
 
 def pack_rows(rows: RowColumns) -> bytes:
     """Return rows as bytes; a name that no row has is left out."""
-    stored, fixed = rows.scores.stored, rows.fixed.copy()
+    stored, fixed = rows.scores.stored, joined([rows.fixed])
     fixed["total"], fixed["is_narrow"] = stored.totals, stored.is_narrow
     slices, names = rows.slices, rows.names
     if names:

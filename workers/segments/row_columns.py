@@ -24,7 +24,7 @@ from calibrant.core.batch import Batch, Ratings
 from calibrant.core.edge_rules import FLOAT32, known_rules
 from calibrant.core.hashing import U64
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.segments.ragged import Ints, owners, places, starts_of
+from calibrant_server.workers.segments.ragged import Ints, joined, owners, places, starts_of
 from calibrant_server.workers.segments.scores import Scores
 
 SOURCES = ("row", "id", "case", "unit")
@@ -111,7 +111,7 @@ class RowColumns:
             return parts[0]
         if len({each.task for each in parts}) > 1:
             raise ValueError("Received rows of different tasks.")
-        fixed = np.concatenate([each.fixed for each in parts])
+        fixed = joined([each.fixed for each in parts])
         keys, slices, names = parts[0].keys, [each.slices for each in parts], parts[0].names
         if any(each.names != names or each.keys != keys for each in parts):
             keys = tuple(sorted({key for each in parts for key in each.keys}))
@@ -126,7 +126,7 @@ class RowColumns:
             parts[0].task,
             fixed,
             Scores.together([each.scores for each in parts]),
-            np.concatenate([each.ratings for each in parts]),
+            joined([each.ratings for each in parts]),
             keys,
             np.concatenate(slices),
             names,
@@ -142,7 +142,7 @@ class RowColumns:
 
     def with_columns(self, **columns: Any) -> Self:
         """Return the same rows with other values in some columns of the fixed part."""
-        fixed = self.fixed.copy()
+        fixed = joined([self.fixed])
         for name, values in columns.items():
             fixed[name] = values
         return replace(self, fixed=fixed)
@@ -161,10 +161,10 @@ class RowColumns:
         chosen = places(starts_of(lengths)[index], lengths[index])
         return replace(
             self,
-            fixed=self.fixed[index],
+            fixed=self.fixed.take(index),
             scores=self.scores.take(index),
-            ratings=self.ratings[chosen],
-            slices=self.slices[index],
+            ratings=self.ratings.take(chosen),
+            slices=self.slices.take(index, axis=0),
         )
 
     def where(self, mask: Mask) -> Self:

@@ -51,7 +51,7 @@ def uncancelled(rows: R) -> R:
 
 def _remain(high: U64, low: U64, adds: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which rows remain, by their keys and signs."""
-    order = np.lexsort((np.arange(len(high)), low, high))
+    order = np.lexsort((low, high))  # stable
     first = np.append(True, (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0))
     group = np.empty(len(high), np.int64)
     group[order] = np.cumsum(first) - 1
@@ -71,35 +71,37 @@ def _keys(rows: RowColumns) -> tuple[U64, U64]:
     content = content_of(rows)
     high, low = (lane(content ^ lane(_LANE)) for lane in (mix, fmix))
     if (rows.fixed["source"] >= NAMED_UNIT).any():
-        high, low = _of_units(rows, high), _of_units(rows, low)
+        high, low = _of_units(rows, high, low)
     return mix(high), fmix(low)
 
 
-def _of_units(rows: RowColumns, own: U64) -> U64:
-    """Add to the keys of rows of named units those of all rows of their unit, batch and sign."""
+def _of_units(rows: RowColumns, *keys: U64) -> Iterator[U64]:
+    """Yield keys in which those of rows of named units have those of all rows of their unit, batch and sign."""
     fixed = rows.fixed
     batch = fixed["part"] * 2 + (fixed["count"] > 0)
     key = mix(fixed["unit_hash"] ^ mix(batch.astype(np.uint64) * len(SOURCES) + fixed["source"]))
     unit = np.unique(key, return_inverse=True)[1]
-    total = np.zeros(len(rows), np.uint64)
-    np.add.at(total, unit, own)
-    return np.where(fixed["source"] >= NAMED_UNIT, own + mix(total[unit]), own)
+    for own in keys:
+        total = np.zeros(len(rows), np.uint64)
+        np.add.at(total, unit, own)
+        yield np.where(fixed["source"] >= NAMED_UNIT, own + mix(total[unit]), own)
 
 
 def content_of(rows: RowColumns) -> U64:
     """Hash everything of a row but how often it occurs and its batch; equal only among rows with one table of names."""
     fixed, ratings = rows.fixed, rows.ratings
-    numbers = np.column_stack(
-        [rows.scores.values, *(fixed[name] for name in _CONTENT), rows.slices]
-    )
+    scores, n_columns = rows.scores.values, rows.scores.n_classes + len(_CONTENT)
+    numbers = np.empty((len(rows), n_columns + len(rows.keys)))
+    numbers[:, : rows.scores.n_classes], numbers[:, n_columns:] = scores, rows.slices
+    for i, name in enumerate(_CONTENT, rows.scores.n_classes):
+        numbers[:, i] = fixed[name]
     each = mix(
         ratings["class_index"].astype(np.uint64) * np.uint64(0x1F123BB5)
         + ratings["n"].astype(np.uint64)
     )
     total = np.zeros(len(rows), np.uint64)
     np.add.at(total, owners(fixed["n_ratings"]), each)
-    hashed = hash_rows(numbers.astype(np.float64))
-    return mix(mix(mix(hashed ^ fixed["hash"]) ^ fixed["unit_hash"]) ^ total)
+    return mix(mix(mix(hash_rows(numbers) ^ fixed["hash"]) ^ fixed["unit_hash"]) ^ total)
 
 
 _NO_RATINGS = Ratings.none()

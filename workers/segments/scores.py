@@ -40,7 +40,10 @@ class StoredScores(NamedTuple):
         rank = np.where(
             is_narrow, np.cumsum(self.is_narrow)[index], np.cumsum(~self.is_narrow)[index]
         )
-        narrow, wide = self.narrow[rank[is_narrow] - 1], self.wide[rank[~is_narrow] - 1]
+        narrow, wide = (
+            self.narrow.take(rank[is_narrow] - 1, axis=0),
+            self.wide.take(rank[~is_narrow] - 1, axis=0),
+        )
         return StoredScores(is_narrow, self.totals[index], narrow, wide)
 
     @classmethod
@@ -110,7 +113,7 @@ class Scores:
 
     def take(self, index: Ints) -> Scores:
         """Return the scores of some rows."""
-        values = None if self._values is None else self._values[index]
+        values = None if self._values is None else self._values.take(index, axis=0)
         stored = None if self._stored is None else self._stored.take(index)
         return Scores(self.logits[index], values, stored)
 
