@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from calibrant.calibrators import fit
+from calibrant.calibrators import Options, fit
+from calibrant.calibrators.map_method import map_methods
 from calibrant.calibrators.temperature.fit import fit_rows
 from calibrant.calibrators.temperature.fit_result import curve_points
+from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
 from calibrant.core.pane import Pane
 from calibrant.core.query import Bins, PaneQuery
@@ -21,20 +23,15 @@ from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
-    DATA,
-    QUERY,
-    accepted_options,
     check_types,
     filled_view,
     labelled_batch,
-    map_options,
     reject_edges,
-    reject_unused_edges,
     slugs_of,
 )
-from calibrant.library_of_panes import estimates_of, report_of
+from calibrant.library_estimates import query_of
+from calibrant.library_of_panes import report_of
 from calibrant.library_slices import sliced_report
-from calibrant.metrics.estimate import Estimate
 from calibrant.multilabel import of_task
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
 from calibrant.results.metric_requests import scopes_by_index
@@ -120,30 +117,12 @@ def evaluate(
     """
     slugs, arguments = slugs_of(metrics, options), locals()
     check_types(arguments)
-    pane_query, slugs = _query_of(arguments, options, slugs)
+    pane_query, slugs = query_of(arguments, options, slugs)
     if by is not None:
         return sliced_report(by, arguments, pane_query, slugs)
     if task is not None:
         return of_task(task, arguments, pane_query, slugs)
     return report_of(filled_view(arguments, pane_query, slugs), slugs)
-
-
-def estimate_of(slug: str, arguments: dict[str, Any]) -> Estimate:
-    """Return one metric of the arguments of a call of `evaluate`, without what only a report has."""
-    options = {name: arguments[name] for name in arguments if name not in (*DATA, *QUERY)}
-    pane_query, slugs = _query_of(arguments, options, slugs_of([slug], options))
-    return estimates_of(filled_view(arguments, pane_query, slugs), slugs)[slugs[0]]
-
-
-def _query_of(
-    arguments: dict[str, Any], options: dict[str, Any], slugs: list[str]
-) -> tuple[PaneQuery, list[str]]:
-    """Return the query of a call, and its metrics with classes by index."""
-    scope, slugs = scopes_by_index(arguments.get("scope"), slugs, arguments.get("classes"))
-    given = {name: arguments[name] for name in QUERY if name in arguments} | {"scope": scope}
-    pane_query = PaneQuery(**given, options=accepted_options(options, slugs))
-    reject_unused_edges(pane_query, slugs)
-    return pane_query, slugs
 
 
 def reliability(
@@ -313,7 +292,7 @@ classes, ignore_label, normalize : as in `evaluate`
     given = {
         "bins": bins, "binning": binning, "centred": centred, "regularisation": regularisation, "knots": knots, "shrunk": shrunk,
     }  # fmt: skip
-    options = map_options(
+    options = _map_options(
         method, {name: value for name, value in given.items() if value is not None}
     )
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
@@ -324,3 +303,14 @@ classes, ignore_label, normalize : as in `evaluate`
     return CalibrationMap.from_dict(
         batch.notes.added_to(fit(method, View(pane, pane_query, batch), options))
     )
+
+
+def _map_options(method: str, given: dict[str, Any]) -> Options:
+    """Return the options of a method, once it takes each that is given."""
+    taken = map_methods()[method].options if method in map_methods() else given
+    for name in given:
+        if name not in taken:
+            listed = ", ".join(taken) or "none"
+            detail = f"Received option {name!r}; {method} takes {listed}."
+            raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
+    return Options(**given)

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators import Options
-from calibrant.calibrators.map_method import map_methods
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import RawRows
 from calibrant.core.errors import CalibrationInputError
@@ -180,14 +178,3 @@ def reject_edges(bins: Any) -> None:
     if are_edges(bins):
         detail = f"Received bins={bins!s:.60} ({type(bins).__name__}); expected the number of bins, an integer."
         raise CalibrationInputError.at("/bins", "type", detail)
-
-
-def map_options(method: str, given: dict[str, Any]) -> Options:
-    """Return the options of a method, once it takes each that is given."""
-    taken = map_methods()[method].options if method in map_methods() else given
-    for name in given:
-        if name not in taken:
-            listed = ", ".join(taken) or "none"
-            detail = f"Received option {name!r}; {method} takes {listed}."
-            raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
-    return Options(**given)

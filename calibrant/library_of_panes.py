@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from calibrant.calibrators.temperature.fit import fit_temperature as fit_profile
@@ -20,9 +19,7 @@ from calibrant.library_arguments import (
     reject_unused_edges,
     slugs_of,
 )
-from calibrant.metrics import (
-    estimates,
-)
+from calibrant.library_estimates import estimates_of
 from calibrant.metrics.estimate import Estimate
 from calibrant.results import ReliabilityTable, Report, Temperature
 
@@ -112,11 +109,3 @@ def report_of(view: View, slugs: Sequence[str]) -> Report:
     if split["estimated"]:
         about["n_units_split_estimated"] = True
     return Report(estimates_of(view, slugs), view.notes.added_to(about))
-
-
-def estimates_of(view: View, slugs: Sequence[str]) -> dict[str, Estimate]:
-    """Return metrics by their canonical keys, each with what was altered as the rows were read."""
-    return {
-        key: replace(each, extra=view.notes.added_to(dict(each.extra)))
-        for key, each in estimates(view, slugs).items()
-    }

@@ -9,8 +9,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from calibrant.core.query import TIES, Bins, Option, PaneQuery
-from calibrant.library import estimate_of
 from calibrant.library_arguments import DATA, check_types
+from calibrant.library_estimates import estimate_of
 from calibrant.metrics import METRICS, Metric
 from calibrant.metrics.estimate import Estimate
 from calibrant.metrics.metric import BETTER

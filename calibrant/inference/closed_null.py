@@ -14,6 +14,7 @@ Source: the third moment, Pearson (Biometrika 1959), for sums of squares; Liu, T
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ import numpy as np
 import scipy
 
 from calibrant.core.arrays import Floats
+from calibrant.inference import normal
 from calibrant.inference.gap_sums import GapSum
 from calibrant.inference.null_reference import NullReference
 
@@ -142,7 +144,7 @@ class Summands(NamedTuple):
     def gamma(self, first: int = 0) -> Gamma:
         """Return the approximate distribution of the sum from one summand on."""
         factor, deviation = self.factor[first:], self.deviation[first:]
-        moments = _moments(deviation, self.power)
+        moments = normal.limited_moments(deviation, self.power)
         if self.score is not None and self.power == 1:
             moments = _with_few(moments, deviation, self.score[first:])
         one, two, three = moments
@@ -170,7 +172,7 @@ class Summands(NamedTuple):
         reach = gap / (deviation * np.sqrt(2.0))
         varies = (gap < 1.0) & (reach < _CERTAIN)
         below = np.ones_like(gap)
-        below[varies] = scipy.special.erf(reach[varies])
+        below[varies] = normal.erf(reach[varies])
         if len(self.factor) > _MAX_CONVOLVED:
             below = np.vstack([below, self.gamma(_MAX_CONVOLVED).below(ends)])
         share = below.copy()
@@ -256,16 +258,6 @@ def _root(value: float) -> float:
     return float(np.sqrt(max(value, 0.0)))
 
 
-def _moments(deviation: Floats, power: int) -> Floats:
-    """Return the means of the first three powers of |gap|^power, of normal gaps limited to [-1, 1]; float64 (3, n)."""
-    order = power * np.arange(1.0, 4.0)[:, None]
-    half = (order + 1.0) / 2.0
-    scale = 2.0 ** (order / 2.0) * scipy.special.gamma(half) / np.sqrt(np.pi)
-    inside = scipy.special.gammainc(half, 0.5 / deviation**2)
-    beyond = scipy.special.erfc(1.0 / (deviation * np.sqrt(2.0)))
-    return np.asarray(scale * deviation**order * inside + beyond)
-
-
 def _with_few(moments: Floats, deviation: Floats, score: Floats) -> Floats:
     """Return the first three moments of absolute gaps, where few predictions make them unlike a normal gap.
 
@@ -309,8 +301,7 @@ def _log_shares(n: Floats, p: Floats) -> Floats:
 @lru_cache(maxsize=1)
 def _logarithms() -> tuple[Floats, Floats]:
     """Return log k! of 0 to 30 positives, float64 (31, 1), and the log-number of ways to choose k of n trials, (31, 30)."""
-    n = np.arange(_FEW_TRIALS)
-    log_factorials = scipy.special.gammaln(_POSITIVES + 1.0)
-    rest = scipy.special.gammaln(np.maximum(n - _POSITIVES, 0.0) + 1.0)
-    ways = scipy.special.gammaln(n + 1.0) - rest - log_factorials
-    return log_factorials, np.where(n >= _POSITIVES, ways, -np.inf)
+    k, n = np.arange(_FEW_TRIALS + 1)[:, None], np.arange(_FEW_TRIALS)
+    factorial = np.array([math.lgamma(each + 1.0) for each in range(_FEW_TRIALS + 1)])
+    ways = factorial[n] - factorial[np.maximum(n - k, 0)] - factorial[k]
+    return factorial[k], np.where(n >= k, ways, -np.inf)

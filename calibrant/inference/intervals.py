@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.arrays import Floats, ratio
 from calibrant.core.documents import Extra
+from calibrant.inference import normal
 from calibrant.inference.gap_sums import GapSum, by_bin
 from calibrant.inference.replication import ReplicateTables, resamples
 
@@ -131,7 +132,7 @@ def _significant(gap: Floats, variance: Floats, filled: NDArray[np.bool_]) -> ND
     """Return the bins whose gaps chance does not explain, at least the most significant one (Bonferroni over all filled bins)."""
     squares = np.divide(gap**2, variance, out=np.zeros_like(gap), where=filled & (variance > 0))
     n_bins = max(int(np.count_nonzero(filled)), 1)
-    limit = scipy.special.ndtri(1.0 - _SIGNIFICANCE / (2.0 * n_bins)) ** 2
+    limit = normal.quantile(1.0 - _SIGNIFICANCE / (2.0 * n_bins)) ** 2
     return np.asarray(squares >= min(limit, float(squares.max(initial=0.0))))
 
 

@@ -18,7 +18,7 @@ from calibrant.kernel.declarations import declare
 VARIABLE = "CALIBRANT_KERNEL"
 BASELINE = "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
-ABI = 18
+ABI = 19
 SUFFIXES = {"darwin": ".dylib", "win32": ".dll"}
 NAME = "libcalibrant_kernel" + SUFFIXES.get(sys.platform, ".so")
 PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))

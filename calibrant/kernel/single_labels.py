@@ -217,28 +217,24 @@ def _of_cells(block: Block, places: Ints, columns: list[Floats]) -> Block:
 
 
 def _fill_replicates(blocks: dict[str, Block], tables: _Tables) -> None:
-    _fill_tables(blocks, "tables", "unit_products", tables["bins"][:, None])
+    for name, table in (("tables", "bins"), ("classes", "class_bins")):
+        if tables[table].size:
+            blocks[name] = _replicated(blocks[name], tables[table])
+        else:
+            blocks.pop(name, None)
+    # Of weights of units, which no result of rows reads.
+    for name in ("unit_products", "class_unit_products"):
+        blocks.pop(name, None)
     named = dict(zip(_SUMS, np.repeat(tables["sums"], N_POLICIES, axis=0).T, strict=True))
     blocks["scores"].counts[0] = blocks["score_nulls"].counts[0] = named["n"]
     blocks["scores"].sums[:] = [named[name] for name in ("n", "finite", "brier", "nll", "correct")]
     blocks["score_nulls"].sums[:] = [named[name] for name in replicates.NULL_SUMS]
-    if tables["class_bins"].size:
-        _fill_tables(blocks, "classes", "class_unit_products", tables["class_bins"])
-    else:
-        for name in ("classes", "class_unit_products"):
-            blocks.pop(name, None)
 
 
-def _fill_tables(blocks: dict[str, Block], name: str, products: str, bins: Floats) -> None:
-    """Fill tables of replicates, (N_REPLICATES, n_tables, n_bins, 4), and the products of weights of units, each of one row."""
+def _replicated(block: Block, bins: Floats) -> Block:
+    """Return a block like an empty one, with tables of replicates, (N_REPLICATES, n_tables, n_bins, 4) or without the second axis."""
     places, (n, confidence, correct, _) = _filled(bins)
-    columns = [n, n, confidence, confidence, *[correct] * 4]
-    blocks[name] = _of_cells(blocks[name], places, columns)
-    n_bins = bins.shape[2]
-    of_bin = bins[..., 0].sum(axis=0)
-    table, at = np.nonzero(of_bin)
-    place = replicates.n_pairs(n_bins) * table + replicates.pair_places(at, at, n_bins)
-    blocks[products] = _of_cells(blocks[products], place, [of_bin[table, at]] * 2)
+    return _of_cells(block, places, [n, n, confidence, confidence, *[correct] * 4])
 
 
 def _fill_scores(block: Block, tables: _Tables) -> None:

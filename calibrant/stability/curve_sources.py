@@ -80,10 +80,7 @@ class ReplicateStatistic:
 
     def of(self, times: Floats) -> Floats:
         """Return values of subsets, from how often each takes a replicate; (n_draws, n_replicates) to (n_draws,)."""
-        weight, difference = (
-            np.tensordot(times, values, axes=1)
-            for values in (self.tables.weight, self.tables.difference)
-        )
+        weight, difference = self.tables.drawn(times)
         return np.asarray(self.statistic(weight, ratio(difference, weight)))
 
 

@@ -34,6 +34,22 @@ def test_an_import_loads_neither_numpy_nor_scipy() -> None:
     assert found.stdout.strip() == ""
 
 
+def test_the_first_metric_loads_no_subpackage_of_scipy_and_no_maps() -> None:
+    """`scipy.special` takes several times as long as the metric, its interval and its null reference."""
+    program = """
+import sys
+import numpy as np
+import calibrant
+p = np.linspace(0.01, 0.99, 500)
+found = calibrant.ece(np.stack([p, 1.0 - p], axis=1), (p < 0.4).astype(int))
+assert found.interval and found.null
+print(*{"scipy.special", "scipy.optimize", "calibrant.calibrators.fitting"} & sys.modules.keys())
+"""
+    command = [sys.executable, "-c", program]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert found.stdout.strip() == ""
+
+
 def test_naming_the_client_does_not_load_httpx() -> None:
     """They are loaded when a client is made: without the extra, the names exist and say what to install."""
     loaded = "import calibrant, sys; calibrant.Client; print(*{'httpx'} & sys.modules.keys())"

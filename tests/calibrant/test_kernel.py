@@ -28,9 +28,15 @@ from calibrant.kernel.declarations import structures
 from calibrant.kernel.workspace import shapes_of
 from tests.oracle.panes import filled as by_numpy
 
+COMPILER = os.environ.get("CC", "cc")
 LARGEST = 1e-12
 # Differences of sums, such as a gap of entropies, have rounding errors of what they are a difference of: of the pane's weight or its square.
 OF_WEIGHT = 1e-15
+
+
+def needs_compiler() -> None:
+    if shutil.which(COMPILER.split()[0]) is None:
+        pytest.skip("no C compiler")
 
 
 @contextmanager
@@ -244,9 +250,7 @@ def test_every_accumulator_of_sums_is_the_kernels() -> None:
 def test_structures_are_those_of_the_compiler(tmp_path: Path) -> None:
     """Every size and every place of a field, as the C compiler has them."""
     assert library.library().calibrant_kernel_abi() == library.ABI
-    compiler = os.environ.get("CC", "cc")
-    if shutil.which(compiler.split()[0]) is None:
-        pytest.skip("no C compiler")
+    needs_compiler()
     lines = ["#include <stddef.h>", '#include "kernel.h"', '#include "tempered.h"']
     for name, structure in structures().items():
         lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "{name}");')
@@ -256,7 +260,7 @@ def test_structures_are_those_of_the_compiler(tmp_path: Path) -> None:
     source = tmp_path / "structures.c"
     source.write_text("\n".join(lines) + "\n")
     folder = Path(library.__file__).with_name("source")
-    subprocess.run([*compiler.split(), "-fsyntax-only", "-I", str(folder), str(source)], check=True)
+    subprocess.run([*COMPILER.split(), "-fsyntax-only", "-I", str(folder), str(source)], check=True)
 
 
 def test_every_function_of_the_library_is_declared() -> None:
@@ -381,7 +385,10 @@ def test_without_a_kernel_an_import_says_what_to_do(
     if isinstance(content, str):
         source = tmp_path / "older.c"
         source.write_text(content)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(path), str(source)], check=True)
+        needs_compiler()
+        subprocess.run(
+            [*COMPILER.split(), "-shared", "-fPIC", "-o", str(path), str(source)], check=True
+        )
     elif content is not None:
         path.write_bytes(content)
     program = (

@@ -1,4 +1,5 @@
 /* The C interface that `calibrant/kernel/library.py` calls: workspaces, fills and flushes. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -286,6 +287,13 @@ EXPORTED int64_t calibrant_kernel_tempered(TemperedRows *rows, const TemperedPas
 EXPORTED int64_t calibrant_kernel_tempered_tables(TemperedRows *rows, const TemperedTables *asked)
 {
     return uses_avx2 > 0 ? kernel_tempered_tables_avx2(rows, asked) : kernel_tempered_tables_baseline(rows, asked);
+}
+
+/* Write the error function of n numbers. */
+EXPORTED void calibrant_kernel_erf(const double *values, int64_t n, double *found)
+{
+    for (int64_t i = 0; i < n; i++)
+        found[i] = erf(values[i]);
 }
 
 /* Write the hash of each of n rows of numbers. */

@@ -19,7 +19,7 @@
 #endif
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 18
+#define KERNEL_ABI 19
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
