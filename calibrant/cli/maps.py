@@ -55,7 +55,7 @@ def list_(model: Model, url: Url = DEFAULT_URL, key: Key = None) -> None:
         is_current = current is not None and current["version"] == each["version"]
         table.add_row(
             str(each["version"]),
-            each["method"].replace("_", " "),
+            ", ".join(filter(None, (each["method"].replace("_", " "), each.get("slice")))),
             f"{each['n']:,}",
             *map(plain_number, losses),
             to_the_minute(each["created_at"]),
@@ -78,20 +78,38 @@ def fit(
             "--from", help="start of the labels, such as 2026-11-21T00:00:00Z; default: all"
         ),
     ] = None,
+    slice_: Annotated[
+        str | None, typer.Option("--slice", help="fit to this slice only, such as site:A")
+    ] = None,
 ) -> None:
     """Fit a map and store it as the next version. It is not used until it is promoted."""
-    asked = {"method": method, "from": from_}
+    asked = {"method": method, "from": from_, "slice": slice_}
+    view = {} if slice_ is None else {"slice": slice_}
     with service(url, key) as connected:
         body = (
-            _recommended(connected.get(of_model(model, "/drift"))["recommendation"])
+            _recommended(connected.get(of_model(model, "/drift"), **view)["recommendation"])
             if recommended
             else {}
         )
         body |= {name: text for name, text in asked.items() if text is not None}
         found = connected.send("POST", of_model(model, "/maps"), json.dumps(body).encode(), JSON)
+    number, part = found["version"], "" if slice_ is None else f" of {slice_}"
     write(
-        f"Version {found['version']} ({found['method'].replace('_', ' ')}, {found['n']:,} labels) is stored. "
-        f"To use it: calibrant maps promote {model} {found['version']} --reason TEXT"
+        f"Version {number} ({found['method'].replace('_', ' ')}, {found['n']:,} labels{part}) is stored. {_use(model, number, slice_)}"
+    )
+
+
+def _use(model: str, version: int, slice_: str | None) -> str:
+    """Return the command that puts a version to use; one of a slice is applied to that slice, not promoted.
+
+    >>> _use("ct", 2, "site:B")
+    'To use it for site:B only: calibrant maps get ct --version 2 --output map.json, then calibrant maps apply map.json FILE'
+    """
+    if slice_ is None:
+        return f"To use it: calibrant maps promote {model} {version} --reason TEXT"
+    return (
+        f"To use it for {slice_} only: calibrant maps get {model} --version {version} --output map.json, "
+        "then calibrant maps apply map.json FILE"
     )
 
 
@@ -203,6 +221,8 @@ def promote(
         body = json.dumps({"version": version, "reason": reason, "override": override}).encode()
         found = connected.send("PUT", of_model(model, "/maps/current"), body, JSON | condition)
     write(f"Version {found['version']} is the current map of {model}. {_evidence(found)}")
+    for each in found["promotion"].get("warnings") or ():
+        write(f"warning: {each['detail']}")
     write("Monitoring restarts: only later days count for the words of the model.")
 
 

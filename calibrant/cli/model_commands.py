@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import typer
 from rich.live import Live
@@ -93,18 +94,25 @@ def drift(
 
 
 def next_steps(model: str, found: Row, slice_: str | None = None) -> list[str]:
-    """Return the commands that carry out the advice of a model's drift; none fits a map of one slice.
+    """Return the commands that carry out the advice of a model's drift.
 
     >>> advice = {"next": {"method": "POST", "path": "/v1/models/ct/maps", "body": {}}}
     >>> for line in next_steps("ct", {"status": "alarm", "recommendation": advice}):
     ...     print(line)
     to fit this map: calibrant maps fit ct --recommended
     if the change was expected: calibrant alarms acknowledge ct
+    >>> advice = {"next": {"method": "GET", "path": "/v1/models/ct/drift?slice=site:B", "body": None}}
+    >>> next_steps("ct", {"status": "watch", "recommendation": advice})
+    ['for site:B alone: calibrant drift ct --slice site:B']
     """
     step = found["recommendation"].get("next")
     is_map, lines = step is not None and step["path"].endswith("/maps"), []
-    if is_map and slice_ is None:
-        lines.append(f"to fit this map: calibrant maps fit {model} --recommended")
+    if is_map:
+        named = "" if slice_ is None else f" --slice {slice_}"
+        lines.append(f"to fit this map: calibrant maps fit {model} --recommended{named}")
+    elif step is not None and "/drift?slice=" in step["path"]:
+        of = unquote(step["path"].partition("slice=")[2])
+        lines.append(f"for {of} alone: calibrant drift {model} --slice {of}")
     elif step is not None and not is_map:
         lines.append(f"request: {step['method']} {step['path']}")
     if found.get("status") == "alarm":

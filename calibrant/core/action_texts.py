@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from math import exp
 
 ACTIONS = {
@@ -11,19 +12,42 @@ ACTIONS = {
     "temperature": "Divide the logits of all predictions by one number, the temperature.",
     "slope_intercept": "Fit an intercept and a slope (Platt scaling): neither a shift nor a temperature alone corrects the scores.",
     "flexible": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs between "
-    "scores, so no shift or scale corrects it. First check the bins with the largest error: wrong data may be the cause.",
+    "scores, so no {simpler} corrects it. First check the bins with the largest error: wrong data may be the cause.",
 }
+CORRECTIONS = ("intercept", "temperature", "slope_intercept", "flexible")
+MAX_NAMED = 3
 PASSED = (
     "No action is needed: the labels after the alarm agree with the predictions. The change did not last, or the alarm was "
     "false."
 )
 
 
-def which_way(parameters: dict[str, float]) -> list[str]:
+def correction_text(
+    action: str, parameters: Mapping[str, float], tried: Collection[str] = (), days: str = ""
+) -> str:
+    """Return what a correction is, with its parameters.
+
+    parameters : estimates by name
+    tried : the simpler corrections that do not suffice; all if empty
+    days : of the labels that they are of, as `period_text` names them
+
+    >>> correction_text("temperature", {"temperature": 2.1666}, days=" of 19 Nov 2026")
+    'Divide the logits of all predictions by one number, the temperature. The temperature of the labels of 19 Nov 2026 is 2.17.'
+    >>> correction_text("flexible", {}, ["temperature"])[:119]
+    'Fit a flexible calibration map (isotonic, or histogram binning): the error differs between scores, so no temperature co'
+    """
+    text = ACTIONS[action].format(simpler="temperature" if [*tried] == ["temperature"] else "shift or scale")  # fmt: skip
+    if "temperature" in parameters:
+        of_labels = f" of the labels{days}" if days else ""
+        return f"{text} The temperature{of_labels} is {parameters['temperature']:.2f}."
+    skipped = "slope" if action == "intercept" else ""  # the map that shifts has one, too
+    shown = {name: each for name, each in parameters.items() if name != skipped}
+    return " ".join([text, *_which_way(shown)])
+
+
+def _which_way(parameters: Mapping[str, float]) -> list[str]:
     """Describe the parameters of an update in words."""
     found = []
-    if "temperature" in parameters:
-        return [f"It is {parameters['temperature']:.2f}."]
     slope, intercept = parameters.get("slope", 1.0), parameters.get("intercept", 0.0)
     if slope <= 0:
         found.append(
@@ -40,3 +64,42 @@ def which_way(parameters: dict[str, float]) -> list[str]:
             f"Outcomes are {often} frequent than predicted:{then} multiply the odds by {factor:.2f}."
         )
     return found
+
+
+def of_slice(action: str | None, reason: str, slice_: str | None) -> str:
+    """Return the reason of a correction that was found in the labels of one slice; unchanged for all predictions and other actions.
+
+    >>> of_slice("temperature", "Divide the logits of all predictions by one number.", "site:B")
+    'Divide the logits of the predictions of site:B by one number. This is of site:B only: do not apply it to other predictions.'
+    """
+    if not slice_ or action not in CORRECTIONS:
+        return reason
+    own = reason.replace("all predictions", f"the predictions of {slice_}")
+    return f"{own} This is of {slice_} only: do not apply it to other predictions."
+
+
+def of_some_slices(
+    affected: Sequence[str], rest: Sequence[str], good: Sequence[str], is_change: bool
+) -> str:
+    """Return what to do if a change or an error is in some slices of a key, and others of this key do not have it.
+
+    rest, good : slices without it, and those of them whose calibration is good; of the others this is not known
+
+    >>> of_some_slices(["scanner:SIE"], ["scanner:GE"], ["scanner:GE"], True)
+    'The change is in scanner:SIE; scanner:GE is good. Check scanner:SIE first. A map for all predictions would change scanner:GE, too.'
+    """
+    bad, without = _named(affected), _named(rest)
+    unaffected = f"{without} {'does' if len(rest) == 1 else 'do'} not have it"
+    if good:
+        unaffected = f"{_named(good)} {'is' if len(good) == 1 else 'are'} good"
+    return (
+        f"The {'change' if is_change else 'error'} is in {bad}; {unaffected}. Check {bad} first. "
+        f"A map for all predictions would change {without}, too."
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    """Name at most three slices, and the number of the others."""
+    shown, more = [*names[:MAX_NAMED]], len(names) - MAX_NAMED
+    listed = [*shown, f"{more} more"] if more > 0 else shown
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"

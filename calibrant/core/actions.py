@@ -6,6 +6,7 @@ Drift, temperature and calibration maps use these words, so that a client reads 
 from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
+from urllib.parse import quote
 
 from calibrant.core.documents import Extra
 
@@ -56,6 +57,31 @@ def recommendation(action: str | None, reason: str, evidence: Extra) -> Advice:
     if action is not None and action not in ACTIONS:
         raise ValueError(f"received action {action!r}; expected one of {', '.join(ACTIONS)}")
     return {"action": action, "reason": reason, "evidence": evidence}
+
+
+def at_rows(model: str, slice_: str = "") -> Advice:
+    """Return the recommendation where only the rows of the cohorts determine an update.
+
+    Examples
+    --------
+    >>> at_rows("ct", "site:B")["reason"][:38]
+    'Run `calibrant drift ct --slice site:B'
+    """
+    named = f" --slice {slice_}" if slice_ else ""
+    reason = f"Run `calibrant drift {model}{named}`: it names the update that corrects the predictions since the change."
+    return recommendation(None, reason, {})
+
+
+def read_drift(model: str, slice_: str = "") -> ActionRequest:
+    """Return the request that reads the present recommendation of a model, or of one of its slices.
+
+    Examples
+    --------
+    >>> read_drift("ct", "site:St. B")["path"]
+    '/v1/models/ct/drift?slice=site:St.%20B'
+    """
+    query = f"?slice={quote(slice_, safe=':')}" if slice_ else ""
+    return {"method": "GET", "path": f"/v1/models/{model}/drift{query}", "body": None}
 
 
 def map_method(action: str, is_binary: bool) -> str | None:

@@ -16,12 +16,11 @@ import scipy
 from calibrant.calibrators.cell_fits import log_odds, logistic
 from calibrant.calibrators.logistic import LogisticLoss
 from calibrant.calibrators.solver import minimise
-from calibrant.core.action_texts import ACTIONS, PASSED, which_way
+from calibrant.core.action_texts import PASSED, correction_text
 from calibrant.core.actions import Advice, recommendation
-from calibrant.core.arrays import Floats, ratio
-from calibrant.core.documents import Extra, Row
+from calibrant.core.arrays import Floats
+from calibrant.core.documents import Extra
 from calibrant.drift.unit_tables import UnitTable, merged
-from calibrant.inference.reliability_table import wilson
 
 MIN_UNITS = 50
 UNITS_PER_PARAMETER = 20
@@ -86,28 +85,6 @@ def _log_likelihood(table: UnitTable, rate: Floats) -> float:
     return float(ratings.sum())
 
 
-def bin_rows(table: UnitTable, ci: float = 0.95) -> list[Row]:
-    """Return each bin with its gap and the interval of its accuracy (Wilson, for independent units)."""
-    rate = np.clip(ratio(table.correct, table.weight), 0.0, 1.0)
-    low, high = wilson(rate, table.weight, ci)
-    rows: list[Row] = []
-    for k, mean in enumerate(table.mean_confidence):
-        here = bool(table.weight[k] > 0)
-        gap = float(table.gap[k])
-        rows.append(
-            {
-                "lower": k / table.n_bins,
-                "upper": (k + 1) / table.n_bins,
-                "n_units": float(table.weight[k]),
-                "mean_confidence": float(mean) if here else None,
-                "accuracy": float(mean) + gap if here else None,
-                "gap": gap if here else None,
-                "gap_interval": [float(low[k] - mean), float(high[k] - mean)] if here else None,
-            }
-        )
-    return rows
-
-
 def temperature_of(table: UnitTable) -> float | None:
     """Return the divisor of the score's log-odds that fits a table best; None if none can be fitted.
 
@@ -138,6 +115,7 @@ def recommended_action(
     later: UnitTable | None = None,
     tolerance: float = 0.0,
     updates: Sequence[ModelUpdate] | None = None,
+    days: str = "",
 ) -> Advice:
     """Return the simplest update that corrects the cohorts concerned.
 
@@ -147,6 +125,7 @@ def recommended_action(
     later : UnitTable of the cohorts after the alarm, None without
     tolerance : allowed gap of a bin on the later cohorts
     updates : candidates from simple to rich; those of a score of two classes if None (`cox_updates`)
+    days : of the cohorts, as `period_text` names them
 
     Returns: dict: `action`, `reason` and `evidence`: `update` is the simplest candidate that holds, `parameters` its estimates,
     `n_units`, `n_units_later`, `n_units_needed`, `tried`: each candidate with its p-values.
@@ -172,16 +151,9 @@ def recommended_action(
         return recommendation("collect_more", few, evidence)
     if _is_over(since_change, after):
         return recommendation("none", PASSED, evidence)
-    skipped = "slope" if chosen.action == "intercept" else ""  # the map that shifts has one, too
-    shown = {name: each for name, each in (chosen.parameters or {}).items() if name != skipped}
-    reason = " ".join([ACTIONS[chosen.action], *which_way(shown)])
+    names = [each.action for each in tried]
+    reason = correction_text(chosen.action, chosen.parameters or {}, names, days)
     return recommendation(chosen.action, reason, evidence)
-
-
-def at_rows(model: str) -> Advice:
-    """Return the recommendation where only the rows of the cohorts determine an update."""
-    reason = f"Run `calibrant drift {model}`: it names the update that corrects the predictions since the change."
-    return recommendation(None, reason, {})
 
 
 def cox_updates(

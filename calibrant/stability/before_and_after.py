@@ -1,4 +1,4 @@
-"""Reliability before and after a map, on the same labels, to which it was not fitted."""
+"""Reliability before and after a map, on the same labels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from calibrant.calibrators.applying import apply
 from calibrant.calibrators.labelled_rows import about_sample
+from calibrant.calibrators.map_comparison import compare
 from calibrant.core.arrays import Floats
 from calibrant.core.batch import Batch, Ratings
 from calibrant.core.documents import FittedMap, Result
@@ -48,6 +49,39 @@ def map_effect(fitted: FittedMap, pane: Pane, raters: str = "pooled", ci: float 
     sides = dict(zip(("before", "after"), _sides(fitted, batch), strict=True))
     measured = {name: _measured(each, query, fitted) for name, each in sides.items()}
     return nothing | {"n": batch.n, "reason": None} | measured
+
+
+def map_on_slice(
+    current: FittedMap | None, candidate: FittedMap, pane: Pane, raters: str, ci: float
+) -> Result:
+    """Return whether a map makes the predictions of a slice worse than the current one does.
+
+    Parameters
+    ----------
+    current : a fitted map as `apply` takes it; None for the probabilities as sent
+    candidate : a fitted map
+    pane : Pane of the slice's predictions
+    ci : nominal coverage of the interval of the gain
+
+    Returns
+    -------
+    dict with `is_worse` (the complete interval of the gain is below 0), `n_units`, and the calibration error `before` and `after`;
+    None if it is not worse
+    """
+    found = compare(current, candidate, pane, raters, ci)
+    gain = found["gain"] or {}
+    interval = next((each["interval"] for each in gain.values() if each["interval"]), None)
+    is_worse = found["reason"] != "few_units" and interval is not None and interval[1] < 0.0
+    errors: Result = {"before": None, "after": None}
+    if is_worse:
+        after = map_effect(candidate, pane, raters)
+        before = after if current is None else map_effect(current, pane, raters)
+        errors = {"before": _error(before["before" if current is None else "after"]), "after": _error(after["after"])}  # fmt: skip
+    return {"is_worse": is_worse, "n_units": found["n_units"], **errors}
+
+
+def _error(side: Result | None) -> float | None:
+    return None if side is None else side["ece"]["value"]
 
 
 def _sides(fitted: FittedMap, batch: Batch) -> tuple[Batch, Batch]:

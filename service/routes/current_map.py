@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.calibrators.map_comparison import PROCEDURE
 from calibrant.core.documents import Result
 from calibrant.core.errors import Violation
-from calibrant_server.service.engine import Connection
+from calibrant.core.time_texts import day_of, period_text
+from calibrant.figures.numbers import counted
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.json_bodies import response_or_unchanged
 from calibrant_server.service.http.parameters import (
@@ -37,10 +38,10 @@ from calibrant_server.service.reads.frozen_maps import (
     who_is,
 )
 from calibrant_server.service.reads.operations import Access, Admin, MapReader, Operations
+from calibrant_server.service.reads.promotion_warnings import reject_map_of_slice, warnings_of
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.read_query import ReadQuery
 from calibrant_server.service.reads.service import ReadService
-from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery
 from calibrant_server.workers.store.frozen_maps import FrozenMap, PromotedMap
@@ -67,6 +68,8 @@ class MapEvidence(TypedDict):
     reason: str | None
     detail: str | None
     gain: NotRequired[Result | None]
+    n_units: NotRequired[int]
+    window: NotRequired[dict[str, str]]
     evidence_of: NotRequired[str]
     later_labels: NotRequired[str | None]
     result: NotRequired[str]
@@ -132,6 +135,8 @@ async def promote_map(access: Access) -> Response:
     before: FrozenMap | None = None if now is None else orjson.loads(now.body)
     if now is not None and before is not None and before["version"] == wanted.version:
         return _current(now)
+    if not wanted.override:
+        reject_map_of_slice(config, version)
     evidence = await _evidence(access.reads, config, before, version)
     if not evidence["beats"] and not wanted.override:
         raise _not_better(wanted, before, evidence)
@@ -144,7 +149,7 @@ async def promote_map(access: Access) -> Response:
         "reason": wanted.reason,
         "override": wanted.override,
         "evidence": evidence,
-        "warnings": await _warnings(access.connection, config, version),
+        "warnings": await warnings_of(access.connection, access.reads, config, before, version),
     }
     promotion = 1 if now is None else now.promotion + 1
     body = {**version, "promotion": {"promotion": promotion, **record}}
@@ -250,24 +255,6 @@ async def _matured_to(reads: ReadService, config: ModelConfig) -> datetime:
     return Window(0, marks.sealed_to).to_at
 
 
-async def _warnings(
-    connection: Connection, config: ModelConfig, version: FrozenMap
-) -> list[dict[str, str]]:
-    """Return a warning if the drift alarm cannot follow a map of complete rows: predictions are sent without ids."""
-    watched = config.label_horizon_s is not None and AlarmSettings.of(config).is_mapped
-    if not watched or version.get("scope") != "full":
-        return []
-    tallies = await connection.inbox.tallies(config)
-    if tallies.get("joined", 0) + tallies.get("pending", 0):
-        return []
-    detail = (
-        "This map takes complete rows, the drift alarm bets on mapped scores (alarm.scores is mapped), and the model retains no "
-        "prediction by id: cohorts without ids are skipped, so their drift is not detected. Send ids with predictions, "
-        "promote a map of scope top_label, or set alarm.scores to raw."
-    )
-    return [{"pointer": "/version", "rule": "alarm_blind", "detail": detail}]
-
-
 def _not_better(wanted: Promotion, before: FrozenMap | None, evidence: MapEvidence) -> MapNotBetter:
     gain = (evidence.get("gain") or {}).get("nll") or {}
     measured = ""
@@ -275,14 +262,31 @@ def _not_better(wanted: Promotion, before: FrozenMap | None, evidence: MapEviden
         low, high = gain["interval"]
         measured = f" Gain in NLL {gain['value']:.4g}, interval {low:.4g} to {high:.4g}."
     other = "the probabilities as sent" if before is None else f"version {before['version']}"
-    where = (
-        "when cross-fitted by unit"
-        if evidence.get("evidence_of") == PROCEDURE
-        else "on later labels"
-    )
+    is_procedure = evidence.get("evidence_of") == PROCEDURE
+    where = "when cross-fitted by unit" if is_procedure else "on later labels"
     reason = evidence["reason"] or "not_better"
     detail = (
         f"Version {wanted.version} was not shown to beat {other} {where}: "
-        f"{evidence['detail']}.{measured} Send override: true to promote it anyway."
+        f"{evidence['detail']}.{_labels_used(evidence)}{measured}{_waiting(evidence)} Send override: true to promote it anyway."
     )
     return MapNotBetter(detail, errors=[Violation("/version", reason, detail)])
+
+
+def _labels_used(evidence: MapEvidence) -> str:
+    """Return how many labelled units of which days were compared."""
+    window = evidence.get("window")
+    if window is None or evidence.get("n_units") is None:
+        return ""
+    start, end = (int(datetime.fromisoformat(window[name]).timestamp()) for name in ("from", "to"))
+    n = counted(evidence["n_units"], "unit")
+    days = period_text((start, max(end, start + 1))) if start else f" up to {day_of(end)}"
+    return f" Compared: {n} with labels{days}."
+
+
+def _waiting(evidence: MapEvidence) -> str:
+    """Return that later labels may decide; nothing if those that came exclude a gain."""
+    gain = (evidence.get("gain") or {}).get("nll") or {}
+    interval = gain.get("interval")
+    if interval is not None and interval[1] <= 0.0:
+        return ""
+    return " Wait for more labels, and promote it again."

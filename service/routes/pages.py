@@ -167,11 +167,14 @@ async def post_acknowledgement(
     return _after(request, model, done, "alarms")
 
 
+FIT_FIELDS = ("method", "from", "to", "slice", "clock", "weights", "raters")
+
+
 @router.post("/models/{model}/maps")
 async def post_map(model: ModelId, request: Request, visitor: Anybody) -> Response:
     """Fit and freeze a map of one method."""
     form = await posted_form(request, visitor)
-    body = {name: form[name] for name in ("method", "from") if form.get(name)}
+    body = {name: form[name] for name in FIT_FIELDS if form.get(name)}
     done = await visitor.api.send("POST", f"/v1/models/{model}/maps", body)
     return _after(request, model, done, "maps")
 

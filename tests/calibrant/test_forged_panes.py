@@ -25,10 +25,11 @@ from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import NoResultError, View
 from calibrant.drift.calibration import judge
 from calibrant.drift.evaluation import effects_of, evaluate
-from calibrant.drift.recommendation import bin_rows, temperature_of
+from calibrant.drift.recommendation import temperature_of
 from calibrant.drift.unit_tables import unit_table
 from calibrant.inference.reliability_table import reliability
 from calibrant.metrics import METRICS, compute_metrics
+from calibrant.results.drift_bins import bin_rows
 from tests.calibrant.panes import SHAPE, SPECS, batches_of, pane_of
 
 EXTREME = (0.0, 5e-324, 1e-300, 1e-60, -1e-7, -1.0, 1.0, 1e15, 1e24, 1e60, 1e149)

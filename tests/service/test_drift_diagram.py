@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 
 from calibrant.drift.evaluation import effects_of, evaluate
-from calibrant.drift.recommendation import bin_rows
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.figures.drift import draw_drift
 from calibrant.figures.images import image
+from calibrant.results.drift_bins import bin_rows
 from tests.service.figure_marks import Figure
 
 DAY = "2026-03-{:02d}T00:00:00Z"

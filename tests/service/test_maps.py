@@ -179,7 +179,7 @@ async def test_a_version_that_did_not_win_needs_an_override(made, inbox):
 
 
 async def test_a_version_of_a_slice_is_judged_on_every_prediction(client, inbox):
-    """Unless the current map is of that slice too."""
+    """Unless the current map is of that slice too. It becomes the map of all predictions by an override only."""
     assert (
         await client.put(URL, json={"classes": 3, "slices": {"site": ["A"]}})
     ).status_code == 201
@@ -190,11 +190,54 @@ async def test_a_version_of_a_slice_is_judged_on_every_prediction(client, inbox)
     etag = (await promote(client, 1, FIRST)).headers["etag"]
     judged = []
     for number in (2, 3):
-        answer = await promote(client, number, {"If-Match": etag})
+        rejected = problem(await promote(client, number, {"If-Match": etag}), 409, "map-not-better")
+        assert rejected["errors"][0]["rule"] == "of_slice"
+        assert f"Version {number} was fitted to site:A only" in rejected["detail"]
+        assert f"calibration-map/apply?version={number}" in rejected["detail"]
+        answer = await promote(client, number, {"If-Match": etag}, override=True)
         assert answer.status_code == 200, answer.text
         etag = answer.headers["etag"]
-        judged.append(inbox.asked[-1][-1])
+        [warning] = answer.json()["promotion"]["warnings"]
+        assert warning["rule"] == "of_slice" and "site:A only" in warning["detail"]
+        judged.append([each[-1] for each in inbox.asked if each[0] == "map_comparison"][-1])
     assert judged == ["", "site:A"]
+
+
+async def test_a_promotion_names_the_slices_that_the_map_makes_worse(client, inbox):
+    declared = {"classes": 3, "slices": {"scanner": ["GE", "SIE"]}}
+    assert (await client.put(URL, json=declared)).status_code == 201
+    inbox.answers |= {"calibration_map": FIT | {"warnings": ["certain_values"]}}
+    inbox.answers |= {"map_comparison": BETTER}
+    inbox.answers["map_on_slice"] = {
+        "is_worse": True,
+        "n_units": 1200,
+        "before": 0.018,
+        "after": 0.026,
+    }
+    await client.post(f"{URL}/maps", json={})
+    first, then, certain = (await promote(client, 1, FIRST)).json()["promotion"]["warnings"]
+    assert first["rule"] == then["rule"] == "slice_worse" and certain["rule"] == "certain_values"
+    assert first["detail"].startswith(
+        "scanner:GE gets worse (1,200 labelled units). Its calibration error is 0.018 before the map and 0.026 after it."
+    )
+    assert then["detail"].startswith("scanner:SIE gets worse")
+    assert "exactly 0 or 1" in certain["detail"]
+    compared = [each for each in inbox.asked if each[0] == "map_on_slice"]
+    assert [each[-1] for each in compared] == ["scanner:GE", "scanner:SIE"]
+    assert {each[2]["ci"] for each in compared} == {0.975}
+    assert {each[3].to_dict()["from"] for each in compared} == {FIT["window"]["from"]}
+
+
+async def test_a_rejection_says_which_labels_were_compared_and_that_waiting_helps(made, inbox):
+    window = {"from": "2026-01-02T00:00:00Z", "to": "2026-01-05T00:00:00Z"}
+    inbox.answers["map_comparison"] = WORSE | {"n_units": 230, "window": window}
+    detail = problem(await promote(made, 1, FIRST), 409, "map-not-better")["detail"]
+    assert "Compared: 230 units with labels of 2 Jan 2026 to 4 Jan 2026." in detail
+    assert "Wait for more labels, and promote it again." in detail
+    worse = {"nll": {"value": -0.1, "interval": [-0.2, -0.05]}}
+    inbox.answers["map_comparison"] = WORSE | {"n_units": 230, "window": window, "gain": worse}
+    detail = problem(await promote(made, 1, FIRST), 409, "map-not-better")["detail"]
+    assert "Wait" not in detail
 
 
 async def test_a_window_that_is_not_over_has_no_later_labels(made, inbox):

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from calibrant.core.actions import ActionRequest, Advice
+from calibrant.core.action_texts import of_slice
+from calibrant.core.actions import Advice, at_rows, read_drift
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.evaluation import effects_of, evaluate, judge_cohorts
-from calibrant.drift.recommendation import at_rows, recommended_action
+from calibrant.drift.recommendation import recommended_action
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
@@ -45,6 +46,7 @@ from calibrant_server.workers.alarm.drift_report import (
     Attribution,
     advised,
     effect_of,
+    of_slices,
     title_of,
     who_alarms,
     words_document,
@@ -167,21 +169,26 @@ def _raised(
         calibration=document["calibration"],
         change=document["change"],
         effect=effect_of(words.change, config.task) or {},
-        recommendation=_recommendation(writing, since_change(results, change.start)[0], who),
+        recommendation=_recommendation(writing, name, since_change(results, change.start)[0], who),
         map_version=state.detectors[name].map_version,
         raised_s=now_s,
         changed_s=now_s,
     )
 
 
-def _recommendation(writing: AlarmCommit, since: UnitTable, who: Attribution | None) -> Advice:
+def _recommendation(
+    writing: AlarmCommit, name: str, since: UnitTable, who: Attribution | None
+) -> Advice:
     """Return what to do about a change that was just shown, with the request of the present recommendation."""
-    config, tolerance = writing.config, writing.settings.tolerance
-    # The table of a top label gives another temperature than its rows do.
-    is_binary = config.task == "binary"
-    advice = recommended_action(since, None, tolerance) if is_binary else at_rows(config.model)
-    current: ActionRequest = {"method": "GET", "path": f"/v1/models/{config.model}/drift", "body": None}  # fmt: skip
-    return {**advised(advice, who), "next": current}
+    config, tolerance, slice_ = writing.config, writing.settings.tolerance, parts_of(name)[1]
+    # The table of a top label gives another temperature than its rows do; that of mapped scores another map than the scores as sent.
+    is_binary = config.task == "binary" and writing.alarm_state.made_of.endswith("|None")
+    advice = (
+        recommended_action(since, None, tolerance) if is_binary else at_rows(config.model, slice_)
+    )
+    advice = of_slices(advice, writing.alarm_state, name)
+    found = advised({**advice, "reason": of_slice(advice["action"], advice["reason"], slice_)}, who)
+    return {"next": read_drift(config.model, slice_), **found}
 
 
 def advanced(

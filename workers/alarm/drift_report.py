@@ -6,14 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from calibrant.core.actions import Advice, map_method, recommendation
+from calibrant.core.action_texts import of_some_slices
+from calibrant.core.actions import Advice, map_method, read_drift, recommendation
 from calibrant.core.documents import Result
+from calibrant.drift.calibration import GOOD, OFF
 from calibrant.drift.evaluation import change_since
-from calibrant.drift.unit_tables import UnitTable
+from calibrant.drift.recommendation import AS_SENT, OVER, Recalibration, recalibration
+from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.words import CalibrationState, ChangeState, ScoresState
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohorts import rater_in
-from calibrant_server.workers.alarm.detectors import OpenChange
+from calibrant_server.workers.alarm.cohorts import is_of_all, parts_of, rater_in
+from calibrant_server.workers.alarm.detectors import Detector, OpenChange, requested
 from calibrant_server.workers.alarm.episodes import at
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot, ModelWords
 
@@ -181,6 +184,46 @@ def title_of(name: str, who: Attribution | None) -> str:
         subject = MODEL_DRIFT
     rater = rater_in(name)
     return subject if rater is None else f"{subject} (labels of {rater})"
+
+
+def of_slices(advice: Advice, state: AlarmState, name: str) -> Advice:
+    """Recommend to check the slices that are affected, not a map for all, if the labels of others of the same key speak against it."""
+    recent = AlarmSnapshot(state, name).recent if is_of_all(name) else []
+    fit = recalibration(merged(each.table for each in recent))
+    if fit is None or map_method(str(advice["action"]), True) is None:
+        return advice
+    parted = [_parted(each, fit, recent[0].cohort) for each in _slices_by_key(state, name)]
+    of_key = min((each for each in parted if all(each)), key=lambda each: len(each[0]), default=None)  # fmt: skip
+    if of_key is None:
+        return advice
+    bad, rest = ([*each] for each in of_key)
+    good = [each for each in rest if of_key[1][each].words.calibration == GOOD]
+    reason = of_some_slices(bad, rest, good, state.detectors[name].in_alarm)
+    evidence = {**advice["evidence"], "slices": {"affected": bad, "good": good}}
+    return {**recommendation(None, reason, evidence), "next": read_drift(state.config.model, bad[0])}  # fmt: skip
+
+
+def _slices_by_key(state: AlarmState, name: str) -> Iterable[list[AlarmSnapshot]]:
+    """Return the slices of each key that have the scope of a detector."""
+    keys: dict[str, list[AlarmSnapshot]] = {}
+    for each in requested(state.detectors, state.settings):
+        if (slice_ := parts_of(each)[1]) and parts_of(each)[0] == parts_of(name)[0]:
+            keys.setdefault(slice_.partition(":")[0], []).append(AlarmSnapshot(state, each))
+    return keys.values()
+
+
+def _parted(
+    slices: Iterable[AlarmSnapshot], fit: Recalibration, start: int
+) -> tuple[dict[str, Detector], dict[str, Detector]]:
+    """Return the slices that changed or are off, and those whose labels since a cohort are far more likely without a map for all."""
+    bad, rest = dict[str, Detector](), dict[str, Detector]()
+    for each in slices:
+        slice_, table = parts_of(each.name)[1], merged(c.table for c in each.labelled if c.cohort >= start)  # fmt: skip
+        if each.watched.in_alarm or each.watched.words.calibration == OFF:
+            bad[slice_] = each.watched
+        elif AS_SENT.log_likelihood(table) - fit.log_likelihood(table) >= OVER:
+            rest[slice_] = each.watched
+    return bad, rest
 
 
 def advised(advice: Advice, who: Attribution | None) -> Advice:

@@ -18,6 +18,7 @@ from calibrant.core.available_rows import bounded
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
+from calibrant.core.time_texts import period_text
 from calibrant.drift.cohort_tables import OWN_SCORE, row_table
 from calibrant.drift.recommendation import (
     ModelUpdate,
@@ -60,7 +61,8 @@ def change_advice(inputs: Inputs) -> Advice | None:
         return recommendation("collect_more", error.violations[0].detail, {"tried": []})
     if isinstance(updates, str):
         return recommendation("collect_more", updates, {"update": None, "tried": []})
-    advice = recommended_action(first, later, settings.tolerance, updates)
+    days = period_text((windows[0].from_s, windows[0].to_s))
+    advice = recommended_action(first, later, settings.tolerance, updates, days)
     return calls.named(advice)
 
 

@@ -20,6 +20,7 @@ import scipy.special  # noqa: F401
 from pydantic import ValidationError
 from redis.exceptions import RedisError
 
+from calibrant.core.action_texts import of_slice
 from calibrant.core.actions import next_request
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
@@ -255,15 +256,17 @@ def _document(head: Result, found: Result, config: ModelConfig) -> Result:
     A map is fitted to the result's own window.
     """
     advice = found.get("recommendation")
-    if not isinstance(advice, dict) or "next" in advice:
+    if not isinstance(advice, dict):
         return {**head, **found}
+    slice_ = head.get("slice")
+    advice = advice | {"reason": of_slice(advice["action"], advice["reason"], slice_)}
     is_binary = config.task == "binary"
     following = next_request(
-        advice["action"], config.model, is_binary, head["window"], slice=head.get("slice")
+        advice["action"], config.model, is_binary, head["window"], slice=slice_
     )
-    if following is not None:
-        found = found | {"recommendation": advice | {"next": following}}
-    return {**head, **found}
+    if following is not None and "next" not in advice:
+        advice |= {"next": following}
+    return {**head, **found, "recommendation": advice}
 
 
 def _clock(config: ModelConfig, slice_: str, state: WindowState) -> Result:

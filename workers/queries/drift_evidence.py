@@ -6,8 +6,8 @@ from calibrant.core.documents import Result, Row
 from calibrant.core.routing import ALL_ROWS
 from calibrant.core.time_texts import day_of
 from calibrant.drift.cohort_tables import OWN_SCORE
-from calibrant.drift.recommendation import bin_rows
 from calibrant.drift.unit_tables import merged
+from calibrant.results.drift_bins import bin_rows
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohorts import (
     FIRST_CONTACTS,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from calibrant.core.action_texts import ACTIONS
-from calibrant.core.actions import Advice, recommendation
+from calibrant.core.action_texts import ACTIONS, MAX_NAMED
+from calibrant.core.actions import Advice, read_drift, recommendation
 from calibrant.drift.calibration import GOOD, UNKNOWN
 from calibrant.drift.phrases import labels_text
 from calibrant.drift.words import NO_LABELS, NO_PREDICTIONS, CalibrationState
@@ -18,17 +18,20 @@ NO_DATA = {
 
 def advice_without_update(words: ModelWords, config: ModelConfig) -> Advice:
     """Return what to do about a model that neither changed nor is off as a whole."""
-    found = _advice(words)
+    found = _advice(words, config)
     if config.label_horizon_s is not None:
         return found
     declare = f"To detect changes, declare a label horizon: `calibrant set {config.model} label_horizon=P7D`."
     return {**found, "reason": f"{found['reason']} {declare}"}
 
 
-def _advice(words: ModelWords) -> Advice:
+def _advice(words: ModelWords, config: ModelConfig) -> Advice:
     calibration, change = words.calibration, words.change
     if calibration.slices_off:
-        return recommendation(None, _of_slices(sorted(calibration.slices_off)), {})
+        names = sorted(calibration.slices_off)
+        found = recommendation(None, _of_slices(names), {"slices": {"affected": names[:MAX_NAMED]}})
+        is_class = names[0].startswith("class:")
+        return found if is_class else {**found, "next": read_drift(config.model, names[0])}
     if change.word in NO_DATA:
         return recommendation("collect_more", NO_DATA[change.word], {})
     if calibration.word == GOOD and calibration.judgement.word in (GOOD, UNKNOWN):
@@ -37,8 +40,9 @@ def _advice(words: ModelWords) -> Advice:
 
 
 def _of_slices(names: list[str]) -> str:
-    which = f"{names[0]} is off" if len(names) == 1 else f"{len(names)} slices are off"
-    return f"Only {which}: read the recommendation of `GET drift?slice={names[0]}`."
+    if len(names) == 1:
+        return f"Only {names[0]} is off: read its own recommendation."
+    return f"Only {len(names)} slices are off: read the recommendation of each, {names[0]} first."
 
 
 def _what_decides(calibration: CalibrationState) -> str:

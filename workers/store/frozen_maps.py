@@ -83,6 +83,7 @@ FrozenMap = TypedDict(
         "clock": NotRequired[str],
         "raters": NotRequired[str],
         "fit": NotRequired[dict[str, Any]],
+        "warnings": NotRequired[list[str]],
     },
 )
 

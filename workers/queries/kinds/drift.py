@@ -26,6 +26,7 @@ from calibrant_server.workers.alarm.drift_report import (
     Attribution,
     advised,
     effect_of,
+    of_slices,
     title,
     who_alarms,
     words_document,
@@ -156,6 +157,8 @@ def _advice(
 ) -> Advice:
     """Return what to do: correct what changed or is off, else wait, or nothing."""
     found = None if watched is None else change_advice.change_advice(inputs)
+    if found is not None:
+        found = of_slices(found, inputs.alarm.state, inputs.alarm.name)
     calibration = words.calibration
     is_open = calibration.word != GOOD and calibration.why_not is None
     if inputs.alarm.unwatched is not None and is_open:
