@@ -23,6 +23,7 @@ from calibrant.results.report import MULTILABEL
 from calibrant_server.service.pages.api import Api, ApiResponse, together
 from calibrant_server.service.pages.exceptions import exception_texts, read_exceptions
 from calibrant_server.service.pages.numbers import (
+    before_change,
     before_map,
     effect_sentence,
     interval,
@@ -160,8 +161,17 @@ def _texts(
         "bands": [band_of(row) for row in rows],
         "curve": _curve(settings.document, found["series"].document, query),
         "effect_sentence": effect_sentence(found["effect"].document) if current.is_ok else "",
+        "before_change": before_change(
+            drift, temperature, _first_labelled(found["series"].document)
+        ),
         "restart": restart(drift, found["maps"].document.get("promotions") or []),
     }
+
+
+def _first_labelled(series: Result) -> str | None:
+    """Return the start of the first part of the curve with a label; None without one."""
+    rows = since_first_datum(series.get("series") or [])
+    return next((row["window"]["from"] for row in rows if any(each["value"] is not None for each in row["metrics"].values())), None)  # fmt: skip
 
 
 def _parts(series: Result) -> list[Row]:

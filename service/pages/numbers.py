@@ -21,6 +21,7 @@ from calibrant.figures.numbers import (
     to_the_minute,
 )
 from calibrant.figures.reasons import reason_words
+from calibrant_server.service.pages.direction import direction
 
 MISSING = "–"
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -204,8 +205,8 @@ def verdict(metrics: Result, reliability: Result, classes: list[str] | None = No
         return f"{measured[0].upper()}{measured[1:]}. What chance alone would show is not known."
     mean, limit = plain_numbers([error["null_mean"], error["null_q95"]])
     null = f"By chance alone, a calibrated model would show {mean} on average, and at most {limit} in 95 % of samples"
-    direction = _direction(reliability) if error.get("above_null") else ""
-    return f"{direction}{measured[0].upper()}{measured[1:]}. {null}."
+    way = direction(reliability, per_cent) if error.get("above_null") else ""
+    return f"{way}{measured[0].upper()}{measured[1:]}. {null}."
 
 
 def before_map(version: int | None, drift: Result) -> str:
@@ -227,6 +228,24 @@ def restart(drift: Result, promotions: list[Row]) -> str:
         f"The evidence restarted when map version {version} was promoted{when}: "
         "earlier predictions stay in the curve, but no longer count for the words."
     )
+
+
+def before_change(drift: Result, temperature: Result, first_at: str | None) -> str:
+    """Return that a temperature of a window includes days before an open change, if it does and a correction without them is recommended.
+
+    first_at : when the first labelled data of the page's curve begin, as RFC 3339; None if it is not known
+    """
+    change, step = drift.get("change") or {}, (drift.get("recommendation") or {}).get("next") or {}
+    start, window = change.get("start"), temperature.get("window") or {}
+    has_map = str(step.get("path", "")).endswith("/maps")
+    if (
+        not start
+        or not has_map
+        or first_at is None
+        or max(window.get("from", ""), first_at) >= start
+    ):
+        return ""
+    return "It includes days before the change; the correction recommended above does not."
 
 
 def effect_sentence(effect: Result) -> str:
@@ -256,31 +275,3 @@ def _with_interval(error: Row) -> str:
 
 def _is_mapped(drift: Result) -> bool:
     return bool((drift.get("detector") or {}).get("scores", "mapped") == "mapped")
-
-
-def _direction(reliability: Result) -> str:
-    """Return whether the model is over- or underconfident on average."""
-    confidence, accuracy = reliability.get("mean_confidence"), reliability.get("accuracy")
-    if confidence is None or accuracy is None:
-        return ""
-    means = f"mean confidence {per_cent(confidence)}, accuracy {per_cent(accuracy)}"
-    if reliability.get("scope") != "top_label":
-        means = f"mean probability {per_cent(confidence)}, observed frequency {per_cent(accuracy)}"
-        return f"{_tendency(reliability)}: {means}. "
-    return f"{'Over' if confidence > accuracy else 'Under'}confident on average: {means}. "
-
-
-def _tendency(reliability: Result) -> str:
-    """Return which way the probabilities of one class err: too high or low, or too near 0 and 1 or too near one half."""
-    rows = [row for row in reliability.get("table") or [] if row.get("gap") is not None]
-    gaps = [row["weight"] * row["gap"] for row in rows]
-    outward = sum(
-        gap if row["mean_confidence"] > 0.5 else -gap for row, gap in zip(rows, gaps, strict=True)
-    )
-    upward = sum(gaps)
-    if abs(outward) > 2.0 * abs(upward):
-        where = "extreme" if outward < 0 else "near one half"
-        return f"Probabilities are too {where}"
-    if upward:
-        return f"Probabilities are too {'low' if upward > 0 else 'high'} on average"
-    return "Probabilities differ from frequencies"

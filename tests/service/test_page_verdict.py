@@ -4,7 +4,7 @@ import pytest
 
 from calibrant_server.service.pages.api import ApiResponse
 from calibrant_server.service.pages.exceptions import exception_texts
-from calibrant_server.service.pages.numbers import before_map, restart, verdict
+from calibrant_server.service.pages.numbers import before_change, before_map, restart, verdict
 
 RELIABILITY = {"scope": "top_label", "mean_confidence": 0.745, "accuracy": 0.676}
 ERROR = {"value": 0.0692, "interval": [0.05, 0.09], "null_mean": 0.016, "null_q95": 0.023}
@@ -49,6 +49,43 @@ def test_probabilities_of_one_class_have_a_tendency(gaps, expected):
     reliability = RELIABILITY | {"scope": "positive", "table": table}
     found = verdict({"metrics": {"ece": ERROR | {"above_null": True}}}, reliability)
     assert f"Probabilities are {expected}" in found
+
+
+def test_a_tendency_within_chance_is_not_stated():
+    """60.4 % against 59.9 % in 1,200 labels is chance; so are gaps that cancel in few labels."""
+    table = [{"mean_confidence": 0.604, "weight": 1200.0, "n_effective": 1200.0, "gap": -0.005}]
+    error = {"metrics": {"ece": ERROR | {"above_null": True}}}
+    found = verdict(error, RELIABILITY | {"scope": "positive", "table": table})
+    assert found.startswith("Expected calibration error")
+
+
+def test_the_numbers_of_a_tendency_show_it():
+    """Means of 50.2 % and 49.7 % say nothing about probabilities that are too extreme."""
+    rows = ((0.1, 0.1), (0.9, -0.1))
+    table = [{"mean_confidence": p, "weight": 600.0, "gap": gap} for p, gap in rows]
+    error = {"metrics": {"ece": ERROR | {"above_null": True}}}
+    found = verdict(error, RELIABILITY | {"scope": "positive", "table": table})
+    assert found.startswith(
+        "Probabilities are too extreme: below one half the mean is 10 % and the observed frequency 20 %; above it 90 % and 80 %."
+    )
+
+
+@pytest.mark.parametrize(
+    ("window_from", "first_at", "says"),
+    [
+        ("1970-01-01T00:00:00Z", "2026-05-01T00:00:00Z", True),
+        ("1970-01-01T00:00:00Z", "2026-05-20T00:00:00Z", False),
+        ("2026-05-20T00:00:00Z", "2026-05-01T00:00:00Z", False),
+        ("1970-01-01T00:00:00Z", None, False),
+    ],
+)
+def test_a_temperature_names_days_before_a_change_only_if_it_has_some(window_from, first_at, says):
+    step = {"method": "POST", "path": "/v1/models/m/maps", "body": {}}
+    drift = {"change": {"start": "2026-05-20T00:00:00Z"}, "recommendation": {"next": step}}
+    temperature = {"window": {"from": window_from}}
+    assert bool(before_change(drift, temperature, first_at)) is says
+    none = drift | {"recommendation": {"next": None}}
+    assert before_change(none, temperature, first_at) == ""
 
 
 PROMOTIONS = [
