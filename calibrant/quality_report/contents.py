@@ -144,6 +144,11 @@ class ReportContents:
         ]
 
     @property
+    def reader_errors(self) -> dict[str, float | None]:
+        """ECE of the model against each reader by name."""
+        return {str(each["name"]): each["metrics"]["ece"]["value"] for each in self.readers}
+
+    @property
     def score(self) -> str | None:
         """What the score of the results is, such as "probability of malignant"; None where it is not known."""
         values = {**self.metrics, "classes": list(self.classes)}

@@ -7,6 +7,7 @@ from typing import Any
 
 from calibrant.figures.numbers import MISSING, percent, plain_number
 from calibrant.quality_report.contents import ReportContents
+from calibrant.quality_report.odd_reader import KAPPA, odd_reader_sentences
 from calibrant.quality_report.verdicts import interval_or_reason
 
 PAIRS = {
@@ -14,6 +15,23 @@ PAIRS = {
     "kappa": "Reader by reader: Cohen's kappa (1: they always agree; 0: as often as by chance; – : fewer than 20 common predictions)",
 }
 MAX_PAIRED = 12
+CASES = (
+    "Cases, lowest Dice first; Dice: overlap of the model with the marks of all readers together"
+)
+# An hour of images has more ratings than one request reads: a rating is of a voxel.
+OF_SEGMENTATIONS = (
+    "A rating here is of one voxel, so a few images exceed the limit. The table of cases has each case with all its readers together; "
+    "`calibrant score --manifest` compares the readers case by case."
+)
+
+
+def of_segmentation(detail: str) -> str:
+    """Return why the readers of a segmentation are not compared: a shorter window would still have too many ratings.
+
+    >>> of_segmentation("The window contains too many ratings. Request a shorter window.")[:59]
+    'The window contains too many ratings. A rating here is of o'
+    """
+    return f"{detail.removesuffix(' Request a shorter window.')} {OF_SEGMENTATIONS}"
 
 
 def reader_rows(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -26,7 +44,7 @@ def reader_rows(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         row = {
             "name": each["name"],
             "n": f"{each['n_ratings']:,}",
-            "agreement": _mean_kappa(each) if is_mask else percent(agreement),
+            "agreement": mean_kappa(each) if is_mask else percent(agreement),
             "error": plain_number(error["value"]),
         }
         if "interval" in error:
@@ -35,7 +53,7 @@ def reader_rows(readers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     return rows
 
 
-def _mean_kappa(reader: Mapping[str, Any]) -> str:
+def mean_kappa(reader: Mapping[str, Any]) -> str:
     """Return the mean of a reader's kappas with the others; those without a value do not count."""
     known = [each for each in (reader.get("kappa") or {}).values() if each is not None]
     return plain_number(sum(known) / len(known)) if known else MISSING
@@ -51,11 +69,8 @@ def odd_reader_sentence(contents: ReportContents) -> str:
         few = len(contents.readers) < 3
         return "" if few else "These data do not show that one reader differs from the others."
     p_value = "< 0.0001" if odd["p_value"] < 1e-4 else f"= {plain_number(odd['p_value'])}"
-    return (
-        f"{odd['name']} differs from the other readers: beyond chance, they agree with each other more (kappa "
-        f"{plain_number(odd['kappa_of_others'])}) than with {odd['name']} (kappa {plain_number(odd['kappa'])}; p {p_value}, t test over "
-        f"{contents.unit}s). Kappa is 1 where readers always agree, and 0 by chance."
-    )
+    test = f"This is more than chance (p {p_value}, t test over {contents.unit}s). {KAPPA}"
+    return " ".join([*odd_reader_sentences(odd, contents.reader_errors, contents.classes), test])
 
 
 def pair_tables(

@@ -24,6 +24,7 @@ from calibrant.quality_report.chance import against_null
 from calibrant.quality_report.contents import ReportContents
 from calibrant.quality_report.decisions import harm_sentences
 from calibrant.quality_report.exceptions import VerdictException, exceptions_of
+from calibrant.quality_report.odd_reader import odd_reader_sentences
 
 WORDS = {
     "within_tolerance": "within tolerance",
@@ -113,16 +114,16 @@ def main_verdict(contents: ReportContents) -> Verdict:
     details = (*_before_map(contents), *against_null(each, contents))
     if contents.are_words_the_verdict:
         return _verdict_of_words(contents, measured, (*warning, *details))
-    harm = harm_sentences(contents)
+    apart = _apart(contents)
     if contents.tolerance is None:
         advice = "No tolerance was set, so there is no verdict. Choose one before you look at the data, such as 0.05."
         return Verdict(
-            "none", "Measured, without a tolerance", (measured, *warning, advice, *harm), details
+            "none", "Measured, without a tolerance", (measured, *warning, advice, *apart), details
         )
     state = verdict_of(each, contents.tolerance)
     state, exceptions = _with_exceptions(state, contents)
-    apart = [one.sentence for one in exceptions]
-    sentences = (measured, *warning, _against_tolerance(state, each, contents), *apart, *harm)
+    against = _against_tolerance(state, each, contents)
+    sentences = (measured, *warning, against, *(one.sentence for one in exceptions), *apart)
     advice = advice_of(state, each, contents, exceptions)
     return Verdict(state, _capital(WORDS[state]), sentences, (*details, advice))
 
@@ -136,17 +137,23 @@ def _verdict_of_words(contents: ReportContents, measured: str, details: tuple[st
     headline = f"{word}, changed" if change["word"] == "changed" else word
     if exceptions:
         headline += " on average"
-    apart = [one.sentence for one in exceptions]
+    not_of = [one.sentence for one in exceptions]
     return Verdict(
         state,
         headline,
-        (calibration["sentence"], *apart, change["sentence"], *harm_sentences(contents)),
+        (calibration["sentence"], *not_of, change["sentence"], *_apart(contents)),
         (
             advice_of_words(drift["recommendation"], exceptions),
             f"All data of this report: {measured}",
             *details,
         ),
     )
+
+
+def _apart(contents: ReportContents) -> list[str]:
+    """Return what holds whatever the verdict is: thresholds at which acting does harm, and a reader who differs from the others."""
+    odd = odd_reader_sentences(contents.odd_reader, contents.reader_errors, contents.classes)
+    return [*harm_sentences(contents), *odd]
 
 
 def _with_exceptions(state: str, contents: ReportContents) -> tuple[str, list[VerdictException]]:

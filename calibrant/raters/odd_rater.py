@@ -33,7 +33,8 @@ def odd_rater(
 
     Returns
     -------
-    dict of `name`, `agreement` and `kappa` with the others, `agreement_of_others` and `kappa_of_others` among themselves, `p_value`;
+    dict of `name`, `agreement` and `kappa` with the others, `agreement_of_others` and `kappa_of_others` among themselves, `p_value`, and
+    the shares of the classes in the ratings of rows that this rater and another rated: `shares`, and `shares_of_others`.
     None with fewer than three raters or 20 units, or if nothing or more than one rater is found
     """
     if len(raters) < 3:
@@ -46,7 +47,9 @@ def odd_rater(
         for name, test in tests.items()
         if test is not None and test["p_value"] < LEVEL / len(raters)
     ]
-    return found[0] if len(found) == 1 else None
+    if len(found) != 1:
+        return None
+    return found[0] | _shares(raters[str(found[0]["name"])], counts, own)
 
 
 def _contradicted(given: Ints, label_counts: Ints, unit: Ints, weight: Floats) -> Row | None:
@@ -68,6 +71,17 @@ def _contradicted(given: Ints, label_counts: Ints, unit: Ints, weight: Floats) -
         "kappa": own.kappa,
         "kappa_of_others": among.kappa,
         "p_value": float(p_value),
+    }
+
+
+def _shares(given: Ints, label_counts: Ints, weight: Floats) -> Row:
+    """Return the shares of the classes in a rater's ratings, and in those of the others, of rows that both rated."""
+    rows = np.flatnonzero((given >= 0) & (label_counts.sum(axis=1) > 1))
+    own = np.bincount(given[rows], weight[rows], label_counts.shape[1])
+    others = (label_counts[rows] * weight[rows, None]).sum(axis=0) - own
+    return {
+        "shares": (own / own.sum()).tolist(),
+        "shares_of_others": (others / others.sum()).tolist(),
     }
 
 

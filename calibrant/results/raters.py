@@ -65,6 +65,10 @@ class Raters(Result):
         "Share of a prediction's pairs of ratings that differ, as the mean over predictions with at least two."
     )
     n_majority_ties: int | None
+    odd_rater: dict[str, Any] | None = may_say(
+        "The one rater with whom the others agree less than with each other, beyond chance: `name`, `kappa`, `kappa_of_others`, `p_value`, "
+        "`shares` of classes; null without evidence."
+    )
     consistent: bool = says("false: the window changed while its records were read.")
     reason: str | None = may_say()
 

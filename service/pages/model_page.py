@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.documents import Result, Row
 from calibrant.core.durations import parse_duration
-from calibrant.core.label_policies import POLICY_TEXTS
 from calibrant.core.statuses import shown_status
 from calibrant.core.time_texts import length_text
 from calibrant.figures.base import MIN_JOINED
@@ -32,6 +31,7 @@ from calibrant_server.service.pages.numbers import (
 )
 from calibrant_server.workers.store.model_config import LABEL_SLICE
 
+SEGMENTATION = "segmentation"
 METRICS, OVER_TIME = "ece,brier,nll,accuracy", "ece,accuracy"
 MAX_SLICE_KEYS, MAX_VALUES, MAX_LISTED = 4, 30, 10
 WINDOWS = {"all": "All data", "P28D": "Last 28 days", "P7D": "Last 7 days"}
@@ -83,7 +83,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         "every": f"PT{max(DAY_S, int(parse_duration(settings.document['pane'])))}S",
     }
     found = await together(
-        metrics=api.get(f"{path}/metrics", metrics=METRICS, **view),
+        metrics=api.get(f"{path}/metrics", metrics=_metrics(settings.document), **view),
         series=api.get(f"{path}/metrics", **curve),
         reliability=api.get(f"{path}/reliability", **view),
         temperature=api.get(f"{path}/temperature", **view),
@@ -126,6 +126,11 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         "slices": slices,
         "slice_names": [row["name"] for each in slices for row in each.rows],
     }
+
+
+def _metrics(settings: Result) -> str:
+    """Return the metrics of the page; of segmentations also the Dice, the first number that a clinician looks for."""
+    return f"{METRICS},dice" if settings["task"] == SEGMENTATION else METRICS
 
 
 def figure(model: str, read: str, **query: str | None) -> str:
@@ -205,18 +210,6 @@ def _curve(settings: Result, series: Result, query: ModelPageQuery) -> dict[str,
         "is_shorter": query.window == "all" and len(rows) * every_s >= LONGEST_CURVE_S - every_s,
         "events": [each for each in series.get("events") or [] if each["at"] >= first],
     }
-
-
-async def raters_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, Any]:
-    """Return the values of the page of raters and cases, which read every retained record."""
-    path = f"/v1/models/{model}"
-    view = {"window": None if query.window == "all" else query.window, "slice": query.slice}
-    found = await together(
-        settings=api.get(path),
-        raters=api.get(f"{path}/raters", **view),
-        cases=api.get(f"{path}/cases", limit=MAX_LISTED, **view),
-    )
-    return {"model": model, "query": query, "policies": POLICY_TEXTS, **found}
 
 
 def _slice_table(model: str, name: str, found: ApiResponse, window: str | None) -> SliceTable:

@@ -13,6 +13,7 @@ from calibrant.core.durations import parse_duration
 from calibrant.figures.numbers import plain_number, to_the_minute
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
+from calibrant.quality_report.readers import CASES, of_segmentation
 from calibrant.results.cases import cases
 from calibrant.results.decision_curve import decision_curve
 from calibrant.results.drift import EVIDENCE, drift
@@ -106,12 +107,13 @@ class ReportParameters(ClockQuery):
         return AlarmSettings.of(config).tolerance if self.tolerance is None else self.tolerance
 
     def of_model(self, config: ModelConfig) -> "ReportParameters":
-        """Return the parameters with the net benefit at the model's decision thresholds, unless the request names metrics."""
+        """Return the parameters with the Dice of segmentations and the net benefit at decision thresholds, unless the request names metrics."""
         thresholds = config.alarm.get("thresholds") or []
-        if "metrics" in self.model_fields_set or not thresholds:
+        dice = ["dice"] if config.task == SEGMENTATION else []
+        if "metrics" in self.model_fields_set or not (thresholds or dice):
             return self
-        named = (f"net_benefit(threshold={each:g})" for each in thresholds)
-        return self.model_copy(update={"metrics": ",".join([self.metrics, *named])})
+        named = [f"net_benefit(threshold={each:g})" for each in thresholds]
+        return self.model_copy(update={"metrics": ",".join([self.metrics, *dice, *named])})
 
     def given(self, *names: str) -> dict[str, Any]:
         """Return parameters that the request has; the others get the defaults of their query."""
@@ -231,8 +233,8 @@ def contents_of(
             if name.startswith(SUBGROUP)
         ],
         readers=_readers(results["raters"]),
-        odd_reader=results["raters"].get("odd"),
-        readers_missing=results["raters"].get("detail"),
+        odd_reader=results["raters"].get("odd_rater"),
+        readers_missing=_readers_missing(results["raters"], config),
         rater_disagreement=results["raters"].get("disagreement"),
         extra_tables=_cases(results.get("cases")),
         drift=results["drift"],
@@ -271,6 +273,13 @@ def _ratings(metrics: Mapping[str, Any]) -> dict[str, int]:
     return {name: n for name, n in (("1", int(one)), ("2 or more", int(labelled - one))) if n}
 
 
+def _readers_missing(found: Mapping[str, Any], config: ModelConfig) -> str | None:
+    """Return why readers are not compared, and what compares them."""
+    detail: str | None = found.get("detail")
+    is_long = config.task == SEGMENTATION and found.get("reason") == "too_many_records"
+    return of_segmentation(str(detail)) if is_long else detail
+
+
 def _readers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the raters of a window, if several are named."""
     by_rater, dice = found.get("by_rater") or {}, found.get("dice_by_rater") or {}
@@ -298,7 +307,7 @@ def _cases(found: Mapping[str, Any] | None) -> list[ExtraTable]:
     )
     if not rows:
         return []
-    caption = "Cases, lowest Dice first"
+    caption = CASES
     if len(rows) > MAX_CASES:
         caption += f": {MAX_CASES} of {len(rows):,}; GET cases has all, also as CSV"
     texts = [

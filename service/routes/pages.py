@@ -14,8 +14,9 @@ from calibrant_server.service.http.parameters import PATTERN, ModelId
 from calibrant_server.service.http.problems import KeyUnknown, PathUnknown, ScopeMissing
 from calibrant_server.service.pages import rendering
 from calibrant_server.service.pages.api import ApiResponse, together
-from calibrant_server.service.pages.model_page import ModelPageQuery, model_page, raters_page
+from calibrant_server.service.pages.model_page import ModelPageQuery, model_page
 from calibrant_server.service.pages.models_page import ModelsPageQuery, models_page
+from calibrant_server.service.pages.raters_page import raters_page
 from calibrant_server.service.pages.rendering import PageRoute, error_page, moved, page
 from calibrant_server.service.pages.visitors import (
     Visitor,

@@ -75,3 +75,19 @@ def test_kappas_are_those_of_pairs_of_readers() -> None:
     with_c = float(np.mean([(a == classes[:, 2]).mean(), (b == classes[:, 2]).mean()]))
     of_c = np.bincount(classes[:, 2], minlength=2) / len(a)
     assert odd["kappa"] == pytest.approx((with_c - of_c @ shares) / (1 - of_c @ shares), abs=1e-12)
+
+
+def test_the_labels_of_an_odd_rater_have_the_shares_of_common_rows() -> None:
+    rng = np.random.default_rng(9)
+    classes = given(rng, [0.05, 0.05, 0.4])
+    classes[rng.random(classes.shape) < 0.2] = -1
+    names = dict(zip(NAMES, classes.T, strict=True))
+    odd = odd_rater(names, 2, np.arange(len(classes)) // 4)
+    assert odd is not None and odd["name"] == "c"
+    own, others = [], []
+    for *rest, mine in classes.tolist():
+        if mine >= 0 and max(rest) >= 0:
+            own.append(mine)
+            others += [each for each in rest if each >= 0]
+    for key, ratings in (("shares", own), ("shares_of_others", others)):
+        assert odd[key] == pytest.approx([1 - np.mean(ratings), np.mean(ratings)])

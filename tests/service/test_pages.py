@@ -11,7 +11,10 @@ from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.http.problems import AnswerLate
 from calibrant_server.service.openapi.schema import document
+from calibrant_server.service.pages.api import ApiResponse
+from calibrant_server.service.pages.raters_page import _problem
 from calibrant_server.service.pages.visitors import local_path
+from calibrant_server.service.reads.reports import _readers_missing
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.ask import (
     ResultFailedError,
@@ -319,6 +322,39 @@ async def test_the_raters_of_a_model_with_several_labels_are_listed_label_by_lab
         page = await client.get("/models/digits/raters")
     assert page.status_code == 200
     assert [page.text.count(text) for text in ("<h3>car</h3>", "<h3>dog</h3>", "No named raters")] == [1, 1, 1]  # fmt: skip
+
+
+async def test_the_page_of_raters_names_the_one_who_differs(app, inbox):
+    """Only a sentence in the fourth section of the report named the reader who differs."""
+    by_rater = {
+        name: {"n": 40, "value": value, "agreement": 0.8, "kappa": {"x": 0.6, "y": 0.4}}
+        for name, value in (("ito", 0.04), ("klein", 0.03), ("novak", 0.09))
+    }
+    odd = {"name": "novak", "kappa": 0.58, "kappa_of_others": 0.89, "p_value": 1e-9}
+    odd |= {"shares": [0.7, 0.2, 0.1], "shares_of_others": [0.5, 0.3, 0.2]}
+    inbox.answers["raters"] = {"disagreement": 0.2, "policies": None, "by_rater": by_rater, "odd_rater": odd}  # fmt: skip
+    inbox.failing = {"cases": ResultTimeoutError("late")}
+    async with people(app) as client:
+        await client.post(POST, json=PREDICTIONS)
+        page = (await client.get("/models/digits/raters?window=P7D")).text
+    assert "novak differs from the other readers: kappa 0.580 with them, 0.890 among" in page
+    assert "in 70\u00a0% of the predictions, the others in 50\u00a0%" in page
+    assert "0.090 against novak, and 0.030 to 0.040 against the others" in page
+    assert '<td class="right">0.500</td>' in page and "80\u00a0%" in page
+    assert 'raters?window=P28D">Last 28 days' in page and 'aria-current="true">Last 7 days' in page
+
+
+def test_readers_of_a_segmentation_are_not_told_to_shorten_the_window():
+    """A time slice of images has more ratings than a request reads, so no window is short enough."""
+    detail = "The window contains more than 75000 ratings. Request a shorter window."
+    found = {"reason": "too_many_records", "detail": detail}
+    for task, is_short in (("segmentation", False), ("multiclass", True)):
+        config = ModelConfig("acme", "m", task, 2)
+        text = _readers_missing(found, config)
+        assert (text == detail) == is_short
+        assert ("`calibrant score --manifest` compares the readers" in text) != is_short
+        errors = {"detail": detail, "errors": [{"rule": "too_many_records"}]}
+        assert _problem(ApiResponse(422, errors), {"task": task}) == text
 
 
 async def test_open_mode_serves_this_machine_only(app):

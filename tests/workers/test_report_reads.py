@@ -90,8 +90,10 @@ def test_each_pane_is_read_once_and_each_result_is_that_of_the_query_alone(
     found, n_read = {}, {}
     for name, query in asked.items():
         found[name], n_read[name] = reader.result(query), reader.n_read
-    assert list(asked) == ["metrics", "reliability", "temperature", "drift", "raters", "series"]
-    assert {n_read[name] for name in ("metrics", "reliability", "temperature")} == {HOURS}
+    first, classes = ["metrics", "reliability", "temperature"], ["class 0", "class 1", "class 2"]
+    assert list(asked) == [*first, "drift", "raters", *classes, "series"]
+    assert {n_read[name] for name in first} == {HOURS}
+    assert n_read["class 2"] == n_read["raters"]
 
     plain = query_for(declared, metrics=metrics, tolerance=1.0)
     alone = asked | {"metrics": resolved_query(plain, MODEL)}

@@ -34,6 +34,7 @@ from calibrant.core.view import View
 from calibrant.figures.numbers import MISSING, counted, percent, plain_number
 from calibrant.metrics import title_of
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
+from calibrant.quality_report.readers import CASES
 from calibrant.quality_report.verdicts import interval_or_reason
 from calibrant.segmentation.case_report import worst_first
 
@@ -227,7 +228,7 @@ def _cases(results: Sequence[Row]) -> Table:
         )
         for each in results
     ]  # fmt: skip
-    return "Cases, lowest Dice first", header, rows
+    return CASES, header, rows
 
 
 def peak_bytes() -> int | None:

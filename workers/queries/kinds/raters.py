@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
@@ -9,6 +10,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.metrics import accumulators_for
 from calibrant.raters.agreement import agreements, places_of
+from calibrant.raters.odd_rater import odd_rater
 from calibrant.report import raters_compared
 from calibrant.results.raters import RatersQuery, raters
 from calibrant.stability.rater_differences import LabelsByRater, rater_differences
@@ -85,6 +87,7 @@ def result_of(
     batch = rated.batch
     agreed = agreements(rated.raters, batch.label_counts, places_of(batch.cases))
     found["by_rater"] = {name: each | agreed[name] for name, each in found["by_rater"].items()}
+    found["odd_rater"] = odd_rater(rated.raters, batch.n_classes, BatchSums(batch).unit_index)
     if not n_raters:
         return found | {
             "reason": "no_named_raters",

@@ -1,14 +1,12 @@
-"""The raters of a report: as of `GET raters`, the odd one, Dice if there are cases, and a reason instead of an error where a window has too
+"""The raters of a report: as of `GET raters`, Dice if there are cases, and a reason instead of an error where a window has too
 many records."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from calibrant.core.batch_sums import BatchSums
 from calibrant.core.documents import Result, Row
 from calibrant.core.errors import CalibrationInputError
-from calibrant.raters.odd_rater import odd_rater
 from calibrant.results.raters import RatersQuery, raters
 from calibrant.stability.rater_baselines import of_raters
 from calibrant.stability.rater_differences import LabelsByRater
@@ -25,7 +23,7 @@ class ReportRatersQuery(declared_query(raters)):  # type: ignore[misc]
 
 
 def compute(query: Declared, inputs: Inputs) -> Result:
-    """Return the raters with the `odd` one and `dice_by_rater`; none with the reason, and without reading records if no prediction has two
+    """Return the raters with `dice_by_rater`; none with the reason, and without reading records if no prediction has two
     ratings."""
     counts = inputs.pane.counts
     if counts["n_ratings"] == counts["n_labelled"]:
@@ -37,16 +35,7 @@ def compute(query: Declared, inputs: Inputs) -> Result:
         return {"by_rater": {}, "reason": first.rule, "detail": first.detail}
     found = rated(rows, inputs.config.task)
     plain: RatersQuery = query.plain()
-    return result_of(plain, inputs, rows, found) | {
-        "odd": _odd(found),
-        "dice_by_rater": _dice(found, plain),
-    }
-
-
-def _odd(found: LabelsByRater | None) -> Row | None:
-    if found is None:
-        return None
-    return odd_rater(found.raters, found.batch.n_classes, BatchSums(found.batch).unit_index)
+    return result_of(plain, inputs, rows, found) | {"dice_by_rater": _dice(found, plain)}
 
 
 def _dice(found: LabelsByRater | None, query: RatersQuery) -> dict[str, Row]:
