@@ -111,7 +111,9 @@ class Temperature(Result):
     n_incorrect_units: int | None = may_say(
         "Units with a rating other than the most probable class."
     )
-    before: dict[str, float | None] | None = may_say("Losses `nll`, `brier` and `ece` at T = 1.")
+    before: dict[str, float | None] | None = may_say(
+        "Losses `nll`, `brier` and `ece` at T = 1. `nll` is null if a rating has probability 0."
+    )
     after: dict[str, float | None] | None = may_say("The same at the fitted T.")
     curve: dict[str, list[float | None]] | None = may_say(
         "Losses `nll`, `brier` and `ece` along a grid of `temperature`."

@@ -430,7 +430,7 @@ def test_certain_predictions_say_nothing_about_nll():
     columns = {"probabilities": [[1.0, 0.0]] * 20, "labels": [0] * 15 + [1] * 5}
     for answer in both(columns):
         assert answer["temperature"] is None and answer["reason"] == "flat"
-        assert answer["n_zero_probability"] == 5
+        assert answer["n_zero_probability"] == 5 and answer["before"]["nll"] is None
     for answer in both({"probabilities": [[1.0, 0.0]] * 20, "labels": [1] * 20}):
         assert answer["reason"] == "all_zero_probability"
 
@@ -445,7 +445,10 @@ def test_ratings_at_probability_zero_are_counted_and_left_out():
     assert answer["temperature"] == pytest.approx(
         fit_temperature(pane_of(batch_of(columns)))["temperature"], rel=1e-9
     )
-    assert answer["before"] == pytest.approx(naive_losses(batch, "pooled", 1.0), rel=1e-10)
+    naive = naive_losses(batch, "pooled", 1.0)
+    assert answer["before"]["nll"] is None and answer["after"]["nll"] is None
+    assert answer["before"] | {"nll": naive["nll"]} == pytest.approx(naive, rel=1e-10)
+    assert answer["objective_before"] == pytest.approx(naive["nll"], rel=1e-10)
 
 
 def test_three_rows_are_too_few():

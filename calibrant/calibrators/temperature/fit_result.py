@@ -88,8 +88,8 @@ def result_of(about: Extra, curve: Curve) -> Result:
     beta = fitted["inverse_temperature"]
     after = _losses(curve, beta)
     result = about | nothing() | known | {"after": after} | fitted
-    result["objective_before"] = before[about["objective"]]
-    result["objective_after"] = after[about["objective"]]
+    result["objective_before"] = _losses(curve, 1.0, is_finite=True)[about["objective"]]
+    result["objective_after"] = _losses(curve, beta, is_finite=True)[about["objective"]]
     result["error_estimate"] = {
         "temperature": fitted["error_estimate"],
         "ece": curve.ece_error(beta),
@@ -97,10 +97,11 @@ def result_of(about: Extra, curve: Curve) -> Result:
     return result | verdict_of(result)
 
 
-def _losses(curve: Curve, beta: float) -> dict[str, float | None]:
+def _losses(curve: Curve, beta: float, is_finite: bool = False) -> dict[str, float | None]:
+    """Return the losses at a temperature; NLL is None if a rating has probability 0, unless of the other ratings."""
     ece = curve.ece(beta)
     return {
-        "nll": curve.nll(beta),
+        "nll": curve.nll(beta) if is_finite or not curve.n_zero_probability else None,
         "brier": curve.brier(beta),
         "ece": ece if np.isfinite(ece) else None,
     }
