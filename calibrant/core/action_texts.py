@@ -15,6 +15,8 @@ ACTIONS = {
     "scores, so no {simpler} corrects it. First check the bins with the largest error: wrong data may be the cause.",
 }
 CORRECTIONS = ("intercept", "temperature", "slope_intercept", "flexible")
+# A map is fitted to scores as sent.
+REPLACES = "It is of the scores as sent: use it instead of map version {}, not on top of it."
 MAX_NAMED = 3
 PASSED = (
     "No action is needed: the labels after the alarm agree with the predictions. The change did not last, or the alarm was "

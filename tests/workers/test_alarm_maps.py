@@ -171,3 +171,33 @@ def test_a_day_that_is_partly_sealed_at_a_promotion_counts_mapped_scores_only(
     assert detector.why_passed == (None if counted else "before_map")
     if not counted:
         assert "sealed before the calibration map was promoted" in simulated.result()["detector_reason"]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_multiclass", [False, True])
+def test_without_a_horizon_labels_after_the_data_of_the_fit_judge_the_map(bench, is_multiclass):
+    """1,200 of them gave n = 0 and "no label of a prediction after its data is complete"."""
+    config = replace(BINARY, label_horizon_s=None, alarm={})
+    if is_multiclass:
+        config = replace(config, task="multiclass", n_classes=3)
+    simulated, rng = Played(bench, config), np.random.default_rng(21)
+    fitted = PLATT
+    if is_multiclass:
+        fitted = PLATT | {"method": "temperature", "scope": "full", "parameters": {"temperature": 2.0}}  # fmt: skip
+    simulated.promote(1, fitted, START_S + DAY_S)
+    before = simulated.result()["calibration"]
+    assert before["n"] == 0
+    assert before["sentence"] == "Not known: map version 1 is in use, and no labelled prediction came after the data of its fit."  # fmt: skip
+    for start_s in (START_S, START_S + DAY_S + HOUR_S):
+        p = rng.dirichlet([1, 1, 1], 1200) if is_multiclass else rng.beta(0.7, 2.2, 1200)
+        if is_multiclass:
+            truth = p**0.5 / (p**0.5).sum(axis=1, keepdims=True)
+            labels = (truth.cumsum(axis=1) > rng.random((1200, 1))).argmax(axis=1)
+            batch = simulated.predict(start_s, probabilities=p, labels=labels)
+        else:
+            labels = (rng.random(1200) < expit(0.3 + 0.5 * logit(p))).astype(int)
+            batch = simulated.predict(start_s, confidences=p, labels=labels)
+    found = simulated.result()["calibration"]
+    mapped = row_table(batch, "score", "mean", fitted)
+    if not is_multiclass:
+        assert found["n"] == 1200 and found["error"] == pytest.approx(mapped.ece, abs=1e-3)
+    assert 0 < found["n"] <= 1200 and found["error"] < found["expected_at_most"]

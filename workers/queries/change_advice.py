@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 import numpy as np
 
+from calibrant.core.action_texts import CORRECTIONS, REPLACES
 from calibrant.core.actions import ActionRequest, Advice, map_method, next_request, recommendation
-from calibrant.core.available_rows import bounded
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
@@ -33,6 +33,7 @@ from calibrant_server.workers.alarm.alarm_settings import AlarmSettings
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in, since_change
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot
 from calibrant_server.workers.queries.kind import Inputs, state_of
+from calibrant_server.workers.queries.mapped_window import sampled_rows
 from calibrant_server.workers.queries.query import query_for
 from calibrant_server.workers.store.model_config import ModelConfig
 from calibrant_server.workers.store.windows import Window
@@ -72,7 +73,14 @@ def of_temperature(inputs: Inputs, pane: Pane) -> Advice:
     query = query_for(temperature, include="recommendation", raters=raters)
     found = temperature(state_of(replace(inputs, merged=pane)), query.plain()).to_dict()
     advice: Advice = found["recommendation"]
-    return advice
+    return replacing_map(advice, inputs.alarm.state.active_map.version)
+
+
+def replacing_map(advice: Advice, version: str | None) -> Advice:
+    """Return a recommendation that says whether its correction replaces the active map or is applied on top of it."""
+    if version is None or advice["action"] not in CORRECTIONS:
+        return advice
+    return {**advice, "reason": f"{advice['reason']} {REPLACES.format(version)}"}
 
 
 class _Calls:
@@ -84,6 +92,7 @@ class _Calls:
         assert alarm.changed is not None
         self._config, self._policy, self._window = config, settings.policy, window
         self._scope, self._slice = parts_of(alarm.name)
+        self._map_version = alarm.state.active_map.version
         self._since_change, self._later = alarm.changed
 
     def updates(
@@ -109,6 +118,7 @@ class _Calls:
         if method is None:
             return advice
         evidence = {**evidence, "call": self._call(method)}
+        advice = replacing_map(advice, self._map_version)
         following = next_request(
             advice["action"],
             self._config.model,
@@ -178,10 +188,7 @@ class _Calls:
             "class": None,
             "parameters": {"temperature": fitted},
         }
-        # Equal rows without ids are stored once, with their number.
-        times = bounded(pane.sample.arrays()["counts"])
-        rows = pane.sample.batch().take(np.repeat(np.arange(len(times)), times))
-        return row_table(rows, self._scope or OWN_SCORE, self._policy, divided)
+        return row_table(sampled_rows(pane), self._scope or OWN_SCORE, self._policy, divided)
 
 
 def _one(name: str, value: float | None) -> dict[str, float] | None:

@@ -40,6 +40,7 @@ from calibrant_server.workers.queries.ask import (
     Side,
 )
 from calibrant_server.workers.queries.kind import Against, Inputs, ResultKind, find_kinds
+from calibrant_server.workers.queries.mapped_window import window_after
 from calibrant_server.workers.queries.query import Query, SeriesQuery
 from calibrant_server.workers.queries.versions import joined, with_records
 from calibrant_server.workers.queries.window_panes import WindowPanes
@@ -199,7 +200,8 @@ class Compute:
         if not wanted:
             return view
         if view.detector is None:
-            read = partial(self._panes.merged, config, side.slice, view.window, wanted)
+            window = window_after(view, config.pane_s)
+            read = partial(self._panes.merged, config, side.slice, window, wanted)
             return replace(view, unwatched=lambda: read().merged)
         windows = view.corrected()
         if windows is None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from calibrant.core.actions import Advice, map_method
 from calibrant.core.documents import Extra, Result
 from calibrant.core.time_texts import day_of
-from calibrant.drift.calibration import GOOD, OFF, Selection, judge, selection_of
+from calibrant.drift.calibration import GOOD, OFF, UNKNOWN, Selection, judge, selection_of
 from calibrant.drift.recommendation import temperature_of
 from calibrant.drift.unit_tables import UnitTable, merged, unit_table
 from calibrant.drift.unlabelled_scores import Shift, expected_of_panes, window_shift
@@ -41,6 +41,7 @@ from calibrant_server.workers.queries.drift_evidence import (
     skipped_cohorts,
 )
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
+from calibrant_server.workers.queries.mapped_window import mapped_calibration
 from calibrant_server.workers.queries.query import Declared, declared_query
 from calibrant_server.workers.queries.waiting_advice import advice_without_update
 from calibrant_server.workers.store.model_events import SETTING
@@ -130,10 +131,8 @@ def _without_cohorts(
     change = ChangeState(NOT_ARMED, why_not=why_not)
     if settings.is_mapped and version is not None:
         # The data that a map was fitted to are no evidence about it.
-        why = f"map version {version} is in use, and no label of a prediction after its data is complete"
-        nothing = judge(UnitTable.empty(), tolerance=settings.tolerance)
-        state = CalibrationState(nothing.word, nothing, settings.tolerance, why_not=why)
-        return ModelWords(state, change, ScoresState.of(live, False))
+        state = mapped_calibration(inputs.alarm, inputs.config.label_horizon_s is not None)
+        return ModelWords(state, change, ScoresState.of(live, state.word != UNKNOWN))
     panes = inputs.panes
     found, first_s = judge(sides[0], tolerance=settings.tolerance), start_of_current(panes)
     if found.limit is None:
