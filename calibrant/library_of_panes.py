@@ -10,7 +10,6 @@ from calibrant.core.documents import Extra
 from calibrant.core.pane import Pane
 from calibrant.core.query import Bins, PaneQuery, default_bins
 from calibrant.core.view import View
-from calibrant.drift.unlabelled_scores import expected_of_panes
 from calibrant.inference.detectable import detectable
 from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
@@ -22,6 +21,7 @@ from calibrant.library_arguments import (
 from calibrant.library_estimates import estimates_of
 from calibrant.metrics.estimate import Estimate
 from calibrant.results import ReliabilityTable, Report, Temperature
+from calibrant.results.expected_accuracy import expected_of_panes
 
 
 def evaluate_pane(

@@ -218,7 +218,7 @@ def _early(accuracy: float, rng: np.random.Generator, n_runs: int) -> Measured:
         return _delay_text(delay, ((0.99, 3),))
     changed = float((delay < 100).mean())
     n_armed = np.mean([armed_after(days, run, 7).armed_in == 0 for run in range(min(n_runs, 50))])
-    points = armed_after(days, 0, 7).smallest_points
+    points = armed_after(days, 0, 7).smallest().points
     could = "nothing" if points is None else f"{100 * points:.0f} points or more"
     text = f"changed {changed:.3f} ± {_error(changed, n_runs):.3f}, armed on day 7 {n_armed:.2f}; would show {could}"
     return Measured(text, bool(changed <= 0.05 and n_armed <= 0.05))

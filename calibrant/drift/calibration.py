@@ -113,6 +113,7 @@ class Judgement:
     n_units: float  # labelled units
     # labelled units that would decide, None if none are needed or more than 100 times the present ones
     n_more: int | None = None
+    then: Word | None = None  # the word that they would give, if the error is as now
     at_once: bool = False  # whether `off` turns without waiting
 
 
@@ -143,7 +144,7 @@ def judge(
     if upper <= tolerance:
         return Judgement(GOOD, upper, error, null, table.n_units)
     more = labels_needed(found, tolerance, n_slices)
-    return Judgement(UNKNOWN, upper, error, null, table.n_units, more)
+    return Judgement(UNKNOWN, upper, error, null, table.n_units, *more)
 
 
 def is_off(found: BinnedError, tolerance: float, level: ArrayLike = OFF_LEVEL) -> NDArray[np.bool_]:
@@ -158,17 +159,20 @@ def is_good(found: BinnedError, tolerance: float) -> NDArray[np.bool_]:
     return np.asarray((found.n_units >= MIN_UNITS) & (found.upper <= tolerance))
 
 
-def labels_needed(found: BinnedError, tolerance: float, n_slices: int = 1) -> int | None:
-    """Return how many more units would decide, if the true error is the likely one; None beyond 100 times the present."""
+def labels_needed(
+    found: BinnedError, tolerance: float, n_slices: int = 1
+) -> tuple[int | None, Word | None]:
+    """Return how many more units would decide, and for which word, if the true error is the likely one; None beyond 100 times the present."""
     true = float(found.likely)
     for factor in np.geomspace(1.1, MAX_MORE, 48):
         noise = found.noise / np.sqrt(factor)
         total = float(noise.sum())
         error = float(_folded(np.array(true / total))) * total if total > 0 else true
         then = BinnedError(np.array(error), noise, factor * found.n_units)
-        if is_off(then, tolerance, OFF_LEVEL / n_slices) or is_good(then, tolerance):
-            return int(np.ceil((factor - 1.0) * float(found.n_units)))
-    return None
+        off = bool(is_off(then, tolerance, OFF_LEVEL / n_slices))
+        if off or is_good(then, tolerance):
+            return int(np.ceil((factor - 1.0) * float(found.n_units))), OFF if off else GOOD
+    return None, None
 
 
 def held_word(shown: Word, last: Word, now: Judgement) -> Word:

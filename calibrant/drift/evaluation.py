@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 import scipy
 
 from calibrant.core.arrays import Floats, ratio
+from calibrant.core.smallest_change import POINTS, SLOPE, SmallestChange
 from calibrant.drift.calibration import N_RECENT, Judgement, judge, phi_of
 from calibrant.drift.change import (
     CLIP,
+    LATEST,
     MARGIN,
     MIN_BEFORE,
     SHARES,
@@ -87,52 +89,58 @@ def judge_cohorts(tables: Sequence[UnitTable], tolerance: float, n_slices: int =
     return judge(merged(tables), float(phi_of(columns_of(tables))), tolerance, n_slices)
 
 
-POWER = 0.8
+POWER, STILL = (
+    0.8,
+    0.7,
+)  # the chance to show a change that arms, and that it must fall below after that
 WITHIN = 7  # cohorts
 SPANS = np.array([each for each in WINDOWS if each <= WITHIN])
-SLOPE, POINTS = 0.625, 0.05
 MAX_WAIT = 60  # cohorts
-_LARGEST = 500  # thousandths
+LATER, CLEARLY = (
+    30,
+    0.8,
+)  # cohorts after which a change of at most this part of today's size is worth waiting for
+_LARGEST, _FARTHEST = 0.5, 8.0  # change of the rate, in log-odds
 
 
 @dataclass(frozen=True)
 class Monitor:
-    """What the rule would show of cohorts to come: as many units, with errors that vary as those of the last 7."""
+    """What the rule would show of cohorts to come: as many units, with errors that vary as those of the last 28."""
 
     columns: Floats  # float64 (3, n_cohorts, n_bins): `weight`, `confidence`, `correct` of the cohorts compared so far
     level: float  # of a day's tests
     block: Effects | None = None  # a reference without days
 
-    def power(self, gap: Floats, waited: int = 0) -> float:
-        """Return the probability that some window of the first 7 cohorts shows a change for the worse.
+    def power(self, gap: Floats, waited: int = 0) -> Floats:
+        """Return the probability that some window of the first 7 cohorts shows a change for the worse, float64 (...).
 
-        gap : change of the rate of outcomes by bin of the score, float64 (n_bins,)
+        gap : changes of the rate of outcomes by bin of the score, float64 (..., n_bins)
         waited : cohorts that pass before the change and belong to Before
         """
-        if self.columns.shape[1] + waited < MIN_BEFORE and self.block is None:
-            return 0.0
-        found = self._ahead(np.stack([np.zeros_like(gap), gap]), waited)
-        before, after, variance = (each[1] for each in (found.before, found.after, found.variance))
+        if self.first_in > waited:
+            return np.zeros(gap.shape[:-1])
+        found = self._ahead(np.concatenate([np.zeros((1, gap.shape[-1])), np.atleast_2d(gap)]), waited)  # fmt: skip
+        before, after, variance = (each[1:] for each in (found.before, found.after, found.variance))
         shift = after - found.after[0]
         # φ is estimated and at least 1: a normal variable of this size, cut at 0, has the mean .4 and the standard deviation .58.
         by_chance = np.sqrt(2.0 / np.maximum(self.columns.shape[1] + waited + SPANS - 2.0, 1.0))
         variance = variance * (1.0 + 0.4 * by_chance)
         t = np.maximum(np.abs(shift) - MARGIN, 0.0) * np.sqrt(ratio(1.0, variance))
         tail = self.level * SHARES[:, None] / len(WINDOWS) / 2.0
-        normal = -scipy.special.ndtri(tail) * ratio(found.t[1], found.z[1], 1.0)
-        least = np.maximum(normal, -scipy.special.stdtrit(np.maximum(found.df[1], 1.0), tail))
-        is_worse = np.abs(before + shift) > np.abs(before)
+        normal = -scipy.special.ndtri(tail) * ratio(found.t[1:], found.z[1:], 1.0)
+        least = np.maximum(normal, -scipy.special.stdtrit(np.maximum(found.df[1:], 1.0), tail))
+        # An effect before that is within chance has no direction.
+        sure = np.sign(before) * np.maximum(np.abs(before) - 2.0 * self._chance[:, None], 0.0)
+        is_worse = np.abs(sure + shift) > np.abs(sure)
         size = np.hypot(1.0, 0.29 * by_chance * least)
-        return float(
-            np.where(is_worse & (t > 0), scipy.special.ndtr((t - least) / size), 0.0).max()
-        )
+        shown = np.where(is_worse & (t > 0), scipy.special.ndtr((t - least) / size), 0.0)
+        return np.asarray(shown.max(axis=(-1, -2)).reshape(gap.shape[:-1]))
 
     def _ahead(self, gaps: Floats, waited: int) -> Comparisons:
         """Return the comparisons of cohorts with some gaps, (n_gaps, n_bins), each window at its own end: (n_gaps, 7, n_windows)."""
         n = self.columns.shape[1]
-        typical = self.columns[:, -N_RECENT:].mean(axis=1, keepdims=True)
         then = self.columns[:, np.arange(n - WITHIN, n) % n]
-        known = np.concatenate([self.columns, np.repeat(typical, waited, axis=1), then], axis=1)
+        known = np.concatenate([self.columns, self._later(waited), then], axis=1)
         weight, confidence, correct = np.repeat(known[:, None], len(gaps), axis=1)
         correct[:, n + waited :] += gaps[:, None] * then[0]
         effects = Effects.of(weight, confidence, correct, rated=self.block is None)
@@ -141,39 +149,106 @@ class Monitor:
             *(np.einsum("riki->rki", getattr(found, each.name)) for each in fields(found))
         )
 
+    def _later(self, n: int) -> Floats:
+        """Return cohorts to come: as the mean of the last 28, with their errors in turn, whose signs leave neighbours uncorrelated."""
+        recent = self.columns[:, -N_RECENT:]
+        later = np.repeat(recent.mean(axis=1, keepdims=True), n, axis=1)
+        weight, confidence, correct = recent
+        errors = correct - confidence
+        errors = errors - weight * ratio(errors.sum(axis=0), weight.sum(axis=0))
+        errors = errors * (len(errors) / max(len(errors) - 1, 1)) ** 0.5
+        turn = np.arange(n)
+        later[2] += np.where(turn // 2 % 2, -1.0, 1.0)[:, None] * errors[turn % len(errors)]
+        return later
+
+    @property
+    def first_in(self) -> int:
+        """Cohorts until the first comparison."""
+        return 0 if self.block is not None else max(0, MIN_BEFORE - self.columns.shape[1])
+
     @property
     def armed_in(self) -> int | None:
-        """Cohorts until a slope of .625, or 5 points of accuracy, would show: 0 if it would now; None if not within 60."""
-        wait = 0 if self._shows(0) else bisect_left(range(MAX_WAIT + 1), True, key=self._shows)
+        """Cohorts until a slope of .625, or 5 points of accuracy, would show: 0 if it would now; None if not within 60.
+
+        Once armed, it stays so while the chance is at least .7: day by day, the estimate of the chance moves around .8.
+        """
+        if self._shows(0) >= POWER or self._stays_armed():
+            return 0
+        shows = lambda waited: bool(self._shows(waited) >= POWER)  # noqa: E731
+        wait = bisect_left(range(MAX_WAIT + 1), True, key=shows)
         return wait if wait <= MAX_WAIT else None
 
-    @property
-    def smallest_points(self) -> float | None:
-        """Smallest fall of the rate of outcomes, in [0, 1], that would show within 7 cohorts; None above .5."""
+    def _stays_armed(self) -> bool:
+        """Return whether one of the last 7 cohorts armed it, and the chance has been little below that since."""
+        n = self.columns.shape[1]
+        for k in range(n, max(n - 1 - WITHIN, 0), -1):
+            chance = replace(self, columns=self.columns[:, :k])._shows(0)
+            if not STILL <= chance < POWER:
+                return chance >= POWER
+        return False
 
-        def shows(thousandths: int) -> bool:
-            return self.power(self.points_gap(thousandths / 1000)) >= POWER
+    def _shows(self, waited: int) -> float:
+        gaps = (self.slope_gap(SLOPE), self.points_gap(POINTS), self.points_gap(-POINTS))
+        return float(self.power(np.stack(gaps), waited).max())
 
-        found = bisect_left(range(_LARGEST + 1), True, 1, key=shows)
-        return found / 1000 if found <= _LARGEST else None
+    def smallest(self, waited: int = 0) -> SmallestChange:
+        """Return the smallest fall and rise that would show within 7 cohorts; None above .5. `waited` as in `power`."""
+        rate = float(self.columns[2].sum() / max(self.columns[0].sum(), 1e-300))
+        return SmallestChange(rate, self._least(-1.0, waited), self._least(1.0, waited))
 
-    def _shows(self, waited: int) -> bool:
-        gaps = (self.slope_gap(SLOPE), self.points_gap(POINTS))
-        return any(self.power(each, waited) >= POWER for each in gaps)
+    def later(self, today: float | None) -> float | None:
+        """Return the smallest change that would show after 30 more cohorts, if it is clearly smaller than today's."""
+        then = self.smallest(LATER).points
+        return None if then is None or (today is not None and then > CLEARLY * today) else then
+
+    def _least(self, sign: float, waited: int) -> float | None:
+        low, high, points = 0.0, _FARTHEST, _LARGEST
+        for _ in range(4):
+            shifts = np.linspace(low, high, 9)
+            gaps = self._shifted(sign * shifts)
+            shown = self.power(gaps, waited) >= POWER
+            if not shown.any():
+                return None
+            first = int(shown.argmax())
+            low, high, points = shifts[max(first - 1, 0)], shifts[first], abs(self._mean(gaps[first]))  # fmt: skip
+        points = float(np.ceil(1000.0 * points - 1e-9) / 1000.0)
+        return points if points <= _LARGEST else None
+
+    @cached_property
+    def _chance(self) -> Floats:
+        """Standard error of the effect so far, float64 (7,)."""
+        variance = Effects.of(*self.columns).total.variance[0]
+        if self.block is not None:
+            variance = variance + self.block.variance[0]
+        return np.sqrt(ratio(1.0, variance))
 
     @cached_property
     def rate(self) -> Floats:
         """Rate of outcomes by bin of the score, float64 (n_bins,)."""
-        weight, confidence, correct = self.columns
+        every = np.pad(self.columns, ((0, 0), (0, LATEST), (0, 0)))  # the latest count, too
+        weight, confidence, correct = every
         mean = np.clip(ratio(confidence, weight, 0.5), CLIP, 1.0 - CLIP)
-        return np.asarray(np.clip(outcome_rates(weight, mean, correct)[0], CLIP, 1.0 - CLIP))
+        return np.asarray(outcome_rates(weight, mean, correct)[0])
 
     def slope_gap(self, slope: float) -> Floats:
         """Return the change of the rates if their log-odds are multiplied by a slope."""
         return np.asarray(scipy.special.expit(slope * scipy.special.logit(self.rate)) - self.rate)
 
     def points_gap(self, points: float) -> Floats:
-        """Return the change of the rates of outcomes that are less frequent by some points, on average over the scores."""
-        weight, variance = self.columns[0].sum(axis=0), self.rate * (1.0 - self.rate)
-        mean = float(weight @ variance) / max(float(weight.sum()), 1e-300)
-        return -points * variance / max(mean, 1e-300)
+        """Return the change of the rates by one shift in log-odds that makes outcomes less frequent by some points, or by as many as can be."""
+        low, high = np.zeros(1), np.full(1, _FARTHEST)
+        sign = -1.0 if points > 0 else 1.0
+        for _ in range(30):
+            middle = (low + high) / 2.0
+            is_less = abs(self._mean(self._shifted(sign * middle)[0])) < abs(points)
+            low, high = (middle, high) if is_less else (low, middle)
+        return np.asarray(self._shifted(sign * high)[0])
+
+    def _shifted(self, shifts: Floats) -> Floats:
+        """Return the change of the rates by shifts in log-odds, (n,): float64 (n, n_bins)."""
+        moved = scipy.special.expit(scipy.special.logit(self.rate) + shifts[:, None])
+        return np.asarray(moved - self.rate)
+
+    def _mean(self, gap: Floats) -> float:
+        weight = self.columns[0].sum(axis=0)
+        return float(weight @ gap) / max(float(weight.sum()), 1e-300)

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-import numpy as np
-
-from calibrant.core.arrays import ratio
+from calibrant.core.coverage_texts import fallen_text, missing_text
+from calibrant.core.number_texts import (
+    at_least,
+    at_most,
+    labels_text,
+    percent_text,
+    size_text,
+    two_digits,
+)
+from calibrant.core.smallest_change import POINTS, TARGET, SmallestChange
 from calibrant.core.time_texts import day_of, length_text, period_text
-from calibrant.drift.calibration import GOOD, MIN_UNITS, OFF, Judgement, Selection, Word
-from calibrant.drift.evaluation import WITHIN, effects_of
-from calibrant.drift.phrases import against_scores, labels_text, percent_text, size_text
-from calibrant.drift.recommendation import recalibration
+from calibrant.drift.calibration import (
+    GOOD,
+    MIN_UNITS,
+    OFF,
+    Judgement,
+    Selection,
+    Word,
+)
+from calibrant.drift.change_effect import ChangeEffect
+from calibrant.drift.evaluation import WITHIN
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.drift.unlabelled_scores import ExpectedAccuracy, Shift
 
@@ -30,8 +43,6 @@ ScoresWord = Literal["shifted", "none_seen", "unknown"]
 Status = Literal["alarm", "watch", "ok", "insufficient_data"]
 _NAMED = 3  # slices that a sentence names
 LARGE_PSI = 1.0  # no shift of practical size is shown if the index has to exceed this
-SHOWN_POINTS = 0.01  # a smaller change of the rate is not the subject of a sentence
-BEYOND_CHANCE = 3.0  # standard errors of a change of the slope that is stated beside the level
 
 
 @dataclass(frozen=True)
@@ -47,9 +58,12 @@ class CalibrationState:
     is_since_start: bool = False  # whether no earlier cohort was good and no change was shown
     why_not: str | None = None  # why nothing is known
     since: int | None = None  # the cohort at which the word turned
-    coverage_fell: bool = False  # whether the labelled share fell by 20 points
+    fall: tuple[float, float, int] | None = None  # of the labelled share, see `fall_of_coverage`
     period: tuple[int, int] | None = None  # start and end of the recent cohorts, in seconds
     is_since_change: bool = False  # whether they are those of an open change
+    selected: tuple[int, int] | None = None  # period of the selection
+    late: float | None = None  # share of predictions with labels after the horizon, None without
+    counting: tuple[float, str] | None = None  # units of the cohorts that can count, and their time
 
     @property
     def is_off(self) -> bool:
@@ -57,9 +71,19 @@ class CalibrationState:
         return self.word == OFF or bool(self.slices_off)
 
     @property
+    def coverage_fell(self) -> bool:
+        """Whether the labelled share fell by 20 points."""
+        return self.fall is not None
+
+    @property
     def sentence(self) -> str:
-        """The word in one sentence, with the slices that are off and the selection of the labels."""
-        return " ".join([f"{self._own()}{self._slices()}.", *self._selected()])
+        """The word in a few sentences: what is off first, then what would decide, and the selection of the labels."""
+        own, slices = self._own(), self._slices()
+        if slices and self.word in (GOOD, OFF):
+            own = f"{own.replace('Good', 'Good overall', 1)}; {slices}"
+        elif slices:
+            own = f"{slices}; over all predictions: {own[0].lower()}{own[1:]}"
+        return " ".join([f"{own}.", *self._enough(), *self._coverage()])
 
     def _own(self) -> str:
         found, allowed = self.judgement, f"(allowed {size_text(self.tolerance)})"
@@ -70,7 +94,7 @@ class CalibrationState:
             n = "labelled units since the change" if self.is_since_change else "recent labelled units"  # fmt: skip
             return f"Not known: there are {count if found.n_units else 'no'} {n}, and at least {MIN_UNITS:.0f} are needed"
         n = f"measured on {count} labelled units{period_text(self.period)}"
-        size = f"{size_text(found.limit)} {allowed}, {n}"
+        size = f"{at_least(found.limit) if found.word == OFF else at_most(found.limit)} {allowed}, {n}"  # fmt: skip
         among = f" among the labelled {percent_text(self.selection.coverage)}" if self.selection.is_partial else ""  # fmt: skip
         if self.word in (GOOD, OFF) and found.word != self.word:
             held = f"Good before{among}" if self.word == GOOD else "Off before"
@@ -85,9 +109,27 @@ class CalibrationState:
             least = "at least" if found.word == OFF else "at most"
             error = f"an error of {least} {size}"
             return f"Not known yet: the labels show {error}; the next labels have to confirm it"
-        error = f"{size_text(found.error or 0.0)} (of a calibrated model at most {size_text(found.null or 0.0)})"
+        error = f"{size_text(found.error or 0.0)} (of a calibrated model at most {at_most(found.null or 0.0)})"
         start = f"The error since the change is {error}, and" if self.is_since_change else "Not known: the error"  # fmt: skip
-        return f"{start} may be up to {size}; {labels_text(found.n_more)} would decide"
+        return f"{start} may be up to {size}; {self.decides}"
+
+    @property
+    def decides(self) -> str:
+        """What would decide a word that is not known."""
+        found = self.judgement
+        if found.limit is None:
+            return f"at least {MIN_UNITS:.0f} labelled units are needed"
+        return labels_text(found.n_more, found.n_units, found.then)
+
+    def _enough(self) -> list[str]:
+        """Return that the cohorts that count will never have the labels that would decide."""
+        found = self.judgement
+        if self.word != "unknown" or found.word != "unknown" or None in (self.counting, found.limit):  # fmt: skip
+            return []
+        n, length = self.counting or (0.0, "")
+        if found.n_more is not None and found.n_units + found.n_more <= n:
+            return []
+        return [f"Only the last {length} count, about {two_digits(n)} units: more labels a day or a larger tolerance would decide."]  # fmt: skip
 
     @property
     def _since_change(self) -> str:
@@ -97,17 +139,16 @@ class CalibrationState:
         if not self.slices_off:
             return ""
         worst = sorted(self.slices_off.items(), key=lambda each: -each[1])
-        named = ", ".join(f"{name} off" + (f" by at least {size_text(limit)}" if limit else "") for name, limit in worst[:_NAMED])  # fmt: skip
-        return f"; {named} ({len(worst)} of {self.n_slices} slices)"
+        verb = "off" if self.word in (GOOD, OFF) else "is off"
+        named = ", ".join(f"{name} {verb}" + (f" by at least {at_least(limit)}" if limit else "") for name, limit in worst[:_NAMED])  # fmt: skip
+        return f"{named} ({len(worst)} of {self.n_slices} slices)"
 
-    def _selected(self) -> list[str]:
+    def _coverage(self) -> list[str]:
         bounds, coverage = self.selection.bounds, self.selection.coverage
+        found = [] if self.fall is None else [fallen_text(*self.fall)]
         if bounds is None or not coverage:
-            return []
-        low, high = (size_text(each) for each in bounds)
-        return [
-            f"Only {percent_text(coverage)} of the units have a label: depending on the missing labels, the error is between {low} and {high}."
-        ]
+            return found
+        return [missing_text(1.0 - coverage, bounds, self.selected, self.late), *found]
 
 
 @dataclass(frozen=True)
@@ -121,21 +162,23 @@ class ChangeState:
     latest: int | None = None
     sides: tuple[UnitTable, UnitTable] | None = None  # labelled units before and since the change
     is_binary: bool = False  # whether labels are positive, rather than correct
-    is_of_slope: bool = False  # whether the slope changed most
+    direction: str = "level"  # in which the change is clearest, of `DIRECTIONS`
     of_reference: bool = False  # whether live data differ from the reference from the first day
-    # change of the rate that would show within 7 cohorts; None if none would
-    smallest_points: float | None = None
+    smallest: SmallestChange | None = None  # that would show within 7 cohorts
     armed_at: int | None = None  # when the change is armed; None if it is, or will not be
-    # end of the last predictions or labels, of the words about missing data
-    last_at: int | None = None
-    acknowledged_at: int | None = None  # of the last change
+    later: tuple[int, float] | None = None  # else, a time from which a smaller change would show
+    last_at: int | None = None  # end of the last data, of the words about missing data
+    acknowledged_at: float | None = None  # of the last change
     cohort_s: int = 86_400  # length of a cohort
     since: int | None = None  # start of the first cohort compared
-    # end of the evaluated part of a history that is still being evaluated
-    evaluated_to: int | None = None
+    evaluated_to: int | None = None  # end of what is evaluated of a history so far
     why_not: str | None = None  # why no change can be seen at all
-    # dated events of the model about DATE, each with its time
-    events: tuple[tuple[str, float], ...] = ()
+    events: tuple[tuple[str, float], ...] = ()  # of the model about DATE, each with its time
+
+    @property
+    def smallest_points(self) -> float | None:
+        """Smallest change of the rate of labels that would show, as in the sentence."""
+        return None if self.smallest is None else self.smallest.points
 
     @property
     def sentence(self) -> str:
@@ -148,8 +191,7 @@ class ChangeState:
             return f"No {what} {since}: a change would not be seen."
         if self.word == NOT_ARMED:
             return self._not_armed()
-        would = "" if self.smallest_points is None else f"; {self._points()} would show within {length_text(WITHIN * self.cohort_s)}"  # fmt: skip
-        return f"No change is seen{self._compared()}{would}."
+        return f"No change is seen{self._compared()}{self._would()}."
 
     def _compared(self) -> str:
         """Return which labels are compared."""
@@ -161,65 +203,59 @@ class ChangeState:
     def _changed(self) -> str:
         n = f" ({self.n_units:,.0f} labelled units since)"
         if self.of_reference or self.start is None:
-            return f"Live data differ from the reference{self._effect()}{n}."
+            return f"Live data differ from the reference{self._effect}{n}."
         date = self._day(self.start)
         if (self.earliest, self.latest) != (self.start, self.start):
             date += f" ({self._day(self.earliest or self.start)} to {self._day(self.latest or self.start)})"
         near = ", ".join(f"{name} ({self._day(int(at_s))})" for name, at_s in self.events)
-        return f"Changed about {date}{near and f', about the time of {near}'}{self._effect()}{n}."
+        return f"Changed about {date}{near and f', about the time of {near}'}{self._effect}{n}."
 
+    @property
     def _effect(self) -> str:
-        """Return the size of the change in the rate of labels or the mean gap, or its direction if both are within chance."""
-        if self.sides is None or not all(each.n_units for each in self.sides):
-            return ""
-        before, after = (each.correct.sum() / each.n_units for each in self.sides)
-        beyond = max(SHOWN_POINTS, _chance(before, after, self.sides))
-        also = self._also_slope()
-        if abs(after - before) >= beyond:
-            verb = "fell" if after < before else "rose"
-            return f": {self._rate} {verb} from {percent_text(before)} to {percent_text(after)}{also}"  # fmt: skip
-        earlier, now = ((s.correct - s.confidence).sum() / s.n_units for s in self.sides)
-        if abs(now - earlier) >= beyond and not self.is_of_slope:
-            return f": {self._rate} was {against_scores(earlier)} before, and is now {against_scores(now)}{also}"
-        became = self._became()
-        return became and f": scores {became}"
-
-    def _also_slope(self) -> str:
-        """Return that the slope changed, too, where it did beyond chance."""
-        found = effects_of(self.sides or ()).along(1)
-        chance = BEYOND_CHANCE * ratio(1.0, found.variance).sum() ** 0.5
-        is_beyond = abs(np.diff(ratio(found.errors, found.variance), axis=0).sum()) > chance
-        return f"; also, scores {became}" if is_beyond and (became := self._became()) else ""
-
-    def _became(self) -> str:
-        first, last = (recalibration(each) for each in self.sides or ())
-        if first is None or last is None:
-            return ""
-        return f"became {'too extreme' if last.slope < first.slope else 'too cautious'}"
+        found = None if self.sides is None else ChangeEffect(self.sides, self._rate, self.direction)
+        return f": {found.text}" if found and found.text else ""
 
     @property
     def _rate(self) -> str:
         return "the rate of positive labels" if self.is_binary else "accuracy"
 
-    def _points(self) -> str:
-        return f"a change of {self._rate} by {100.0 * (self.smallest_points or 0.0):.1f} points"
+    def _would(self) -> str:
+        """Return what would show, if the rule is armed: 5 points, or a temperature of 1.6."""
+        found = self.smallest
+        if found is None:
+            return ""
+        sizes = [] if found.points is None else [found.text(self._rate)]
+        if found.points is None or found.points > POINTS:
+            sizes.insert(0, f"scores that become too extreme ({TARGET})")
+        return f"; {' or '.join(sizes)} would show within {length_text(WITHIN * self.cohort_s)}{self._other}"  # fmt: skip
+
+    @property
+    def _other(self) -> str:
+        return self.smallest.other if self.smallest and self.is_binary else ""
 
     def _not_armed(self) -> str:
         if self.why_not is not None:
             return f"A change cannot be seen yet: {self.why_not}."
         if self.evaluated_to is not None:
             return f"No change is seen so far: the posted history is evaluated up to {self._day(self.evaluated_to)}, and the rest is being evaluated."
-        least = f"only {self._points()} or more" if self.smallest_points else "none"
-        more = "Smaller ones" if self.smallest_points else "A change"
-        if self.armed_at is None:
-            when = "would show with more labels a day, or longer cohorts (setting `alarm.bucket`)"
-        else:
-            when = f"would show from {self._day(self.armed_at)} on"
-        return f"No change is seen{self._compared()}, but today {least} would show. {more} {when}."
+        start, found = f"No change is seen{self._compared()}, but", self.smallest
+        if found is None or found.points is None:
+            return f"{start} this is undecided: today none would show. {self._when()}"
+        least = f"today only {found.text(self._rate)} or more would show{self._other}"
+        return f"{start} smaller ones are undecided: {least}. {self._when()}"
 
-    def _day(self, at_s: int) -> str:
+    def _when(self) -> str:
+        """Return from when a smaller change would show, or what it takes."""
+        if self.armed_at is not None:
+            return f"From {self._day(self.armed_at)} on, {100.0 * POINTS:.0f} points or a {TARGET} would show."
+        if self.later is not None:
+            at_s, points = self.later
+            return f"From {self._day(at_s)} on, {100.0 * points:.1f} points would show; less needs more labels a day, or longer periods."
+        return "It takes more labels a day, or longer periods."
+
+    def _day(self, at_s: float) -> str:
         time = "" if self.cohort_s >= 86_400 else f" {datetime.fromtimestamp(at_s, UTC):%H:%M}"
-        return f"{day_of(at_s)}{time}"
+        return f"{day_of(int(at_s))}{time}"
 
 
 @dataclass(frozen=True)
@@ -238,8 +274,10 @@ class ScoresState:
         """Return the state of a shift; `is_known` if calibration after it is known."""
         if shift is None:
             return cls()
-        word: ScoresWord = "shifted" if shift.is_shifted else "none_seen"
-        return cls(word, shift.psi, shift.limit, is_known, start)
+        quiet: ScoresWord = "none_seen" if shift.limit <= LARGE_PSI else "unknown"
+        return cls(
+            "shifted" if shift.is_shifted else quiet, shift.psi, shift.limit, is_known, start
+        )
 
     @property
     def sentence(self) -> str:
@@ -251,15 +289,15 @@ class ScoresState:
     def _expected(found: ExpectedAccuracy) -> str:
         low, high = found.interval
         return (
-            f"Of the last 7 days, {found.n_unlabelled:,.0f} units have no label; their expected accuracy is "
+            f"Of the last 7 days with predictions, {found.n_unlabelled:,.0f} units have no label; their expected accuracy is "
             f"{100.0 * found.value:.1f} % ({100.0 * low:.1f} to {100.0 * high:.1f} %)."
         )
 
     def _shift(self) -> str:
-        if self.word == "unknown":
+        if self.psi is None:
             return "Too few predictions to compare the scores of days."
-        size = f"population stability index {size_text(self.psi or 0.0)}, limit {size_text(self.limit or 0.0)}"
-        if self.word == "none_seen" and (self.limit or 0.0) > LARGE_PSI:
+        size = f"population stability index {size_text(self.psi)}, limit {size_text(self.limit or 0.0)}"
+        if self.word == "unknown":
             return f"Too few predictions a day to show a shift of the scores ({size})."
         if self.word == "none_seen":
             return f"The scores have not shifted ({size})."
@@ -283,28 +321,3 @@ def status_of(calibration: CalibrationState, change: ChangeState, scores: Scores
     if calibration.is_off or scores.word == "shifted" or calibration.coverage_fell:
         return "watch"
     return "ok" if (calibration.word, change.word) == (GOOD, NONE_SEEN) else "insufficient_data"
-
-
-FALL = 0.2  # of the labelled share
-_LAST, _EARLIER = 3, 7  # cohorts
-
-
-def coverage_fell(shares: Sequence[float]) -> bool:
-    """Return whether the labelled share of the last 3 cohorts is 20 points below that of the earlier ones, at least 7.
-
-    >>> coverage_fell([0.9] * 10), coverage_fell([0.9] * 10 + [0.6] * 3)
-    (False, True)
-    """
-    earlier, last = shares[:-_LAST], shares[-_LAST:]
-    if len(earlier) < _EARLIER:
-        return False
-    return sum(earlier) / len(earlier) - sum(last) / len(last) >= FALL
-
-
-def _chance(before: float, after: float, sides: tuple[UnitTable, UnitTable]) -> float:
-    """Return two standard errors of the difference of two rates."""
-    variances = [
-        rate * (1.0 - rate) / side.n_units
-        for rate, side in zip((before, after), sides, strict=True)
-    ]
-    return float(2.0 * sum(variances) ** 0.5)

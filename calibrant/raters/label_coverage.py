@@ -7,6 +7,8 @@ the range of the score.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy
 
@@ -100,3 +102,23 @@ def _delays(pane: Pane) -> Result:
     assert isinstance(delays, Delays)
     found: Result = {name: delays.quantile(share) for name, share in QUANTILES.items()}
     return {"n": delays.n, **found, "relative_error": RELATIVE_ERROR}
+
+
+FALL = 0.2  # of the labelled share
+_LAST, _EARLIER = 3, 7  # cohorts
+
+
+def fall_of_coverage(cohorts: Sequence[tuple[int, float]]) -> tuple[float, float, int] | None:
+    """Return the labelled share of earlier cohorts, at least 7, of the last 3 and their start, if it fell by 20 points.
+
+    cohorts : start and labelled share of each
+
+    >>> shares = [(day, 0.875) for day in range(10)]
+    >>> fall_of_coverage(shares), fall_of_coverage([*shares, (10, 0.5), (11, 0.5), (12, 0.5)])
+    (None, (0.875, 0.5, 10))
+    """
+    earlier, last = ([share for _, share in each] for each in (cohorts[:-_LAST], cohorts[-_LAST:]))
+    if len(earlier) < _EARLIER:
+        return None
+    before, now = sum(earlier) / len(earlier), sum(last) / len(last)
+    return (before, now, cohorts[-_LAST][0]) if before - now >= FALL else None

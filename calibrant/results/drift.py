@@ -81,14 +81,20 @@ class CalibrationWord(Result):
         "Error that a calibrated model with the same data exceeds in one of 20 cases."
     )
     n: float = says("Labelled units of the recent cohorts.")
-    n_more: int | None = says("Further labelled units that would decide.")
-    coverage: float | None = says("Labelled share of the predictions.")
+    n_more: int | None = says(
+        "Further labelled units that would decide if the error stays as it is; of these, only as many count as the last 28 cohorts have."
+    )
+    coverage: float | None = says(
+        "Labelled share of the predictions of the last 28 cohorts, within the label horizon."
+    )
     coverage_fell: bool = says("Whether the labelled share fell by 20 points.")
     bounds: list[float] | None = says(
         "The error if all unlabelled predictions had the least or the most favourable labels; "
         "null if nearly all have labels."
     )
-    since: str | None = says("The cohort at which the word turned.")
+    since: str | None = says(
+        "The cohort at which the word turned: it follows the start of a change (`change.start`), because a word has to hold on 2 cohorts."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -99,13 +105,17 @@ class ChangeWord(Result):
     sentence: str
     n: float = says("Labelled units since the change, or of all cohorts compared.")
     smallest_change: float | None = says(
-        "Smallest change of the rate of labels, in [0, 1], that would show within 7 cohorts."
+        "Smallest change of the rate of labels, in [0, 1], that would show within 7 cohorts: in either direction, or in the one that "
+        "the sentence names."
     )
     start: str | None = says("The first cohort of the change.")
     earliest: str | None
     latest: str | None
-    armed_at: str | None = says("From when a change of 5 points would show.")
-    acknowledged_at: str | None
+    armed_at: str | None = says(
+        "From when 5 points or a temperature of 1.6 would show; null if they do, or if it needs more labels a day or longer cohorts "
+        "(setting `alarm.bucket`)."
+    )
+    acknowledged_at: str | None = says("When the last change was acknowledged.")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

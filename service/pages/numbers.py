@@ -195,7 +195,7 @@ def verdict(metrics: Result, reliability: Result, classes: list[str] | None = No
     """Return how far confidence is from accuracy in a window, with what a calibrated model would show; the verdict is in the words."""
     error = (metrics.get("metrics") or {}).get("ece") or {}
     if error.get("value") is None:
-        return f"No calibration error. {reason(error.get('reason'))}"
+        return f"The calibration error is not known. {reason(error.get('reason'))}"
     score = scope_of({**metrics, "classes": classes}) if metrics.get("scope") else ""
     of = f" of the {score}:" if score else ""
     measured = f"expected calibration error{of} {plain_number(error['value'])}"

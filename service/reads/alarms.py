@@ -13,8 +13,8 @@ from calibrant.core.label_policies import POLICIES
 from calibrant.core.query import PaneQuery
 from calibrant.drift.calibration import TOLERANCE
 from calibrant.drift.cohort_tables import OWN_SCORE
-from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.unit_tables import DRIFT_BINS
+from calibrant.inference.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.input.names import name_of
 from calibrant_server.service.reads.queries import Duration
 from calibrant_server.workers.alarm.alarm_settings import (

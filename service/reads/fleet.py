@@ -18,7 +18,7 @@ from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.cohort_tables import OWN_SCORE
-from calibrant.drift.false_alarm_rate import flagged
+from calibrant.inference.false_alarm_rate import flagged
 from calibrant.results.base import short_estimate
 from calibrant.results.drift import RECENT, drift
 from calibrant_server.service.http.problems import InvalidQuery

@@ -121,7 +121,7 @@ class ModelStatus(NamedModel):
     )
     scores: dict[str, Any] | None = Field(
         None,
-        description="`word` (shifted, none_seen, unknown) with its number; with `include=details` its sentence.",
+        description="`word` (shifted, none_seen, unknown) with its number; its sentence if `shifted`, or with `include=details`.",
     )
     error: part_of(EstimateValues, "Estimate") | None = Field(  # type: ignore[valid-type]
         None,
@@ -173,5 +173,7 @@ def row_of(model: dict[str, Any], status: dict[str, Any], details: bool) -> dict
 
 
 def _short(scores: dict[str, Any] | None) -> dict[str, Any] | None:
-    names = ("word", "value", "start")
+    names = ["word", "value", "start"]
+    if scores and scores.get("word") == "shifted":  # a reason to watch
+        names.append("sentence")
     return scores and {name: scores[name] for name in names if scores.get(name) is not None}

@@ -7,11 +7,11 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.label_policies import POLICIES
-from calibrant.drift.false_alarm_rate import FalseAlarms, flagged
 from calibrant.drift.unit_tables import (
     merged,
     unit_table,
 )
+from calibrant.inference.false_alarm_rate import FalseAlarms, flagged
 from calibrant.raters.label_coverage import label_coverage
 
 BINS = 15

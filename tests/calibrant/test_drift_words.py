@@ -10,6 +10,7 @@ from scipy.special import expit, logit
 
 from benchmarks.drift.days import normal_logits, same, simulate, tempered
 from benchmarks.drift.detector import calibration_words
+from calibrant.core.smallest_change import SmallestChange
 from calibrant.drift.calibration import (
     BinnedError,
     Judgement,
@@ -129,12 +130,12 @@ def test_power_grows_with_days_and_volume():
     assert monitor(4).power(monitor(4).slope_gap(0.625)) == 0.0
     assert monitor(30).armed_in == 0 and 0 < monitor(7).armed_in < 15
     assert monitor(30, 10).armed_in is None
-    assert monitor(60).smallest_points < monitor(10).smallest_points
+    assert monitor(60).smallest().points < monitor(10).smallest().points
 
 
 def test_a_change_towards_the_scores_is_not_one_for_the_worse():
     too_often = monitor(30, truth=lambda p, day: expit(logit(p) + 1.0))
-    assert too_often.power(too_often.points_gap(0.12)) < 0.1 < too_often.smallest_points
+    assert too_often.power(too_often.points_gap(0.12)) < 0.1 < too_often.smallest().fall
     assert too_often.power(too_often.points_gap(-0.12)) > 0.9
 
 
@@ -150,7 +151,7 @@ def test_a_change_of_the_smallest_size_is_found_in_four_of_five_weeks(scores, be
     from benchmarks.drift.detector import armed_after, first_change
 
     past = simulate(np.random.default_rng(3), 8, 30, before, scores)
-    points = float(np.median([armed_after(past, run, 30).smallest_points for run in range(8)]))
+    points = float(np.median([armed_after(past, run, 30).smallest().fall for run in range(8)]))
 
     def truth(p, day):
         rate = before(p, day)
@@ -218,7 +219,7 @@ def test_a_change_of_the_slope_is_stated_as_such():
     assert changed.sentence.endswith(
         "and is now 4 points below the mean score; also, scores became too extreme (3,000 labelled units since)."
     ), changed.sentence
-    of_slope = replace(changed, is_of_slope=True)
+    of_slope = replace(changed, direction="slope")
     assert of_slope.sentence.endswith(": scores became too extreme (3,000 labelled units since).")
 
 
@@ -258,9 +259,11 @@ def test_a_sentence_states_the_period_of_its_labels():
     assert replace(of_change, word="unknown", judgement=few).sentence == (
         "Not known: there are 30 labelled units since the change, and at least 50 are needed."
     )
-    seen = ChangeState("none_seen", 900.0, smallest_points=0.06, cohort_s=3600, since=days[0])
+    seen = ChangeState(
+        "none_seen", 900.0, smallest=SmallestChange(0.9, 0.05, 0.2), cohort_s=3600, since=days[0]
+    )
     assert seen.sentence == (
-        "No change is seen in 900 labelled units since 17 Nov 2025 00:00; a change of accuracy by 6.0 points would show within 7 hours."
+        "No change is seen in 900 labelled units since 17 Nov 2025 00:00; a fall of accuracy from 90.0 % to 85.0 % would show within 7 hours."
     )
 
 
@@ -272,11 +275,11 @@ def test_while_a_history_is_being_evaluated_the_sentence_says_so():
 
 
 def test_the_error_since_a_change_comes_before_what_would_decide():
-    found = Judgement("unknown", 0.17, 0.13, 0.09, 400.0, 700)
+    found = Judgement("unknown", 0.17, 0.13, 0.09, 400.0, 700, "off")
     shown = CalibrationState("unknown", found, 0.02, is_since_change=True)
     assert shown.sentence == (
         "The error since the change is 0.13 (of a calibrated model at most 0.09), and may be up to 0.17 (allowed 0.02), measured on "
-        "400 labelled units; about 700 more labelled units would decide."
+        "400 labelled units; at the present error, about 700 more labelled units would show it to be off."
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import calibrant as cal
 from calibrant.drift.unit_tables import UnitTable
-from calibrant.drift.unlabelled_scores import expected_accuracy
+from calibrant.results.expected_accuracy import expected_accuracy
 
 
 def scores_and_labels(

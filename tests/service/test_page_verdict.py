@@ -28,7 +28,9 @@ def test_an_error_that_chance_may_explain_has_none(changes):
 
 
 def test_without_an_error_the_reason_is_stated():
-    assert sentence(value=None, reason="no_labels").startswith("No calibration error.")
+    assert sentence(value=None, reason="no_labels").startswith(
+        "The calibration error is not known."
+    )
 
 
 @pytest.mark.parametrize(

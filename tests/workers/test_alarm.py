@@ -254,7 +254,7 @@ def test_acknowledging_starts_before_at_the_change_and_promotion_closes(sealing)
         "known: new scanner",
     )
     detector = sealing.detector()
-    assert detector.change is None and detector.acknowledged_at == day * DAY_S
+    assert detector.change is None and detector.acknowledged_at == episode.acknowledged_s
     assert detector.begun == raised.start_of_change
     before = sealing.raw()
     sealing.order(acknowledgement(raised.id, "bob", None))

@@ -229,7 +229,7 @@ def _acknowledge(node: Any, writing: AlarmCommit, command: Command) -> None:
         name = detector_name(each.scope, each.slice)
         detector = state.detectors.get(name)
         if detector is not None and detector.episode == each.id:
-            changed[name] = acknowledged(detector, state.reference)
+            changed[name] = acknowledged(detector, state.reference, writing.now_s)
         by, note, role = command["by"], command["note"], command.get("role")
         noted = each.acknowledged(by, note, writing.now_s, state.next_number(), role)
         writing.episode(noted, WAS_ACKNOWLEDGED)

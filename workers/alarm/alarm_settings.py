@@ -16,7 +16,7 @@ from typing import Any
 from calibrant.core.durations import parse_duration
 from calibrant.drift.calibration import TOLERANCE
 from calibrant.drift.cohort_tables import OWN_SCORE
-from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
+from calibrant.inference.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant_server.workers.alarm.deliveries import STANDARD
 from calibrant_server.workers.store.key_names import PartitionKeys
 from calibrant_server.workers.store.model_config import OBSERVE, ModelConfig

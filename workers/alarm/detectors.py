@@ -14,8 +14,8 @@ from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.drift.calibration import GOOD, N_RECENT, UNKNOWN, Judgement, Word, held_word
 from calibrant.drift.change import Change, Effects
 from calibrant.drift.evaluation import effects_of
-from calibrant.drift.false_alarm_rate import flagged
 from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.inference.false_alarm_rate import flagged
 from calibrant_server.workers.alarm.alarm_settings import NO_MAP, ActiveMap, AlarmSettings
 from calibrant_server.workers.alarm.cohorts import CohortResult, parts_of, rater_in
 from calibrant_server.workers.ingest.reference import MIN_DAYS
@@ -122,8 +122,7 @@ class Detector:
     begun: int | None = None
     words: Words = field(default_factory=Words)  # of calibration
     change: OpenChange | None = None  # the open change
-    # the last cohort when a change was acknowledged, None if none was
-    acknowledged_at: int | None = None
+    acknowledged_at: float | None = None  # when the last change was, None if none was
     past_reference: int = -1  # when the reference was made that is older than this change, in ms
     improved_at: int | None = None  # the first cohort of the last improvement
     p: float = 1.0  # of a change for the worse, by the cohorts since `begun`
@@ -230,15 +229,15 @@ def watched_raters(
     return found[: settings.rater_detectors] if len(found) > 1 else []
 
 
-def acknowledged(detector: Detector, reference: Reference) -> Detector:
-    """Return a detector whose change was acknowledged: Before starts again at the start of the change, without the reference."""
+def acknowledged(detector: Detector, reference: Reference, now_s: float) -> Detector:
+    """Return a detector whose change was acknowledged now: Before starts again at the start of the change, without the reference."""
     if detector.change is None:
         return detector
     return replace(
         detector,
         begun=detector.change.start,
         change=None,
-        acknowledged_at=detector.last,
+        acknowledged_at=now_s,
         past_reference=reference.created_ms,
         p=1.0,
     )

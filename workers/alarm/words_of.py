@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from calibrant.core.pane import Pane
-from calibrant.core.time_texts import event_text
+from calibrant.core.time_texts import event_text, length_text
 from calibrant.drift.calibration import N_RECENT, OFF, UNKNOWN, Judgement, Word, selection_of
 from calibrant.drift.change import DIRECTIONS
-from calibrant.drift.evaluation import Monitor, columns_of, judge_cohorts
+from calibrant.drift.evaluation import LATER, Monitor, columns_of, judge_cohorts
 from calibrant.drift.unit_tables import merged
 from calibrant.drift.unlabelled_scores import Shift, shift_of
 from calibrant.drift.words import (
@@ -28,9 +29,9 @@ from calibrant.drift.words import (
     ChangeWord,
     ScoresState,
     Status,
-    coverage_fell,
     status_of,
 )
+from calibrant.raters.label_coverage import fall_of_coverage
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohorts import (
     CohortResult,
@@ -110,6 +111,11 @@ class AlarmSnapshot:
         return self.watched.recent(self.counted)
 
     @property
+    def selected(self) -> list[CohortResult]:
+        """The last cohorts, labelled or not."""
+        return self.counted[-N_RECENT:]
+
+    @property
     def before(self) -> Before:
         """What is before the first live cohort."""
         return self.state.reference.of(self.name, self.watched)
@@ -170,7 +176,11 @@ class ModelWords:
 
 
 def words_of(
-    alarm: AlarmSnapshot, now_s: float, last_s: int | None = None, live: Shift | None = None
+    alarm: AlarmSnapshot,
+    now_s: float,
+    last_s: int | None = None,
+    live: Shift | None = None,
+    late: float = 0.0,
 ) -> ModelWords:
     """Return the words of a detector at a time.
 
@@ -179,32 +189,40 @@ def words_of(
     now_s : seconds since the epoch
     last_s : end of the last predictions, None without any
     live : shift of the scores of the last days, sealed or not
+    late : share of predictions with labels after the horizon
     """
-    calibration, change = _calibration(alarm), change_of(alarm, now_s, last_s)
+    calibration, change = _calibration(alarm, late), change_of(alarm, now_s, last_s)
     is_known = change.word == CHANGED or (calibration.word != UNKNOWN and change.word == NONE_SEEN)
     has_all = calibration.selection.coverage is not None and not calibration.selection.is_partial
     is_known |= has_all and change.word in (NONE_SEEN, NOT_ARMED)
     return ModelWords(calibration, change, _scores(alarm, live, is_known))
 
 
-def _calibration(alarm: AlarmSnapshot) -> CalibrationState:
+def _calibration(alarm: AlarmSnapshot, late: float) -> CalibrationState:
     settings, words, sealed = alarm.state.settings, alarm.watched.words, alarm.counted
     recent, (word, now) = alarm.recent, alarm.judged
+    length_s, selected = settings.bucket_s, alarm.selected
+    shares = [(each.cohort, each.table.labelled_share) for each in sealed if each.table.predictions.any()]  # fmt: skip
     return CalibrationState(
         word,
         now,
         settings.tolerance,
-        selection_of(merged(each.table for each in sealed[-N_RECENT:])),
+        selection_of(merged(each.table for each in selected)),
         _slices_off(alarm) if is_of_all(alarm.name) else {},
         n_judged(alarm.state.detectors, settings) - 1,
         is_since_start=word == OFF and not words.was_good,
         since=words.since,
-        coverage_fell=coverage_fell(
-            [each.table.labelled_share for each in sealed if each.table.predictions.any()]
-        ),
-        period=(recent[0].cohort, recent[-1].cohort + settings.bucket_s) if recent else None,
+        fall=fall_of_coverage(shares),
+        period=_period(recent, length_s),
         is_since_change=alarm.watched.in_alarm,
+        selected=_period(selected, length_s),
+        late=late,
+        counting=(N_RECENT * now.n_units / max(len(recent), 1), length_text(N_RECENT * length_s)),
     )
+
+
+def _period(cohorts: Sequence[CohortResult], length_s: int) -> tuple[int, int] | None:
+    return (cohorts[0].cohort, cohorts[-1].cohort + length_s) if cohorts else None
 
 
 def _slices_off(alarm: AlarmSnapshot) -> dict[str, float]:
@@ -229,17 +247,29 @@ def change_of(alarm: AlarmSnapshot, now_s: float, last_s: int | None) -> ChangeS
         return ChangeState(word, n, last_at=end_s, acknowledged_at=detector.acknowledged_at)
     monitor = _monitor(alarm)
     wait = None if monitor is None else monitor.armed_in
+    smallest = None if monitor is None else monitor.smallest()
+    later = monitor.later(smallest.points) if monitor and smallest and wait is None else None
     return ChangeState(
         NONE_SEEN if wait == 0 else NOT_ARMED,
         n,
         is_binary=alarm.state.config.task == "binary",
-        smallest_points=None if monitor is None else monitor.smallest_points,
-        armed_at=(detector.last or 0) + (wait + 1) * bucket_s if wait else None,
+        smallest=smallest,
+        armed_at=_words_at(alarm, now_s, wait) if wait else None,
+        later=None if later is None else (_words_at(alarm, now_s, LATER), later),
         acknowledged_at=detector.acknowledged_at,
         cohort_s=bucket_s,
         since=labelled[0].cohort if labelled else None,
         evaluated_to=_evaluated_to(alarm, now_s, last_s),
     )
+
+
+def _words_at(alarm: AlarmSnapshot, now_s: float, wait: int) -> int:
+    """Return when so many more cohorts are sealed, at the present number per time; never in the past."""
+    length_s, horizon_s = alarm.state.settings.bucket_s, alarm.state.config.label_horizon_s or 0
+    cohorts = [each.cohort for each in alarm.labelled]
+    pace = max(1.0, (cohorts[-1] - cohorts[0]) / (length_s * max(len(cohorts) - 1, 1)))
+    first = max((alarm.watched.last or 0) + length_s, int(now_s - horizon_s) // length_s * length_s)
+    return first + ceil(wait * pace) * length_s + horizon_s
 
 
 def _evaluated_to(alarm: AlarmSnapshot, now_s: float, last_s: int | None) -> int | None:
@@ -263,7 +293,7 @@ def _changed(alarm: AlarmSnapshot, change: OpenChange) -> ChangeState:
         change.latest,
         (merged(before), since),
         is_binary=config.task == "binary",
-        is_of_slope=DIRECTIONS[change.direction] == "slope",
+        direction=DIRECTIONS[change.direction],
         of_reference=change.of_reference,
         cohort_s=bucket_s,
         events=_events_about(change, config, bucket_s),

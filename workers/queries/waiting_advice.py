@@ -5,20 +5,26 @@ from __future__ import annotations
 from calibrant.core.action_texts import ACTIONS, MAX_NAMED
 from calibrant.core.actions import Advice, read_drift, recommendation
 from calibrant.drift.calibration import GOOD, UNKNOWN
-from calibrant.drift.phrases import labels_text
 from calibrant.drift.words import NO_LABELS, NO_PREDICTIONS, CalibrationState
 from calibrant_server.workers.alarm.words_of import ModelWords
 from calibrant_server.workers.store.model_config import ModelConfig
 
+NOTHING_YET = "Send predictions: there are none yet."
 NO_DATA = {
     NO_PREDICTIONS: "Check the program that sends predictions: none arrived recently.",
     NO_LABELS: "Check the source of the labels: none arrived for recent predictions.",
 }
 
 
-def advice_without_update(words: ModelWords, config: ModelConfig) -> Advice:
+def advice_without_update(
+    words: ModelWords, config: ModelConfig, has_predictions: bool = True
+) -> Advice:
     """Return what to do about a model that neither changed nor is off as a whole."""
-    found = _advice(words, config)
+    found = (
+        _advice(words, config)
+        if has_predictions
+        else recommendation("collect_more", NOTHING_YET, {})
+    )
     if config.label_horizon_s is not None:
         return found
     declare = f"To detect changes, declare a label horizon: `calibrant set {config.model} label_horizon=P7D`."
@@ -49,4 +55,4 @@ def _what_decides(calibration: CalibrationState) -> str:
     found = calibration.judgement
     if found.word not in (UNKNOWN, calibration.word):
         return "the next labels have to confirm it"
-    return f"{labels_text(found.n_more)} would decide"
+    return calibration.decides

@@ -11,7 +11,7 @@ from calibrant.core.time_texts import day_of
 from calibrant.drift.calibration import GOOD, OFF, UNKNOWN, Selection, judge, selection_of
 from calibrant.drift.recommendation import temperature_of
 from calibrant.drift.unit_tables import UnitTable, merged, unit_table
-from calibrant.drift.unlabelled_scores import Shift, expected_of_panes, window_shift
+from calibrant.drift.unlabelled_scores import Shift, window_shift
 from calibrant.drift.words import (
     CHANGED,
     NOT_ARMED,
@@ -20,6 +20,7 @@ from calibrant.drift.words import (
     ScoresState,
 )
 from calibrant.results.drift import CURRENT_S, EVIDENCE, RECENT, drift
+from calibrant.results.expected_accuracy import expected_of_panes
 from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.alarm.detectors import MAX_DETECTORS, Detector, n_requested
 from calibrant_server.workers.alarm.drift_report import (
@@ -107,8 +108,20 @@ def _words(inputs: Inputs, watched: Detector | None, why_not: str | None) -> Mod
     ends = [each.start_s + each.length_s for each in inputs.panes]
     if watched is not None:
         last_s = max(ends, default=watched.last)
-        return words_of(inputs.alarm, inputs.window.to_s, last_s, live)
+        return words_of(inputs.alarm, inputs.window.to_s, last_s, live, _late(inputs))
     return _without_cohorts(inputs, [current, earlier], why_not or "", live)
+
+
+def _late(inputs: Inputs) -> float:
+    """Return the share of predictions that got their label after their cohort was sealed, by the panes of which all cohorts are known."""
+    length_s, results = inputs.alarm.state.settings.bucket_s, inputs.alarm.results
+    known = range(results[0].cohort, results[-1].cohort + length_s) if results else range(0)
+    panes = [each for each in inputs.panes if each.start_s in known and each.start_s + each.length_s - 1 in known]  # fmt: skip
+    n = sum(each.pane.counts["n_predictions"] for each in panes)
+    labelled = sum(each.pane.counts["n_labelled"] for each in panes)
+    spans = [range(each.start_s, each.start_s + each.length_s) for each in panes]
+    then = merged(each.table for each in results if any(each.cohort in span for span in spans))
+    return max(0.0, labelled / n - then.labelled_share) if n else 0.0
 
 
 def _with_expected(words: ModelWords, inputs: Inputs) -> ModelWords:
@@ -165,7 +178,8 @@ def _advice(
         is_correction = map_method(str(fitted["action"]), is_binary=True) is not None
         found = fitted if is_correction or calibration.word == OFF else None
     if found is None:
-        found = advice_without_update(words, inputs.config)
+        is_empty = not inputs.panes and watched is None
+        found = advice_without_update(words, inputs.config, not is_empty)
     return advised(found, who) if watched is not None and watched.in_alarm else found
 
 
@@ -236,7 +250,7 @@ def _not_evaluated(inputs: Inputs) -> str:
 
 
 def start_of_current(panes: list[DatedPane]) -> int:
-    """Return the start of the last days of a window, in seconds."""
+    """Return the start of the last days of a window that have predictions, in seconds."""
     return max((each.start_s + each.length_s for each in panes), default=0) - CURRENT_S
 
 
