@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 VARIABLE = "CALIBRANT_THREADS"
@@ -46,6 +45,9 @@ def in_threads(call: Callable[[int], T], places: Sequence[int]) -> Iterator[T]:
     if n <= 1:
         yield from map(call, places)
         return
+    # Imported where it is used: few rows need one thread, and it loads logging.
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(n) as pool:
         # A few at a time: each result takes memory until it is read.
         for first in range(0, len(places), n):
