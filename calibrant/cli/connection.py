@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -15,7 +14,7 @@ from typer.core import TyperCommand, TyperOption
 from calibrant.cli.terminal import fail
 from calibrant.client import Client, ClientError, ServiceError, ServiceUnreachable
 from calibrant.client.errors import NO_SERVICE
-from calibrant.client.operations import Operation
+from calibrant.client.operations import Operation, model_path
 
 Url = Annotated[str, typer.Option("--url", envvar="CALIBRANT_URL", help="address of the service")]
 Key = Annotated[
@@ -47,7 +46,7 @@ class Service:
 
     def current_map(self, model: str) -> tuple[Mapping[str, str] | None, Any]:
         """Return the headers and the JSON of the promoted map; no headers if none was promoted."""
-        operation = Operation("GET", of_model(model, "/maps/current"), plain)
+        operation = Operation("GET", model_path(model, "/maps/current"), plain)
         transport = self.client.connect()
         try:
             return transport.response(operation)
@@ -61,7 +60,7 @@ class Service:
     def classes(self, model: str) -> list[str] | None:
         """Return the names of a model's classes; None if it has none, does not exist yet, or the key may not read it."""
         try:
-            found: list[str] | None = self.client.run(Operation("GET", of_model(model), plain))[
+            found: list[str] | None = self.client.run(Operation("GET", model_path(model), plain))[
                 "classes"
             ]
         except ServiceError as error:
@@ -86,11 +85,6 @@ def pages(connected: Service, path: str, name: str, **query: str) -> list[Mappin
 def plain(found: Any) -> Any:
     """Return the JSON of a response unchanged."""
     return found
-
-
-def of_model(model: str, rest: str = "") -> str:
-    """Return the path of a model, or of what is below it."""
-    return f"/v1/models/{quote(model, safe='')}{rest}"
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from calibrant.cli.connection import (
     JSON,
     Key,
     Url,
-    of_model,
     pages,
     registered,
     service,
@@ -28,6 +27,7 @@ from calibrant.cli.input_files.tables import FileTable
 from calibrant.cli.model_commands import write
 from calibrant.cli.table_options import Decimal, Delimiter, text_format
 from calibrant.cli.terminal import fail, new_table, output
+from calibrant.client.operations import model_path
 from calibrant.core.arrays import Floats
 from calibrant.core.errors import CalibrationInputError
 from calibrant.figures.numbers import counted, plain_number, to_the_minute
@@ -46,7 +46,7 @@ Version = Annotated[int | None, typer.Option(min=1, help="default: the promoted 
 def list_(model: Model, url: Url = DEFAULT_URL, key: Key = None) -> None:
     """List the frozen maps of a model, the current one marked."""
     with service(url, key) as connected:
-        found = pages(connected, of_model(model, "/maps"), "versions")
+        found = pages(connected, model_path(model, "/maps"), "versions")
         current = connected.current_map(model)[1]
     names = ("Version", "Method", "Labels", "Log loss before", "after", "Created", "Use")
     table = new_table(names, numbers=("Version", "Labels", "Log loss before", "after"))
@@ -87,12 +87,12 @@ def fit(
     view = {} if slice_ is None else {"slice": slice_}
     with service(url, key) as connected:
         body = (
-            _recommended(connected.get(of_model(model, "/drift"), **view)["recommendation"])
+            _recommended(connected.get(model_path(model, "/drift"), **view)["recommendation"])
             if recommended
             else {}
         )
         body |= {name: text for name, text in asked.items() if text is not None}
-        found = connected.send("POST", of_model(model, "/maps"), json.dumps(body).encode(), JSON)
+        found = connected.send("POST", model_path(model, "/maps"), json.dumps(body).encode(), JSON)
     number, part = found["version"], "" if slice_ is None else f" of {slice_}"
     write(
         f"Version {number} ({found['method'].replace('_', ' ')}, {found['n']:,} labels{part}) is stored. {_use(model, number, slice_)}"
@@ -132,7 +132,7 @@ def get(
 ) -> None:
     """Write a frozen map as JSON, with the names of the model's classes: the promoted one, or the one of a version."""
     with service(url, key) as connected:
-        found = connected.get(of_model(model, f"/maps/{version or 'current'}"))
+        found = connected.get(model_path(model, f"/maps/{version or 'current'}"))
         classes = connected.classes(model)
     text = json.dumps(found if classes is None else found | {"classes": classes}, indent=1)
     if output_file is None:
@@ -219,7 +219,7 @@ def promote(
         headers, _ = connected.current_map(model)
         condition = {"If-None-Match": "*"} if headers is None else {"If-Match": headers["etag"]}
         body = json.dumps({"version": version, "reason": reason, "override": override}).encode()
-        found = connected.send("PUT", of_model(model, "/maps/current"), body, JSON | condition)
+        found = connected.send("PUT", model_path(model, "/maps/current"), body, JSON | condition)
     write(f"Version {found['version']} is the current map of {model}. {_evidence(found)}")
     for each in found["promotion"].get("warnings") or ():
         write(f"warning: {each['detail']}")

@@ -13,8 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, of_model, pages, service
+from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, pages, service
 from calibrant.cli.terminal import fail, new_table, output
+from calibrant.client.operations import model_path
 from calibrant.core.statuses import RANKS, STATUS_TEXTS, UNKNOWN, is_without_data, shown_status
 from calibrant.figures.numbers import MISSING, is_beyond_range, percent, plain_number, to_the_minute
 
@@ -80,8 +81,8 @@ def drift(
     """Write the words of a model, each with its sentence, and what to do."""
     query = {} if slice_ is None else {"slice": slice_}
     with service(url, key) as connected:
-        found = connected.get(of_model(model, "/drift"), **query)
-        events = pages(connected, of_model(model, "/events"), "events")
+        found = connected.get(model_path(model, "/drift"), **query)
+        events = pages(connected, model_path(model, "/events"), "events")
     for name in ("calibration", "change", "scores"):
         write(f"{name}: {_word(found[name])}. {found[name]['sentence']}")
     advice = found["recommendation"]
@@ -152,7 +153,7 @@ def set_(
         if not named:
             fail("There is no model." if tag is None else f"No model has the tag {tag}.")
         for model in named:
-            connected.send("PATCH", of_model(model), body, PATCH)
+            connected.send("PATCH", model_path(model), body, PATCH)
             write(f"{model}: set {', '.join(pairs)}.")
 
 

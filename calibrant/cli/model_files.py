@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, service
+from calibrant.cli.connection import DEFAULT_URL, Key, Url, service
 from calibrant.cli.missing_packages import needed_by
 from calibrant.cli.terminal import fail, output
+from calibrant.client.operations import model_path
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 TIMEOUT_S = 120.0
@@ -40,7 +41,7 @@ def export(
     try:
         with (
             httpx.stream(
-                "GET", f"{url.rstrip('/')}{of_model(model, '/export')}", params=query, headers=headers,
+                "GET", f"{url.rstrip('/')}{model_path(model, '/export')}", params=query, headers=headers,
                 timeout=TIMEOUT_S,
             ) as response,
             draft.open("wb") as written,
@@ -81,7 +82,7 @@ def import_(
 ) -> None:
     """Make a model from an export. A command that was interrupted can be run again."""
     with service(url, key) as connected:
-        found = connected.send("POST", of_model(model, "/import"), file.read_bytes(), NDJSON)
+        found = connected.send("POST", model_path(model, "/import"), file.read_bytes(), NDJSON)
     text = f"Imported {found['model']}: {found['panes']:,} panes, {found['records']:,} records"
     output().print(text, markup=False, highlight=False)
 

@@ -21,6 +21,9 @@ from calibrant.input.names import (
 from calibrant_server.service.http.problems import InvalidName, MalformedRequest, NotAcceptable
 
 Format = Literal["json", "svg", "png"]
+ChosenFormat = Annotated[
+    Format | None, Field(description="Format of the response, instead of the header Accept.")
+]
 MEDIA_TYPES: dict[str, str] = {
     "json": "application/json",
     "svg": "image/svg+xml",

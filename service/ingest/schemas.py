@@ -185,8 +185,8 @@ class IngestQuery(BaseModel):
     )
 
 
-class ValuesQuery(IngestQuery):
-    """Query of an operation that takes scores or labels whose values may be read in another way."""
+class IgnoringQuery(IngestQuery):
+    """Query of an operation that takes labels."""
 
     ignore_label: str | None = Field(
         None,
@@ -194,6 +194,11 @@ class ValuesQuery(IngestQuery):
         description="The same as `ignore_label` of a body; several with commas.",
         examples=["255,-100"],
     )
+
+
+class ValuesQuery(IgnoringQuery):
+    """Query of an operation that takes scores or labels whose values may be read in another way."""
+
     normalize: bool = Field(False, description="The same as `normalize` of a body.")
 
 
@@ -232,7 +237,21 @@ class PackedPaneQuery(SourceQuery):
     )
 
 
-class IngestResponse(BaseModel):
+class ValueNotes(BaseModel):
+    """How values of a batch were read."""
+
+    n_adjusted: int = Field(
+        0, description="Values outside [0, 1] by rounding, which were set to the bound."
+    )
+    n_normalised: int = Field(0, description="Rows that were divided by their sum.")
+    largest_deviation: float = Field(0, description="Of a divided row's sum from 1.")
+    warnings: list[str] = Field(
+        [],
+        description="`possibly_one_hot`: the rows look one-hot, and count as ratings of several raters who disagree.",
+    )
+
+
+class IngestResponse(ValueNotes):
     """Status of a batch."""
 
     model: str
@@ -268,14 +287,5 @@ class IngestResponse(BaseModel):
     notice: str | None = Field(None, description="Only if rows wait: what that means.")
     slices_other: dict[str, int] = Field(
         {}, description="By slice key, rows whose value is beyond the limit: they fill key:other."
-    )
-    n_adjusted: int = Field(
-        0, description="Values outside [0, 1] by rounding, which were set to the bound."
-    )
-    n_normalised: int = Field(0, description="Rows that were divided by their sum.")
-    largest_deviation: float = Field(0, description="Of a divided row's sum from 1.")
-    warnings: list[str] = Field(
-        [],
-        description="`possibly_one_hot`: the rows look one-hot, and count as ratings of several raters who disagree.",
     )
     errors: list[ProblemError]

@@ -8,13 +8,18 @@ from typing import Any
 
 import orjson
 from fastapi import Request, Response
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, create_model
 
 from calibrant.results.queries import DETAILS, parts_of, without_details
 from calibrant.results.reads import Read
 from calibrant.results.reliability import EACH_CLASS
 from calibrant_server.service.http.lists import PAGE_HEADERS, PageQuery, link_to, page_of
-from calibrant_server.service.http.parameters import MEDIA_TYPES, Format, media_type_of
+from calibrant_server.service.http.parameters import (
+    MEDIA_TYPES,
+    ChosenFormat,
+    Format,
+    media_type_of,
+)
 from calibrant_server.service.openapi.schema import reference, success
 from calibrant_server.service.reads.operations import Access, MapReader, Operations, Reader
 from calibrant_server.service.reads.parts import (
@@ -45,10 +50,7 @@ from calibrant_server.service.reads.service import JSON, Render
 from calibrant_server.workers.queries.query import declared_query, described
 from calibrant_server.workers.store.model_config import ModelConfig
 
-FORMAT: Any = (
-    Format | None,
-    Field(None, description="Format of the response, instead of the header Accept."),
-)
+FORMAT: Any = (ChosenFormat, None)
 ETAG = "Changes with the state and the query."
 AnyRead = Read[Any, Any]
 

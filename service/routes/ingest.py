@@ -25,7 +25,7 @@ from calibrant_server.service.ingest.histograms import load_histograms
 from calibrant_server.service.ingest.multilabel import ids_of_row
 from calibrant_server.service.ingest.schemas import (
     IgnoreLabel,
-    IngestQuery,
+    IgnoringQuery,
     IngestResponse,
     Label,
     PackedPaneQuery,
@@ -132,14 +132,8 @@ class LabelsBody(BaseModel):
     )
 
 
-class LabelsQuery(IngestQuery):
+class LabelsQuery(IgnoringQuery):
     """Query of a batch of labels."""
-
-    ignore_label: str | None = Field(
-        None,
-        max_length=400,
-        description="The same as `ignore_label` of a body; several with commas.",
-    )
 
 
 class LabelRecord(BaseModel):

@@ -12,7 +12,7 @@ from calibrant.results.catalogue import CalibratorCatalogue, MetricCatalogue, ca
 from calibrant.results.metrics import metrics
 from calibrant.results.reads import find_reads
 from calibrant_server.service.engine import model_of
-from calibrant_server.service.http.parameters import PATTERN, Format, media_type_of
+from calibrant_server.service.http.parameters import PATTERN, ChosenFormat, media_type_of
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.declared import add_route
 from calibrant_server.service.reads.operations import Access, Operations, Reader
@@ -94,9 +94,7 @@ class ComparisonParameters(ClockQuery, declared_query(metrics)):  # type: ignore
     figure: Literal["dots", "radar"] = Field(
         "dots", description="What an image shows: dots with intervals, or the radar of the paper."
     )
-    format: Format | None = Field(
-        None, description="Format of the response, instead of the header Accept."
-    )
+    format: ChosenFormat = None
 
 
 class ModelMetrics(BaseModel):

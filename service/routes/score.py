@@ -30,7 +30,7 @@ from calibrant_server.service.http.problems import ProblemError
 from calibrant_server.service.ingest.body_reading import BodyReading, ignored_of_query
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
-from calibrant_server.service.ingest.schemas import ValuesQuery
+from calibrant_server.service.ingest.schemas import ValueNotes, ValuesQuery
 from calibrant_server.service.ingest.score_limits import multilabel_scores, reject_costly_score
 from calibrant_server.service.ingest.scored_bodies import (
     TABLES,
@@ -118,7 +118,7 @@ class Baselines(BaseModel):
     )
 
 
-class PlainResponse(BaseModel):
+class PlainResponse(ValueNotes):
     """Metrics, reliability and temperature of the batch."""
 
     model_config = ConfigDict(extra="allow")
@@ -134,14 +134,8 @@ class PlainResponse(BaseModel):
         None, description="Of multi-label rows: by label its counts, `metrics` and `temperature`."
     )
     baselines: Baselines | None = Field(None, description="Present if `raters` names the raters.")
-    n_adjusted: int = Field(
-        0, description="Values outside [0, 1] by rounding, which were set to the bound."
-    )
-    n_normalised: int = Field(0, description="Rows that were divided by their sum.")
-    largest_deviation: float = Field(0, description="Of a divided row's sum from 1.")
-    warnings: list[str] = Field([], description="`possibly_one_hot`, as at ingest.")
     rejected: int = 0
-    errors: list[ProblemError] = []
+    errors: list[ProblemError] = Field([])
 
 
 class ScoreSection(BaseModel):

@@ -16,7 +16,7 @@ from calibrant.figures.probability_map import (
 )
 from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.parameters import Format, media_type_of
+from calibrant_server.service.http.parameters import ChosenFormat, media_type_of
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import success, takes
@@ -47,9 +47,7 @@ class MapQuery(BaseModel):
         pattern=r"^[^\x00-\x1f\x7f]*$",
         description="Name in the heading.",
     )
-    format: Format | None = Field(
-        None, description="Format of the response, instead of the header Accept."
-    )
+    format: ChosenFormat = None
 
 
 class MapBody(BaseModel):
