@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from math import exp
+from typing import Any
 
 ACTIONS = {
     "none": "No action is needed.",
@@ -105,3 +106,34 @@ def _named(names: Sequence[str]) -> str:
     shown, more = [*names[:MAX_NAMED]], len(names) - MAX_NAMED
     listed = [*shown, f"{more} more"] if more > 0 else shown
     return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"
+
+
+def helps(fitted: Mapping[str, Any] | None) -> bool | None:
+    """Return whether a fitted temperature reduces the calibration error without a larger Brier score; None if it is not known.
+
+    A correction that the same data show not to help is never recommended.
+
+    >>> helps({"temperature": 1.1, "before": {"ece": 0.014, "brier": 0.2}, "after": {"ece": 0.015, "brier": 0.21}})
+    False
+    """
+    before, after = ((fitted or {}).get(name) or {} for name in ("before", "after"))
+    losses = [each.get(name) for name in ("ece", "brier") for each in (before, after)]
+    if any(each is None for each in losses):
+        return None
+    return bool(losses[1] < losses[0] and losses[3] <= losses[2])
+
+
+def temperature_text(fitted: Mapping[str, Any] | None) -> str:
+    """Return whether a temperature reduces an error, with the errors before and after it; empty if it is not known.
+
+    >>> temperature_text({"before": {"ece": 0.014, "brier": 0.2}, "after": {"ece": 0.015, "brier": 0.21}})
+    'A temperature does not correct it: the calibration error is 0.014 before it and 0.015 after it.'
+    """
+    does = helps(fitted)
+    if does is None or fitted is None:
+        return ""
+    first, then = (f"{fitted[name]['ece']:.3f}" for name in ("before", "after"))
+    errors = f"the calibration error is {first} before it and {then} after it."
+    if not does:
+        return f"A temperature does not correct it: {errors}"
+    return f"A temperature reduces it: {errors} If you use one, evaluate it with other data."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from calibrant.core.action_texts import temperature_text
 from calibrant.inference.replication import MIN_UNITS
 from calibrant.quality_report.chance import reach_of_chance
 from calibrant.quality_report.contents import ReportContents
@@ -43,7 +44,7 @@ def advice_of(
     if state == "on_average":
         return f"What to do: you need not act at this tolerance. {apart(exceptions)}"
     if state == "within_tolerance":
-        return _within(each)
+        return _within(each, contents)
     if state == "outside" and contents.active_map is not None:
         return "What to do: do not use the probabilities without the map. Evaluate the map with later data."
     if state == "outside":
@@ -51,12 +52,10 @@ def advice_of(
     return _undecided(each, contents)
 
 
-def _within(each: Mapping[str, Any]) -> str:
+def _within(each: Mapping[str, Any], contents: ReportContents) -> str:
     if each.get("above_null") and reach_of_chance(each) is None:
-        return (
-            "What to do: you need not act at this tolerance. The error is more than chance, so a correction, such as a temperature, may "
-            f"reduce it; if you fit one, evaluate it with other data. {AGAIN}"
-        )
+        measured = temperature_text(contents.temperature)
+        return " ".join(filter(None, ["What to do: you need not act at this tolerance. The error is more than chance.", measured, AGAIN]))  # fmt: skip
     return f"What to do: nothing now. {AGAIN}"
 
 

@@ -6,6 +6,7 @@ from calibrant.calibrators import MAPS
 from calibrant.calibrators.candidate_comparison import LEAVE
 from calibrant.calibrators.candidates import CANDIDATES
 from calibrant.core.action_texts import ACTIONS as REASONS
+from calibrant.core.action_texts import helps, temperature_text
 from calibrant.core.actions import ACTIONS, map_method, next_request, recommendation
 
 
@@ -37,3 +38,15 @@ def test_without_an_action_there_is_no_request():
 def test_other_words_are_rejected():
     with pytest.raises(ValueError, match="leave it"):
         recommendation("leave it", "", {})
+
+
+def test_a_temperature_that_does_not_help_is_not_recommended():
+    """ECE from .014 to .015 and a larger Brier score: "a correction, such as a temperature, may reduce it"."""
+    losses = {"ece": 0.014, "brier": 0.2}
+    worse = {"before": losses, "after": {"ece": 0.015, "brier": 0.21}}
+    assert helps(worse) is False and "does not correct it" in temperature_text(worse)
+    assert helps({"before": losses, "after": {"ece": 0.012, "brier": 0.21}}) is False
+    better = {"before": losses, "after": {"ece": 0.012, "brier": 0.2}}
+    assert helps(better) is True and "reduces it" in temperature_text(better)
+    for unknown in (None, {}, {"before": losses, "after": None}):
+        assert helps(unknown) is None and temperature_text(unknown) == ""
