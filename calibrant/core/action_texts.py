@@ -16,6 +16,10 @@ ACTIONS = {
     "scores, so no {simpler} corrects it. First check the bins with the largest error: wrong data may be the cause.",
 }
 CORRECTIONS = ("intercept", "temperature", "slope_intercept", "flexible")
+CERTAIN = (
+    "{} of the scores are exactly 0 or 1, which no shift or temperature changes. Send the probabilities before they are rounded or "
+    "decided. If there are none, fit a flexible calibration map (isotonic): it gives such scores the rates that the labels show."
+)
 # A map is fitted to scores as sent.
 REPLACES = "It is of the scores as sent: use it instead of map version {}, not on top of it."
 MAX_NAMED = 3
@@ -39,6 +43,8 @@ def correction_text(
     >>> correction_text("flexible", {}, ["temperature"])[:119]
     'Fit a flexible calibration map (isotonic, or histogram binning): the error differs between scores, so no temperature co'
     """
+    if "certain_share" in parameters:
+        return CERTAIN.format(f"{100.0 * parameters['certain_share']:.0f} %")
     text = ACTIONS[action].format(simpler="temperature" if [*tried] == ["temperature"] else "shift or scale")  # fmt: skip
     if "temperature" in parameters:
         of_labels = f" of the labels{days}" if days else ""
@@ -117,7 +123,7 @@ def helps(fitted: Mapping[str, Any] | None) -> bool | None:
     False
     """
     before, after = ((fitted or {}).get(name) or {} for name in ("before", "after"))
-    losses = [each.get(name) for name in ("ece", "brier") for each in (before, after)]
+    losses: list[Any] = [each.get(name) for name in ("ece", "brier") for each in (before, after)]
     if any(each is None for each in losses):
         return None
     return bool(losses[1] < losses[0] and losses[3] <= losses[2])

@@ -21,6 +21,7 @@ from calibrant.core.actions import Advice, recommendation
 from calibrant.core.arrays import Floats
 from calibrant.core.documents import Extra
 from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.inference.certain_scores import certain_scores
 
 MIN_UNITS = 50
 UNITS_PER_PARAMETER = 20
@@ -127,16 +128,16 @@ def recommended_action(
     updates : candidates from simple to rich; those of a score of two classes if None (`cox_updates`)
     days : of the cohorts, as `period_text` names them
 
-    Returns: dict: `action`, `reason` and `evidence`: `update` is the simplest candidate that holds, `parameters` its estimates,
-    `n_units`, `n_units_later`, `n_units_needed`, `tried`: each candidate with its p-values.
+    Returns: `action`, `reason` and `evidence`: `update` is the simplest candidate that holds, `parameters` its estimates, `tried` all.
 
     Source: Vergouwe et al. (Stat Med 2017), a closed test of updates from simple to rich; Davis et al. (JAMIA 2019).
     """
     after = UnitTable.empty(since_change.n_bins) if later is None else later
     table = merged([since_change, after])
     tried = list(updates if updates is not None else cox_updates(since_change, after, tolerance))
-    flexible = ModelUpdate("flexible", int((table.weight > 0).sum()), None, 1.0, 1.0)
-    chosen = next((each for each in tried if each.holds), flexible)
+    certain = certain_scores(table.weight, table.mean_confidence)
+    flexible = ModelUpdate("flexible", int((table.weight > 0).sum()), certain, 1.0, 1.0)
+    chosen = flexible if certain else next((each for each in tried if each.holds), flexible)
     needed = max(MIN_UNITS, UNITS_PER_PARAMETER * chosen.n_parameters)
     evidence: Extra = {
         "update": chosen.action,
@@ -151,8 +152,7 @@ def recommended_action(
         return recommendation("collect_more", few, evidence)
     if _is_over(since_change, after):
         return recommendation("none", PASSED, evidence)
-    names = [each.action for each in tried]
-    reason = correction_text(chosen.action, chosen.parameters or {}, names, days)
+    reason = correction_text(chosen.action, chosen.parameters or {}, [each.action for each in tried], days)  # fmt: skip
     return recommendation(chosen.action, reason, evidence)
 
 

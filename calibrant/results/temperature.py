@@ -237,7 +237,7 @@ def _fitted(query: TemperatureQuery, rows: Weighted) -> dict[str, Any]:
     included = parts_of(query.include)
     if "curve" not in included:
         found.pop("curve", None)
-    return found | rows.about | _candidates(query, rows.pane, included)
+    return _with_size(found | rows.about | _candidates(query, rows.pane, included))
 
 
 def _candidates(query: TemperatureQuery, pane: Pane, included: list[str]) -> dict[str, Any]:
@@ -253,6 +253,15 @@ def _candidates(query: TemperatureQuery, pane: Pane, included: list[str]) -> dic
     if "recommendation" in included:
         found |= candidates.recommended()
     return found
+
+
+def _with_size(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the result with the fitted number in the sentence that recommends a temperature."""
+    advice, value = found.get("recommendation"), found["temperature"]
+    if advice is None or advice["action"] != "temperature" or value is None:
+        return found
+    reason = f"{advice['reason']} The temperature of these labels is {value:.2f}."
+    return found | {"recommendation": {**advice, "reason": reason}}
 
 
 def _compared(state: State, other: State, query: TemperatureQuery) -> Temperature:

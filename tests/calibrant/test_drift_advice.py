@@ -125,6 +125,27 @@ def test_the_reason_has_direction_and_size():
     assert reason.endswith("The scores are too extreme: divide their log-odds by 2.00.")
 
 
+def test_scores_of_exactly_0_and_1_have_no_log_odds_to_divide():
+    """The text said to divide by 12.89, which is of a clip at 1e-12."""
+    n = np.array([600.0, 400.0])
+    score, correct = np.array([0.0, 1.0]), np.array([60.0, 300.0])
+    found = recommended_action(UnitTable.at_scores(score, n, correct))
+    assert found["action"] == "flexible"
+    assert found["evidence"]["parameters"] == {"certain_share": 1.0}
+    assert found["reason"].startswith("100 % of the scores are exactly 0 or 1")
+    assert "divide" not in found["reason"].lower()
+
+
+def test_a_reason_names_what_was_tried():
+    """Of several classes a temperature alone is tried: "no shift or scale corrects it" was not shown."""
+    table = bent()
+    update = softmax_update(2.0, table, UnitTable.empty())
+    assert not update.holds
+    reason = recommended_action(table, updates=[update])["reason"]
+    assert "so no temperature corrects it" in reason
+    assert "so no shift or scale corrects it" in recommended_action(table)["reason"]
+
+
 def rows_of(rng, n, temperature, n_classes=10):
     """Logits of a model whose labels follow the softmax at a temperature."""
     logits = 2.5 * rng.standard_normal((n, n_classes))
