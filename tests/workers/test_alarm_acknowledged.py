@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import pytest
 
 from calibrant.core.routing import ALL_ROWS
+from calibrant.core.time_texts import day_of
 from calibrant_server.workers.alarm.alarm_commit import acknowledgement
+from calibrant_server.workers.alarm.episodes import at
 from calibrant_server.workers.alarm.words_of import read_snapshot
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.drift import DriftQuery, compute
@@ -44,7 +47,9 @@ def test_after_an_acknowledgement_the_change_is_the_past(bench):
     sealing.order(acknowledgement(raised.id, "ann", "seen"))
     noted = result(sealing)
     assert (noted["status"], noted["change"]["word"]) == ("watch", "not_armed")
-    assert noted["change"]["acknowledged_at"] is not None and noted["effect"] is None
+    [episode] = sealing.episodes()
+    assert noted["change"]["acknowledged_at"] == at(episode.acknowledged_s)
+    assert episode.acknowledged_s > day * DAY_S and noted["effect"] is None
     assert noted["calibration"]["word"] == "off" and noted["title"] == alarmed["title"]
 
 
@@ -55,6 +60,28 @@ def test_without_a_change_there_is_no_start(bench):
     found = result(sealing)
     assert found["change"]["word"] == "not_armed" and found["change"]["start"] is None
     assert found["bins_since_change"] is None and found["title"] is None
+
+
+def test_the_rule_is_armed_at_a_time_to_come(bench):
+    """It is when the words will say so: after the horizon of the last cohort that it takes, and not before now."""
+    sealing, rng = Sealing(bench), np.random.default_rng(4)
+    for day in range(8):
+        sealing.seal(day, {"": pane_of(rng)})
+    panes = [DatedPane(day * DAY_S, DAY_S, pane_of(rng)) for day in range(11)]
+    horizon_s = CONFIG.label_horizon_s
+    found = {}
+    for now in (8 * DAY_S + horizon_s, 9 * DAY_S + horizon_s - 1, 9 * DAY_S + horizon_s):
+        change = result(sealing, panes[: now // DAY_S], now)["change"]
+        assert change["word"] == "not_armed" and f"From {day_of(seconds(change))} on" in change["sentence"]  # fmt: skip
+        found[now] = seconds(change)
+        assert found[now] > now and (found[now] - horizon_s) % DAY_S == 0
+    first, before, late = found.values()
+    # The cohort of day 8 is due at the third time, and is not sealed.
+    assert first == before and late == first + DAY_S
+
+
+def seconds(change):
+    return int(datetime.fromisoformat(change["armed_at"]).timestamp())
 
 
 def test_missing_data_have_words_of_their_own(bench):
