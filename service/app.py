@@ -27,7 +27,7 @@ from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages import rendering
 from calibrant_server.service.reads.direct import DirectRoutes
-from calibrant_server.service.reads.fleet import Fleet
+from calibrant_server.service.reads.fleet_flags import Fleet
 from calibrant_server.service.reads.observation import observe
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.routes import routers

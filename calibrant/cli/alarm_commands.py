@@ -49,7 +49,7 @@ def list_(
     table = new_table(())
     add_names(table, "Model", [str(each["model"]) for each in found])
     for name in COLUMNS:
-        table.add_column(name, no_wrap=name not in ("Slice", "Acknowledged"))
+        table.add_column(name, no_wrap=name == "Id", overflow="fold")
     for each in found:
         times = (each["raised_at"], each["start_of_change"])
         named = (by_whom(each["acknowledged_by"]), each["id"])
@@ -74,12 +74,23 @@ def acknowledge(
         found = pages(connected, "/v1/alarms", "alarms", state="open", acknowledged="false")
         chosen = [each for each in found if named in (each["id"], each["model"])]
         if not chosen:
-            fail(f"Received {named!r}; expected an open alarm's id, or a model with open alarms.")
+            fail(_nothing_open(named))
         for each in chosen:
             path = f"/v1/alarms/{quote(each['id'], safe='')}/acknowledge"
             connected.send("POST", path, body, JSON)
             of_slice = "" if each["slice"] is None else f" in {each['slice']}"
             write(f"{each['model']}: acknowledged {each['title']}{of_slice} ({each['id']}).")
+
+
+def _nothing_open(named: str) -> str:
+    """Return why nothing can be acknowledged.
+
+    >>> _nothing_open("churn"), _nothing_open("al_003_0f1e2d3c4b5a69788796")
+    ('churn has no open alarm.', 'al_003_0f1e2d3c4b5a69788796 is not the id of an open alarm.')
+    """
+    if named.startswith("al_"):
+        return f"{named} is not the id of an open alarm."
+    return f"{named} has no open alarm."
 
 
 def _minute(timestamp: str | None) -> str | None:

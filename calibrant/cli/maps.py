@@ -123,6 +123,9 @@ def _recommended(advice: Mapping[str, Any]) -> dict[str, Any]:
 
 def get(
     model: Model,
+    number: Annotated[
+        int | None, typer.Argument(metavar="VERSION", min=1, help="default: the promoted map")
+    ] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     version: Version = None,
@@ -132,7 +135,7 @@ def get(
 ) -> None:
     """Write a frozen map as JSON, with the names of the model's classes: the promoted one, or the one of a version."""
     with service(url, key) as connected:
-        found = connected.get(model_path(model, f"/maps/{version or 'current'}"))
+        found = connected.get(model_path(model, f"/maps/{number or version or 'current'}"))
         classes = connected.classes(model)
     text = json.dumps(found if classes is None else found | {"classes": classes}, indent=1)
     if output_file is None:

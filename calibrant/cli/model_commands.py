@@ -16,7 +16,14 @@ from rich.text import Text
 from calibrant.cli.connection import DEFAULT_URL, Key, Service, Url, pages, service
 from calibrant.cli.terminal import fail, new_table, output
 from calibrant.client.operations import model_path
-from calibrant.core.statuses import RANKS, STATUS_TEXTS, UNKNOWN, is_without_data, shown_status
+from calibrant.core.statuses import (
+    NOT_COMPUTED,
+    RANKS,
+    STATUS_TEXTS,
+    UNKNOWN,
+    is_without_data,
+    shown_status,
+)
 from calibrant.figures.numbers import MISSING, is_beyond_range, percent, plain_number, to_the_minute
 
 COLOURS = {"ok": "green", "watch": "yellow", "alarm": "bold red"}
@@ -42,7 +49,7 @@ def models(
     status: Annotated[str | None, typer.Option(help=f"only: {', '.join(RANKS)}")] = None,
     tag: Tag = None,
 ) -> None:
-    """List the models of a service with their status of the last 7 days."""
+    """List the models of a service with their status and words. Error, temperature and labelled share are of the last 7 days."""
     if sort not in ORDERS:
         fail(f"Received --sort {sort}; expected one of {', '.join(ORDERS)}.")
     if status is not None and status not in RANKS:
@@ -114,8 +121,6 @@ def next_steps(model: str, found: Row, slice_: str | None = None) -> list[str]:
     elif step is not None and "/drift?slice=" in step["path"]:
         of = unquote(step["path"].partition("slice=")[2])
         lines.append(f"for {of} alone: calibrant drift {model} --slice {of}")
-    elif step is not None and not is_map:
-        lines.append(f"request: {step['method']} {step['path']}")
     if found.get("status") == "alarm":
         lines.append(f"if the change was expected: calibrant alarms acknowledge {model}")
     return lines
@@ -184,8 +189,9 @@ def _value(text: str) -> Any:
 
 
 def statuses(connected: Service, tag: str | None = None) -> list[Row]:
-    """Return the models with their statuses."""
-    return pages(connected, "/v1/models", "models", view="status", **tag_query(tag))
+    """Return the models with their first settings and their statuses."""
+    query = {"view": "status", "include": "details"} | tag_query(tag)
+    return pages(connected, "/v1/models", "models", **query)
 
 
 def tag_query(tag: str | None) -> dict[str, str]:
@@ -205,7 +211,8 @@ def status_table(found: Iterable[Row]) -> Table:
     for name in ("ECE", "Temperature", "Map", "Labelled"):
         table.add_column(name, justify="right")
     for each in rows:
-        error, status = each.get("error") or {}, shown_status(each) or "unknown"
+        is_watched = each.get("label_horizon") is not None
+        error, status = each.get("error") or {}, shown_status(each, is_watched) or NOT_COMPUTED
         version, colour = each.get("map_version"), COLOURS.get(status, "")
         table.add_row(
             Text(str(each["model"])),
@@ -226,9 +233,11 @@ def add_names(table: Table, title: str, names: Iterable[str]) -> None:
 
 
 def _word(found: Row | None) -> str:
-    """Return a word; `good` of a selection of the predictions names it."""
-    word = str((found or {}).get("word", "unknown")).replace("_", " ")
-    return "good among the labelled" if word == "good" and (found or {}).get("bounds") else word
+    """Return a word, `MISSING` before it is computed; `good` of a selection of the predictions names it."""
+    if found is None:
+        return MISSING
+    word = str(found["word"]).replace("_", " ")
+    return "good among the labelled" if word == "good" and found.get("bounds") else word
 
 
 def _temperature(value: float | None) -> str:

@@ -70,7 +70,7 @@ def push(
     except (InputFileError, CalibrationInputError) as error:
         fail(str(error))
     starts = range(0, data.batch.n, ROWS)
-    accepted = 0
+    accepted = repeated = 0
     with service(url, key) as connected, Progress() as progress:
         target = connected.client.model(model)
         are_names = _are_names(data, connected.classes(model))
@@ -80,9 +80,20 @@ def push(
                 batch_id=batch_id(data, model, start),
                 **columns(data, slice_, start, start + ROWS, are_names),
             )
-            accepted += receipt.accepted
+            accepted += 0 if receipt.duplicate else receipt.accepted
+            repeated += receipt.accepted if receipt.duplicate else 0
             progress.step(f"{accepted:,} rows")
-    output().print(f"{accepted:,} rows accepted by {model}", markup=False, highlight=False)
+    output().print(_outcome(model, accepted, repeated), markup=False, highlight=False)
+
+
+def _outcome(model: str, accepted: int, repeated: int) -> str:
+    """Return how many rows count now, and how many counted before.
+
+    >>> _outcome("ct", 0, 3), _outcome("ct", 5000, 0)
+    ('0 rows accepted by ct; 3 were already counted', '5,000 rows accepted by ct')
+    """
+    again = f"; {repeated:,} were already counted" if repeated else ""
+    return f"{accepted:,} rows accepted by {model}{again}"
 
 
 def _are_names(data: ScoredData, declared: Sequence[str] | None) -> bool:

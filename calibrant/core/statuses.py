@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 UNKNOWN = "insufficient_data"
+NOT_COMPUTED = "Being computed"  # text of a status before it is known
 # The statuses of the API in the order of lists, then those that say why nothing is known.
 STATUS_TEXTS = {
     "alarm": "Alarm",

@@ -11,8 +11,8 @@ PERCENT_OR_LOGITS = (
     " If these are percentages, divide them by 100; if they are logits, pass them as logits."
 )
 MULTI_LABEL = (
-    " If the columns are independent labels (multi-label), score each column by itself, as the probability of its label: "
-    "task=multilabel of evaluate and of POST /v1/score. To divide each row by its sum, pass normalize=true."
+    " If the columns are independent labels (multi-label), pass task=multilabel: each column is then the probability of its label. "
+    "To divide each row by its sum, pass normalize=true."
 )
 NORMALIZE = " To divide each row by its sum, pass normalize=true."
 COUNTS = " If these are numbers of ratings, pass them as label_counts; otherwise divide each row by its sum."

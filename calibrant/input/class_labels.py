@@ -114,7 +114,10 @@ class ClassLabels:
         if isinstance(value, bool):
             return f"{detail} of {self.n_classes}: true and false are labels of two classes. Pass integers."
         if isinstance(value, str):
-            return f"{detail}; expected a class index, an integer. Correct the label, or name the classes: classes=."
+            naming = (
+                "name the classes: classes=; of a model of the service, PATCH its setting classes."
+            )
+            return f"{detail}; expected a class index, an integer. Correct the label, or {naming}"
         return f"{detail}; expected a class index, an integer. Correct the label."
 
 

@@ -179,7 +179,8 @@ class InputColumns:
     def _score_column(self) -> str:
         given = [name for name in SCORES if name in self.columns]
         if len(given) != 1:
-            detail = f"Received {len(given)} of {', '.join(SCORES)}; expected exactly one."
+            received = f"the columns {', '.join(given)}" if given else "no scores"
+            detail = f"Received {received}; expected exactly one of {', '.join(SCORES)}."
             raise CalibrationInputError.at(
                 f"/{given[1] if given else ''}".rstrip("/"), "one_score_column", detail
             )

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from calibrant.core.errors import CalibrationInputError
 from calibrant.drift.cohort_tables import OWN_SCORE
 from calibrant.input.names import MAX_LENGTH
 from calibrant.results.base import Result, may_say, says
@@ -48,7 +49,26 @@ class DriftHistoryQuery(Query):
         scope = self.scope
         if scope is None or scope == OWN_SCORE or scope.startswith(RATER):
             return {}
-        return {"scope": f"class:{class_index(scope.removeprefix('class:'), model, '/scope')}"}
+        found = f"class:{class_index(scope.removeprefix('class:'), model, '/scope')}"
+        _reject_unwatched(scope, found, getattr(model, "alarm", {}).get("bets"))
+        return {"scope": found}
+
+
+def _reject_unwatched(received: str, scope: str, bets: Any) -> None:
+    """Reject a class without a detector, which would wait for its first cohort forever.
+
+    bets : what the alarm watches: places of classes, else the score
+    """
+    classes = bets if isinstance(bets, list | tuple) else ()
+    watched = [f"class:{each}" for each in classes]
+    if scope in watched:
+        return
+    known = ", ".join(watched) or "score"
+    detail = (
+        f"Received scope {received!r}; expected what the alarm of this model watches: {known}. To watch classes, name them in the "
+        'setting bets: PATCH the model with {"alarm": {"bets": ["CLASS"]}}.'
+    )
+    raise CalibrationInputError.at("/scope", "not_watched", detail)
 
 
 @dataclass(frozen=True, kw_only=True)

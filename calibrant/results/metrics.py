@@ -112,7 +112,9 @@ class Metrics(Result):
     clock: str | None = may_say(
         "`event` or `sealed`; present if the model declares a label horizon."
     )
-    sealed_to: str | None = may_say("End of the last sealed cohort.")
+    sealed_to: str | None = may_say(
+        "End of the last sealed pane. The alarm evaluates a cohort (setting `bucket`, by default a day) once all of its panes are sealed."
+    )
     matured: bool | None = may_say("Whether all of the window's cohorts are sealed.")
     series: list[dict[str, Any]] | None = may_say("With `every`: one object per part.")
     events: list[dict[str, str]] | None = may_say(

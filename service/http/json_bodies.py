@@ -113,7 +113,8 @@ def _reason(data: bytes, error: orjson.JSONDecodeError) -> str:
     if not found:
         return str(error)
     name = found[0].decode()
-    return f"JSON has no {name}, send null for a missing value: line {error.lineno} column {error.colno} (char {error.pos})"
+    place = f"line {error.lineno} column {error.colno} (char {error.pos})"
+    return f"JSON has no {name}: {place}. Leave out predictions without a score; of values, only labels may be null"
 
 
 def malformed(reason: str, line: int | None) -> MalformedBody:

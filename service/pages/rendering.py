@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 
-from calibrant.core.statuses import STATUS_TEXTS
+from calibrant.core.statuses import NOT_COMPUTED, STATUS_TEXTS
 from calibrant.figures.numbers import by_whom, counted, plain_number
 from calibrant.quality_report.page import load_report_template
 from calibrant_server.service.http.problem_responses import FORESEEN, problem_of, problem_response
@@ -111,6 +111,7 @@ def templates() -> Environment:
     for shared in (by_whom, counted, plain_number):
         found.filters[shared.__name__] = shared
     found.globals["status_texts"] = STATUS_TEXTS
+    found.globals["not_computed"] = NOT_COMPUTED
     return found
 
 

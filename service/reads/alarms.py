@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from calibrant.core.durations import parse_duration
+from calibrant.core.durations import duration_of, parse_duration
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.query import PaneQuery
@@ -43,7 +43,10 @@ from calibrant_server.workers.alarm.url_guard import (
 )
 from calibrant_server.workers.store.model_config import ModelConfig
 
-HIDDEN_SECRET = f"{SECRET_PREFIX}…"
+# Each format's stored secret, as it is shown and accepted again.
+HIDDEN_SECRETS = {STANDARD: f"{SECRET_PREFIX}…", PAGERDUTY: "…"}
+NEEDS_KEY = "Received {received}; expected the integration key of PagerDuty, 32 letters and digits."
+NO_KEY = "Received an integration key of PagerDuty for the format {format}; expected it for pagerduty alone."
 SCORES = ("top_label", "positive")
 MAX_WEBHOOKS, MAX_THRESHOLDS = 10, 10
 MAX_CLASSES = 64
@@ -72,7 +75,7 @@ def check_receiver(url: str) -> str:
 
 def check_secret(text: str) -> str:
     """Return a secret unchanged; reject an invalid one. The hidden form means the stored secret."""
-    if text != HIDDEN_SECRET and not is_routing_key(text):
+    if text not in HIDDEN_SECRETS.values() and not is_routing_key(text):
         try:
             key_of(text)
         except ValueError as error:
@@ -89,8 +92,8 @@ def check_policy(text: str) -> str:
     allowed = f"{', '.join(POLICIES)}, or {ONE_RATER}NAME"
     raise PydanticCustomError(
         "unknown_value",
-        "Received another label policy; expected one of {allowed}",
-        {"allowed": allowed},
+        "Received {received}; expected one of {allowed}",
+        {"received": repr(text[:60]), "allowed": allowed},
     )
 
 
@@ -128,10 +131,11 @@ class WebhookBody(BaseModel):
                 "Received format email without an e-mail address, or the reverse; expected both, such as the url mailto:you@example.org.",
             )
         has_key = self.secret is not None and is_routing_key(self.secret)
-        if self.secret != HIDDEN_SECRET and has_key != (self.format == PAGERDUTY):
+        if not self.is_hidden and has_key != (self.format == PAGERDUTY):
+            received = "no secret" if self.secret is None else "another secret"
+            detail = NO_KEY if has_key else NEEDS_KEY
             raise PydanticCustomError(
-                "secret",
-                "Received another secret; expected an integration key of 32 letters and digits for pagerduty, and for pagerduty alone.",
+                "secret", detail, {"received": received, "format": self.format}
             )
         if self.secret is not None and self.format not in (STANDARD, PAGERDUTY):
             raise PydanticCustomError(
@@ -139,6 +143,11 @@ class WebhookBody(BaseModel):
                 "Received a secret; expected none: messages of this format are not signed.",
             )
         return self
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the secret is the form in which a stored one is shown."""
+        return self.secret in HIDDEN_SECRETS.values()
 
 
 class AlarmBody(BaseModel):
@@ -210,11 +219,8 @@ def stored_alarm(
     stored = body.model_dump(mode="json", exclude_unset=True)
     bucket_s = parse_duration(body.bucket)
     if bucket_s % config.pane_s:
-        raise _broken(
-            "bucket",
-            "whole_panes",
-            "Received another length; expected a multiple of the model's panes.",
-        )
+        detail = f"Received {body.bucket}; expected a multiple of the model's panes of {duration_of(config.pane_s)}."
+        raise _broken("bucket", "whole_panes", detail)
     try:
         FalseAlarms.parse(body.false_alarms).run_length(float(bucket_s))
     except ValueError as error:
@@ -225,7 +231,7 @@ def stored_alarm(
         raise _broken(
             "bets",
             "other_score",
-            f"Received another score; expected {named} for a {config.task} model, or a list of classes.",
+            f"Received {body.bets}; expected {named} for a {config.task} model, or a list of classes.",
         )
     elif "bets" in stored:
         stored["bets"] = OWN_SCORE
@@ -279,13 +285,13 @@ def _webhooks(
         if networks is not None and each.url not in known:
             _check_place(number, each.url, networks)
         given = each.secret
-        if given == HIDDEN_SECRET and each.url not in known:
+        if each.is_hidden and each.url not in known:
             raise _broken(
                 f"webhooks/{number}/secret",
                 "secret",
                 "Received a hidden secret, but none is stored for this URL. Send the secret, or leave it out for a new one.",
             )
-        if given is None or given == HIDDEN_SECRET:
+        if given is None or each.is_hidden:
             given = known.get(each.url) or new_secret()
         form = {} if each.format == STANDARD else {"format": each.format}
         stored.append({"url": each.url, "secret": given, **form})
@@ -312,7 +318,7 @@ def hidden(
     shown = [
         each
         if each["url"] in disclosed or "secret" not in each
-        else {**each, "secret": HIDDEN_SECRET}
+        else {**each, "secret": HIDDEN_SECRETS[each.get("format", STANDARD)]}
         for each in alarm["webhooks"]
     ]
     if not with_full_urls:

@@ -1,4 +1,4 @@
-"""Statuses of many models, from the index in the store: computed where they are missing or outdated; and detectors that changed among all.
+"""Statuses of many models, from the index in the store: computed where they are missing or outdated.
 
 A list reads one entry of the index per model. It computes statuses that are missing or outdated, at most `MAX_COMPUTED`, the oldest
 first; the others are returned as indexed, with the time in `as_of`. A status is made of two results per model, which the workers cache.
@@ -9,16 +9,13 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import orjson
-from cachetools import TTLCache
 
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.cohort_tables import OWN_SCORE
-from calibrant.inference.false_alarm_rate import flagged
 from calibrant.results.base import short_estimate
 from calibrant.results.drift import RECENT, drift
 from calibrant_server.service.http.problems import InvalidQuery
@@ -26,7 +23,6 @@ from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.read_query import ReadQuery, resolved
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
-from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.queries.ask import (
     ResultFailedError,
     ResultTimeoutError,
@@ -53,7 +49,7 @@ STATUS_WINDOW = "P7D"
 # A page waits this long for all of its results together.
 STATUS_DEADLINE_S = 5.0
 N_COHORTS = 60
-NOT_READY, NOT_COMPUTED = "not_ready", "not_computed"
+NOT_READY, NOT_COMPUTED, ALARM = "not_ready", "not_computed", "alarm"
 REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
     (query_for(drift, include=RECENT), WindowQuery()),
     (ModelStatusQuery(), WindowQuery(window=STATUS_WINDOW)),
@@ -99,7 +95,15 @@ async def _status_of(
 ) -> StatusFields:
     state = await reads.inbox.state(config, ALL_ROWS, _STATE)
     results = await asyncio.gather(*(_result(reads, state, *each, until) for each in REQUESTED))
-    return _status(state, current, results)
+    raised_at = await _raised_at(reads, config, results[0].result.get("alarm"))
+    return {**_status(state, current, results), "turned_at": raised_at}
+
+
+async def _raised_at(reads: ReadService, config: ModelConfig, alarm_id: str | None) -> str | None:
+    """Return when the open alarm of a model was raised, None without one."""
+    alarms = reads.inbox.alarms
+    found = None if alarm_id is None else await alarms.episode(config.tenant, alarm_id)
+    return None if found is None else rfc3339(datetime.fromtimestamp(found.raised_s, UTC))
 
 
 async def _result(
@@ -173,9 +177,13 @@ MAX_FAILED_AGE_S = 60.0
 async def indexed_statuses(
     reads: ReadService, configs: Sequence[ModelConfig]
 ) -> list[dict[str, Any]]:
-    """Return what `view=status` adds to each model."""
+    """Return what `view=status` adds to each model: the last computed status until a newer one is ready.
+
+    The alarms of a model whose status is older than its state are those of now.
+    """
     now = time.time()
     found = await reads.inbox.statuses.read(configs)
+    states = {config.key: state for config, (state, _) in zip(configs, found, strict=True)}
     known = {config.key: entry for config, (_, entry) in zip(configs, found, strict=True) if entry}
     due = [
         (config, state)
@@ -183,8 +191,32 @@ async def indexed_statuses(
         if entry is None or _is_due(entry, state, now)
     ]
     due.sort(key=lambda each: known[each[0].key].at_s if each[0].key in known else 0.0)
-    known |= await _computed(reads, due[:MAX_COMPUTED], known, now)
-    return [_shown(known.get(config.key)) for config in configs]
+    computed = await _computed(reads, due[:MAX_COMPUTED], known, now)
+    known |= {k: each for k, each in computed.items() if k not in known or _is_ready(each)}
+    late = [each for each in configs if _is_late(known.get(each.key), states[each.key])]
+    in_alarm = await _in_alarm(reads, late)
+    return [_shown(known.get(each.key), in_alarm.get(each.key)) for each in configs]
+
+
+def _is_ready(entry: IndexedStatus) -> bool:
+    return entry.fields["reason"] != NOT_READY
+
+
+def _is_late(entry: IndexedStatus | None, state: str) -> bool:
+    """Return whether a status is missing, incomplete, or of an older state than the model's."""
+    return entry is None or entry.state != state or entry.fields["reason"] is not None
+
+
+async def _in_alarm(reads: ReadService, configs: Sequence[ModelConfig]) -> dict[str, bool]:
+    """Return whether each model has an open alarm, by `tenant/model`: one read, however many models."""
+    summaries = await reads.inbox.alarms.summaries() if configs else {}
+    return {each.key: _has_alarm(each, summaries.get(each.key)) for each in configs}
+
+
+def _has_alarm(config: ModelConfig, summary: AlarmSummary | None) -> bool:
+    if summary is None or summary["generation"] != config.generation:
+        return False
+    return summary["n_alarms"] > 0
 
 
 # What pages and scrapes show may be so much older than its data.
@@ -240,13 +272,11 @@ def _max_age_s(entry: IndexedStatus) -> float:
 
 
 def _dated(fields: StatusFields, former: IndexedStatus | None, now: float) -> StatusFields:
-    """Return a status with the time when it turned; none as long as no other was known before."""
-    turned_at = None if former is None else former.fields.get("turned_at")
-    if (
-        former is not None
-        and None not in (fields["status"], former.fields["status"])
-        and fields["status"] != former.fields["status"]
-    ):
+    """Return a status with the time when it turned: as long as no other was known before, when its alarm was raised."""
+    if former is None or former.fields["status"] is None:
+        return fields
+    turned_at = former.fields.get("turned_at")
+    if fields["status"] not in (None, former.fields["status"]):
         turned_at = rfc3339(datetime.fromtimestamp(now, UTC))
     return {**fields, "turned_at": turned_at}
 
@@ -264,76 +294,21 @@ async def _computed(
         for (config, state), fields in zip(due, found, strict=True)
     }
     await reads.inbox.statuses.write(
-        {key: each for key, each in entries.items() if each[1].fields["reason"] != NOT_READY}
+        {key: each for key, each in entries.items() if _is_ready(each[1])}
     )
     return {key: entry for key, (_, entry) in entries.items()}
 
 
-def _shown(entry: IndexedStatus | None) -> dict[str, Any]:
+def _shown(entry: IndexedStatus | None, in_alarm: bool | None) -> dict[str, Any]:
+    """Return a status as a row has it.
+
+    in_alarm : whether an alarm is open, of a status that is missing or older than the state; else None
+    """
     known = UNKNOWN_STATUS | {"reason": NOT_READY} if entry is None else entry.fields
     as_of = None if entry is None else rfc3339(datetime.fromtimestamp(entry.at_s, UTC))
-    return {name: value for name, value in known.items() if name != "errors"} | {"as_of": as_of}
-
-
-# The p-values of 10,000 models with 20 slices is 20 MB, and changes when cohorts are sealed.
-FLEET_AGE_S = 15.0
-MAX_FLEETS = 100
-
-
-class FlaggedDetector(TypedDict):
-    """A detector that is flagged among those of the fleet."""
-
-    scope: str | None
-    slice: str | None
-    p: float
-
-
-Flags = Mapping[str, list[FlaggedDetector]]
-
-
-class Fleet:
-    """Flags of each tenant's complete fleet, computed at most every `FLEET_AGE_S`."""
-
-    def __init__(self, reads: ReadService) -> None:
-        self._reads = reads
-        self._flags: TTLCache[tuple[str, float], Flags] = TTLCache(MAX_FLEETS, FLEET_AGE_S)
-
-    async def flags(self, tenant: str, configs: Sequence[ModelConfig], false_flags: float) -> Flags:
-        """Return the flagged detectors by `tenant/model`, smallest p-value first; models without any may be left out.
-
-        Parameters
-        ----------
-        configs : all models of the tenant, because the share of false flags is that of the complete fleet
-        false_flags : maximum expected share of false flags
-        """
-        known = self._flags.get((tenant, false_flags))
-        if known is None:
-            summaries = await self._reads.inbox.alarms.summaries()
-            known = await asyncio.to_thread(fleet_flags, summaries, configs, false_flags)
-            self._flags[tenant, false_flags] = known
-        return known
-
-
-def fleet_flags(
-    summaries: Mapping[str, AlarmSummary], configs: Sequence[ModelConfig], false_flags: float
-) -> Flags:
-    """Return the detectors that changed, among all detectors of these models."""
-    values = {
-        f"{config.key}\n{name}": value
-        for config in configs
-        if (summary := summaries.get(config.key)) is not None
-        and summary["generation"] == config.generation
-        for name, value in summary.get("p", {}).items()
-    }
-    found: dict[str, list[FlaggedDetector]] = {}
-    for each in flagged(values, false_flags) if values else []:
-        key, name = each.split("\n", 1)
-        scope, slice_ = parts_of(name)
-        found.setdefault(key, []).append(
-            {
-                "scope": None if scope == OWN_SCORE else scope,
-                "slice": slice_ or None,
-                "p": values[each],
-            }
-        )
+    found = {name: value for name, value in known.items() if name != "errors"} | {"as_of": as_of}
+    if in_alarm:
+        return found | {"status": ALARM}
+    if in_alarm is False and found["status"] == ALARM:
+        return found | {"status": None, "reason": NOT_READY}
     return found

@@ -23,7 +23,8 @@ class ModelListQuery(PageQuery):
     """The requested page, and what it has of each model."""
 
     view: Literal["settings", "status"] = Field(
-        "settings", description="status: adds the status of each model over the last 7 days."
+        "settings",
+        description="status: adds the status of each model; error, temperature and labelled share are of the last 7 days.",
     )
     include: Literal["details"] | None = Field(
         None,
@@ -107,7 +108,9 @@ class ModelStatus(NamedModel):
     revision: int | None = Field(None, description=DETAILED)
 
     status: str | None = Field(
-        None, description="Derived from the words: insufficient_data, ok, watch or alarm."
+        None,
+        description="Derived from the words: insufficient_data, ok, watch or alarm; null if it is not computed yet (`reason`). "
+        "It is the last computed one until a newer one is ready, but an open alarm is always `alarm`.",
     )
     calibration: dict[str, Any] | None = Field(
         None,
@@ -141,7 +144,7 @@ class ModelStatus(NamedModel):
     )
     turned_at: str | None = Field(
         None,
-        description="When the status was first found to be another than before; null if it was not.",
+        description="When the status was first found to be another than before, or its alarm was raised if none was known before; else null.",
     )
     as_of: str | None = Field(
         None,

@@ -24,7 +24,7 @@ from calibrant_server.service.ingest.cloudevents import CloudEventSettings
 from calibrant_server.service.ingest.multilabel import MAX_LABELS
 from calibrant_server.service.ingest.parsed_batch import reject_unknown
 from calibrant_server.service.reads.alarms import AlarmBody
-from calibrant_server.service.reads.queries import duration
+from calibrant_server.service.reads.queries import duration, duration_text
 from calibrant_server.workers.store.model_config import LABEL_SLICE, SERVE, Mode
 
 SHORTEST_PANE_S = 60
@@ -120,6 +120,7 @@ def check_slices(slices: dict[str, list[str] | None]) -> dict[str, list[str] | N
 
 Lasting = Annotated[
     str,
+    BeforeValidator(duration_text),
     AfterValidator(check_duration),
     WithJsonSchema({"type": "string", "examples": ["P7D", "7d"]}),
 ]
@@ -150,7 +151,7 @@ class ModelSettings(BaseModel):
     grid: int = Field(
         3600, ge=2, le=16384, description="Number of cells of the grid of confidence."
     )
-    pane: Annotated[str, AfterValidator(check_pane_length)] = Field(
+    pane: Annotated[str, BeforeValidator(duration_text), AfterValidator(check_pane_length)] = Field(
         "PT1H",
         description="Length of the smallest time slice with state: the shortest time that a query can select.",
     )

@@ -34,6 +34,7 @@ from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQ
 from calibrant_server.workers.queries.query import Declared, Query
 from calibrant_server.workers.store.model_config import ModelConfig
 
+_CALENDAR = re.compile(r"P\d+(\.\d+)?[YM]", re.ASCII)
 LOST_PLUS = re.compile(r".*\d \d\d:\d\d")
 LEAP_SECOND = re.compile(r".*:60(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 SLICE = "^[^:]{1,256}:.{1,256}$"
@@ -93,9 +94,19 @@ def duration(text: str) -> str:
     try:
         if parse_duration(text) > 0:
             return iso_duration(text)
+        detail = "expected more than 0 seconds, such as P7D or PT1H"
     except ValueError:
-        pass
-    raise PydanticCustomError("iso_8601", "expected a duration such as P7D, PT12H, 7d, 24h or 30m")
+        detail = "expected a duration such as P7D, PT12H, 7d, 24h or 30m"
+        if _CALENDAR.match(text):
+            detail += "; months and years have no fixed length"
+    raise PydanticCustomError("iso_8601", detail)
+
+
+def duration_text(value: Any) -> Any:
+    """Return a value unchanged; reject what is no text, such as a number without its unit."""
+    if value is None or isinstance(value, str):
+        return value
+    raise PydanticCustomError("iso_8601", "expected a text such as P7D, PT12H, 7d, 24h or 30m")
 
 
 def slice_name(text: str) -> str:
@@ -109,7 +120,10 @@ def slice_name(text: str) -> str:
 
 Timestamp = Annotated[datetime, BeforeValidator(timestamp)]
 Duration = Annotated[
-    str, AfterValidator(duration), WithJsonSchema({"type": "string", "examples": ["P7D", "7d"]})
+    str,
+    BeforeValidator(duration_text),
+    AfterValidator(duration),
+    WithJsonSchema({"type": "string", "examples": ["P7D", "7d"]}),
 ]
 SliceName = Annotated[
     str,

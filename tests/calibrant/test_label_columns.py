@@ -63,7 +63,7 @@ def test_several_ratings_and_class_names_are_read_row_by_row():
     [
         ("yes", ["no", "maybe"], "Received class 'yes' (str); expected a class of this model: 'no', 'maybe'. Correct the label."),
         ("y" * 500, None, f"Received '{'y' * 40}' (str), which is not a class; expected a class index, an integer. "
-         "Correct the label, or name the classes: classes=."),
+         "Correct the label, or name the classes: classes=; of a model of the service, PATCH its setting classes."),
         (1.5, None, "Received 1.5 (float), which is not a class; expected a class index, an integer. Correct the label."),
         ({"a": 1}, None, "Received a value of type dict, which is not a class; expected a class index, an integer. Correct the label."),
     ],

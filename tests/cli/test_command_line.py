@@ -38,6 +38,17 @@ def test_names_of_models_are_never_cut() -> None:
     assert [name for name in names if any(line.startswith(f"{name} ") for line in lines)] == names
 
 
+def test_a_status_that_is_not_computed_and_one_that_is_not_watched_are_named() -> None:
+    """A model whose status was being computed read "unknown unknown unknown", and one without a horizon "Undecided"."""
+    console, word = Console(width=120, record=True, file=StringIO()), {"word": "unknown"}
+    late = {"model": "late", "status": None, "calibration": None, "change": None}
+    plain = {"model": "plain", "status": "insufficient_data", "calibration": word, "change": word}
+    console.print(status_table([late, plain, plain | {"label_horizon": "P7D"}]))
+    _, first, second, third = console.export_text().splitlines()
+    assert "Being computed" in first and "unknown" not in first
+    assert "Not watched" in second and "Undecided" in third and "unknown" in third
+
+
 def test_a_good_model_of_few_labelled_predictions_is_named_as_such() -> None:
     console, word = Console(width=120, record=True, file=StringIO()), {"word": "good"}
     rows = [{"model": "all", "calibration": word}]

@@ -78,7 +78,7 @@ def test_drift_ends_with_the_commands_that_carry_out_the_advice(
         "if the change was expected: calibrant alarms acknowledge ct",
     ]
     advise(fake, {"method": "POST", "path": "/v1/models/ct/labels", "body": None})
-    assert "request: POST /v1/models/ct/labels" in run("drift", "ct").out
+    assert run("drift", "ct").out.splitlines()[-2:] == ["what to do: Correct it.", lines[-1]]
 
 
 def test_the_recommended_map_is_fitted(fake: FakeService, run: Run) -> None:
@@ -116,13 +116,14 @@ def test_alarms_of_a_model_or_one_are_acknowledged(
     paths = [f"/v1/alarms/{each}/acknowledge" for each in expected]
     assert fake.sent == [("POST", path, {"note": "a new scanner"}) for path in paths]
     assert found.code == (not expected), found.error
+    assert ("nobody has no open alarm." in found.error) == (named == "nobody")
     assert found.out.count("acknowledged calibration drift") == (
         len(expected) if named == "ct" else 0
     )
 
 
 def test_the_list_of_models_begins_with_their_status(fake: FakeService, run: Run) -> None:
-    rows = [{"model": name, "status": status} for name, status in (("a", "insufficient_data"), ("b", "alarm"))]  # fmt: skip
+    rows = [{"model": name, "status": status, "label_horizon": "P7D"} for name, status in (("a", "insufficient_data"), ("b", "alarm"))]  # fmt: skip
     fake.responses["/v1/models"] = {"models": rows, "next": None}
     lines = run("models").out.splitlines()
     assert lines[0].split()[:2] == ["Model", "Status"]

@@ -37,17 +37,19 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / "logits.npy", tmp_path / "labels.csv"]
 
 
-def pushed(run: Run, files: list[Path], embedded: Deployment) -> None:
-    """Send the files; they count once, however often."""
+def pushed(run: Run, files: list[Path], embedded: Deployment) -> str:
+    """Send the files; they count once, however often, and the command says so."""
     found = run("push", MODEL, *files)
     assert found.code == 0, found.error
-    assert f"400 rows accepted by {MODEL}" in found.out
+    again = f"0 rows accepted by {MODEL}; 400 were already counted"
+    assert f"400 rows accepted by {MODEL}\n" in found.out or again in found.out
     eventually(lambda: embedded.get(f"/v1/models/{MODEL}/metrics")["n_labelled"] == 400)
+    return found.out
 
 
 def test_the_same_files_count_once(run: Run, files: list[Path], embedded: Deployment) -> None:
-    for _ in range(2):
-        pushed(run, files, embedded)
+    pushed(run, files, embedded)
+    assert "400 were already counted" in pushed(run, files, embedded)
     found = embedded.get(f"/v1/models/{MODEL}/metrics", metrics="ece")
     assert found["n_predictions"] == 400
     expected = cal.ece(logits=LOGITS, labels=Y).value

@@ -211,3 +211,60 @@ async def test_the_verdict_names_a_class_by_its_index(client, inbox):
         assert inbox.asked[-1][2]["scope"] == "class:2"
         answer = await client.get(f"{URL}/{path}?scope=class:never")
         problem(answer, 422, "invalid-query")
+
+
+async def test_a_class_that_is_not_watched_is_rejected(client, inbox):
+    """Its history was "being evaluated" forever."""
+    await client.put(URL, json=with_alarm())
+    rejected = await client.get(f"{URL}/drift?scope=class:1")
+    [error] = problem(rejected, 422, "invalid-query")["errors"]
+    assert (error["pointer"], error["rule"]) == ("/scope", "not_watched")
+    assert "class:1" in error["detail"] and "bets" in error["detail"] and "PATCH" in error["detail"]
+    problem(await client.get(f"{URL}/drift/history?scope=class:1"), 422, "invalid-query")
+    changed = {"alarm": {"bets": ["maybe"]}}
+    assert (await client.patch(URL, json=changed, headers={"If-Match": "*"})).status_code == 200
+    inbox.answers["drift"] = {}
+    assert (await client.get(f"{URL}/drift?scope=class:maybe")).status_code != 422
+    [error] = problem(await client.get(f"{URL}/drift?scope=class:0"), 422, "invalid-query")[
+        "errors"
+    ]
+    assert "watches: class:1." in error["detail"]
+
+
+@pytest.mark.parametrize(
+    ("receiver", "detail"),
+    [
+        ({"format": "pagerduty"}, "Received no secret; expected the integration key of PagerDuty"),
+        ({"format": "pagerduty", "secret": SECRET}, "Received another secret; expected the"),
+        ({"secret": "a" * 32}, "key of PagerDuty for the format standard; expected it for"),
+    ],
+)
+async def test_a_wrong_secret_is_told_as_it_was_sent(client, receiver, detail):
+    rejected = await client.put(URL, json=with_alarm(webhooks=[{"url": HOOK, **receiver}]))
+    [error] = problem(rejected, 422, "invalid-input")["errors"]
+    assert detail in error["detail"]
+
+
+async def test_a_hidden_key_has_no_prefix_of_another_format(client):
+    receiver = {"url": HOOK, "format": "pagerduty", "secret": "a" * 32}
+    await client.put(URL, json=with_alarm(webhooks=[receiver]))
+    shown = (await client.get(URL)).json()["alarm"]
+    assert shown["webhooks"][0]["secret"] == "…"
+    kept = await client.patch(URL, json={"alarm": shown}, headers={"If-Match": "*"})
+    assert kept.status_code == 200, kept.text
+
+
+@pytest.mark.parametrize(
+    ("given", "detail"),
+    [
+        ({"bucket": "PT90M"}, "Received PT90M; expected a multiple of the model's panes of PT1H."),
+        ({"bucket": "P0D"}, "expected more than 0 seconds"),
+        ({"bucket": "P1M"}, "months and years have no fixed length"),
+        ({"bucket": 7}, "Received 7 for bucket; expected a text such as P7D"),
+        ({"bets": "positive"}, "Received positive; expected top_label"),
+        ({"raters": "loudest"}, "Received 'loudest'; expected one of pooled"),
+    ],
+)
+async def test_an_error_has_the_given_value_and_the_limit(client, given, detail):
+    [error] = (await client.put(URL, json=with_alarm(**given))).json()["errors"]
+    assert detail in error["detail"], error["detail"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import orjson
 import pytest
 
 from calibrant.results.base import short_estimate
-from calibrant_server.service.reads.fleet import fleet_flags
+from calibrant_server.service.reads.fleet_flags import fleet_flags
 from calibrant_server.service.reads.model_documents import shown
 from calibrant_server.service.reads.model_list import row_of
 from calibrant_server.workers.queries.ask import ResultTimeoutError, WindowDamaged
@@ -93,6 +94,45 @@ async def test_a_status_that_is_not_ready_is_not_indexed(client, inbox, models):
     del inbox.failing["model_status"]
     await page(client, limit=10)
     assert len(inbox.statuses.entries) == 10
+
+
+async def test_the_last_status_is_shown_until_the_next_is_ready(client, inbox, models, registry):
+    """After a midnight's sealing, a model with an open alarm was listed last, with the word "unknown"."""
+    inbox.answers["drift"] = {"status": "watch"}
+    before = (await page(client, limit=1))[0]
+    inbox.statuses.states["default/m000"] = "sealed"
+    inbox.failing["drift"] = ResultTimeoutError("late")
+    assert (await page(client, limit=1)) == [before]
+    [config] = [each for each in await registry.list("default") if each.model == "m000"]
+    inbox.alarms.result = {"default/m000": {"generation": config.generation, "n_alarms": 1}}
+    assert (await page(client, limit=1)) == [before | {"status": "alarm"}]
+    inbox.answers["drift"] = {"status": "alarm"}
+    del inbox.failing["drift"]
+    assert (await page(client, limit=1))[0]["status"] == "alarm"
+
+
+async def test_an_open_alarm_is_listed_before_a_status_is_computed(client, inbox, models, registry):
+    [config] = [each for each in await registry.list("default") if each.model == "m000"]
+    inbox.alarms.result = {"default/m000": {"generation": config.generation, "n_alarms": 1}}
+    inbox.failing["drift"] = ResultTimeoutError("late")
+    first, second = await page(client, limit=2)
+    assert (first["status"], first["reason"], second["status"]) == ("alarm", "not_ready", None)
+    del inbox.failing["drift"]
+    inbox.answers["drift"] = {"status": "alarm"}
+    assert {row["status"] for row in await page(client, limit=2)} == {"alarm"}
+    inbox.alarms.result = {}
+    inbox.statuses.states["default/m001"] = "acknowledged"
+    inbox.failing["drift"] = ResultTimeoutError("late")
+    second = (await page(client, limit=2))[1]
+    assert (second["status"], second["reason"]) == (None, "not_ready")
+
+
+async def test_a_first_status_turned_when_its_alarm_was_raised(client, inbox, models):
+    """Of five alarms of one hour, those whose status had not been computed before were not "new"."""
+    inbox.answers["drift"] = {"status": "alarm", "alarm": "al_000_1"}
+    inbox.alarms.held = [SimpleNamespace(tenant="default", id="al_000_1", raised_s=1_700_000_000)]
+    row = (await page(client, limit=1))[0]
+    assert (row["status"], row["turned_at"]) == ("alarm", "2023-11-14T22:13:20Z")
 
 
 async def test_a_status_that_failed_is_computed_again_after_a_minute(client, inbox, models):

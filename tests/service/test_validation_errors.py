@@ -51,7 +51,7 @@ async def test_a_number_that_json_does_not_have(client):
         f"{M}/predictions", content=body, headers={"Content-Type": "application/json"}
     )
     detail = problem(response, 400, "malformed-body")["detail"]
-    assert "JSON has no NaN, send null for a missing value" in detail
+    assert "JSON has no NaN: line " in detail and "Leave out predictions without a score" in detail
 
 
 async def test_a_secret_is_not_repeated(client):

@@ -21,7 +21,7 @@ from calibrant.drift.words import (
 )
 from calibrant.results.drift import CURRENT_S, EVIDENCE, RECENT, drift
 from calibrant.results.expected_accuracy import expected_of_panes
-from calibrant_server.workers.alarm.cohorts import parts_of
+from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 from calibrant_server.workers.alarm.detectors import MAX_DETECTORS, Detector, n_requested
 from calibrant_server.workers.alarm.drift_report import (
     Attribution,
@@ -241,6 +241,10 @@ def _not_evaluated(inputs: Inputs) -> str:
         )
     if not inputs.panes:
         return "there are no predictions yet"
+    rater = rater_in(alarm.name)
+    if rater is not None and state.detectors:
+        n = state.settings.rater_detectors
+        return f"rater {rater} has no detector. The first {n} raters by name have one, if two or more rated in sealed cohorts"
     length_s = state.settings.bucket_s
     first_s = min(each.start_s for each in inputs.panes) // length_s * length_s
     complete_s = first_s + length_s + (state.config.label_horizon_s or 0)
