@@ -119,7 +119,8 @@ class Monitor:
         """
         if self.first_in > waited:
             return np.zeros(gap.shape[:-1])
-        found = self._ahead(np.concatenate([np.zeros((1, gap.shape[-1])), np.atleast_2d(gap)]), waited)  # fmt: skip
+        flat = gap.reshape(-1, gap.shape[-1])
+        found = self._ahead(np.concatenate([np.zeros_like(flat[:1]), flat]), waited)
         before, after, variance = (each[1:] for each in (found.before, found.after, found.variance))
         shift = after - found.after[0]
         # φ is estimated and at least 1: a normal variable of this size, cut at 0, has the mean .4 and the standard deviation .58.
@@ -194,25 +195,22 @@ class Monitor:
     def smallest(self, waited: int = 0) -> SmallestChange:
         """Return the smallest fall and rise that would show within 7 cohorts; None above .5. `waited` as in `power`."""
         rate = float(self.columns[2].sum() / max(self.columns[0].sum(), 1e-300))
-        return SmallestChange(rate, self._least(-1.0, waited), self._least(1.0, waited))
+        low, high = np.zeros(2), np.full(2, _FARTHEST)
+        for _ in range(4):
+            shifts = np.linspace(low, high, 9, axis=1)
+            gaps = self._shifted(shifts * [[-1.0], [1.0]])
+            shown = self.power(gaps, waited) >= POWER
+            some = np.asarray(shown.any(axis=1))
+            first = np.arange(2), np.where(some, shown.argmax(axis=1), 8)
+            low, high = shifts[first[0], np.maximum(first[1] - 1, 0)], shifts[first]
+        points = np.ceil(1000.0 * np.abs(self._mean(gaps[first])) - 1e-9) / 1000.0
+        found = [float(each) if is_shown and each <= _LARGEST else None for each, is_shown in zip(points, some, strict=True)]  # fmt: skip
+        return SmallestChange(rate, *found)
 
     def later(self, today: float | None) -> float | None:
         """Return the smallest change that would show after 30 more cohorts, if it is clearly smaller than today's."""
         then = self.smallest(LATER).points
         return None if then is None or (today is not None and then > CLEARLY * today) else then
-
-    def _least(self, sign: float, waited: int) -> float | None:
-        low, high, points = 0.0, _FARTHEST, _LARGEST
-        for _ in range(4):
-            shifts = np.linspace(low, high, 9)
-            gaps = self._shifted(sign * shifts)
-            shown = self.power(gaps, waited) >= POWER
-            if not shown.any():
-                return None
-            first = int(shown.argmax())
-            low, high, points = shifts[max(first - 1, 0)], shifts[first], abs(self._mean(gaps[first]))  # fmt: skip
-        points = float(np.ceil(1000.0 * points - 1e-9) / 1000.0)
-        return points if points <= _LARGEST else None
 
     @cached_property
     def _chance(self) -> Floats:
@@ -240,15 +238,15 @@ class Monitor:
         sign = -1.0 if points > 0 else 1.0
         for _ in range(30):
             middle = (low + high) / 2.0
-            is_less = abs(self._mean(self._shifted(sign * middle)[0])) < abs(points)
+            is_less = abs(self._mean(self._shifted(sign * middle))[0]) < abs(points)
             low, high = (middle, high) if is_less else (low, middle)
         return np.asarray(self._shifted(sign * high)[0])
 
     def _shifted(self, shifts: Floats) -> Floats:
-        """Return the change of the rates by shifts in log-odds, (n,): float64 (n, n_bins)."""
-        moved = scipy.special.expit(scipy.special.logit(self.rate) + shifts[:, None])
+        """Return the change of the rates by shifts in log-odds, (...): float64 (..., n_bins)."""
+        moved = scipy.special.expit(scipy.special.logit(self.rate) + shifts[..., None])
         return np.asarray(moved - self.rate)
 
-    def _mean(self, gap: Floats) -> float:
+    def _mean(self, gap: Floats) -> Floats:
         weight = self.columns[0].sum(axis=0)
-        return float(weight @ gap) / max(float(weight.sum()), 1e-300)
+        return np.asarray(gap @ weight / max(float(weight.sum()), 1e-300))
