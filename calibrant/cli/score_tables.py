@@ -21,18 +21,21 @@ from calibrant.figures.numbers import (
 from calibrant.figures.reasons import reason_words
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.quality_report import ReportContents
-from calibrant.quality_report.chance import null_texts
+from calibrant.quality_report.chance import null_texts, result_title
 from calibrant.quality_report.decisions import flagged_sentences
+from calibrant.quality_report.smallest_errors import (
+    detectable_errors,
+    places_of,
+    unknown_detectable,
+)
 from calibrant.quality_report.verdicts import (
     WORDS,
     assessment,
     brier_note,
-    detectable_errors,
     interval_or_reason,
     main_verdict,
     reason_text,
     subgroup_sentence,
-    unknown_detectable,
     verdict_of,
 )
 
@@ -64,7 +67,7 @@ def show(contents: ReportContents, console: Console) -> None:
     if contents.tolerance is None:
         console.print(Text("To set a tolerance of 0.05: --tolerance 0.05"))
     if "now" in contents.detectable:
-        for line in _detectable(contents.detectable["now"]):
+        for line in _detectable(contents.detectable["now"], places_of(contents)):
             console.print(Text(line))
     console.print(
         Text(_temperature(contents.temperature, "bin_edges" in (contents.reliability or {})))
@@ -78,11 +81,11 @@ def show(contents: ReportContents, console: Console) -> None:
         console.print(_extra(caption, header, rows))
 
 
-def _detectable(found: Mapping[str, Any]) -> list[str]:
+def _detectable(found: Mapping[str, Any], places: Sequence[float]) -> list[str]:
     why = unknown_detectable(found)
     if why is not None:
         return [f"Smallest detectable error: not known ({why})."]
-    errors = detectable_errors(found)
+    errors = detectable_errors(found, places)
     if not errors:
         return ["These data reveal no error of any size reliably."]
     return [
@@ -115,7 +118,7 @@ def _metrics(contents: ReportContents) -> Table:
     table = new_table(names, numbers=("Value",))
     for key, each in contents.estimates.items():
         cells: list[Text | str] = [
-            Text(title_of(key)),
+            Text(result_title(key, each)),
             plain_number(each.get("value")),
             _interval(each),
         ]
@@ -157,7 +160,8 @@ def _temperature(fitted: Mapping[str, Any] | None, has_own_edges: bool) -> str:
         change = " to ".join(plain_numbers([before["ece"], after["ece"]]))
         bins = f"ECE of {fitted['bins']} bins" if has_own_edges else "ECE"
         text += f". Dividing the logits by it takes the {bins} of the same data from {change}"
-    if fitted.get("verdict") not in (None, "ok"):
+    bounds = fitted.get("interval") or (2.0, 2.0)
+    if fitted.get("verdict") not in (None, "ok") or bounds[0] <= 1.0 <= bounds[1]:
         text += f". {assessment(fitted)}"
     return text + "."
 

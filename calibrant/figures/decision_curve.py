@@ -37,7 +37,8 @@ def draw_decision_curve(result: Result, *, on: Figure | None = None) -> Figure:
     """
     lines = [data_of(result), f"one acts on the {scope_of(result)}; {labels_of(result)}"]
     if result.get("prevalence") is not None:
-        lines.append(f"share with the outcome: {result['prevalence']:.4g}")
+        share = "accuracy" if result.get("scope") == "top_label" else "share with the outcome"
+        lines.append(f"{share}: {result['prevalence']:.4g}")
     figure = new_figure(result, "Decision curve", lines, (6.4, 5.6), titles=LEGEND_IN, on=on)
     draw_benefits(figure.subplots(), result)
     return figure

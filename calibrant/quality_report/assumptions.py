@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.core.label_policies import POLICY_TEXTS
 from calibrant.figures.numbers import MISSING, counted, interval_text, percent, plain_number
-from calibrant.metrics import title_of
+from calibrant.quality_report.chance import result_title
 from calibrant.quality_report.contents import ReportContents
 
 FEW_UNITS = 40
@@ -106,7 +106,7 @@ def _raters(contents: ReportContents) -> str:
 
 def _intervals(contents: ReportContents) -> str:
     missing = [
-        title_of(key)
+        result_title(key, each)
         for key, each in contents.estimates.items()
         if each.get("value") is not None and each.get("interval") is None
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.figures.numbers import MISSING, plain_number, plain_numbers
 from calibrant.figures.reasons import REASONS
-from calibrant.metrics import METRICS, slug_of
+from calibrant.metrics import METRICS, slug_of, title_of
 from calibrant.quality_report.contents import ReportContents
 
 ABOVE = {True: "above", False: "not above", None: "too close to decide"}
@@ -47,6 +47,17 @@ def reach_of_chance(each: Mapping[str, Any]) -> float | None:
     if each.get("null_promised") is not False or worst is None or each["value"] >= worst["q95"]:
         return None
     return float(worst["q95"])
+
+
+def result_title(key: str, each: Mapping[str, Any]) -> str:
+    """Return the title of a result, with the threshold of a net benefit also where it is the default one.
+
+    >>> result_title("net_benefit", {"threshold": 0.5}), result_title("ece", {})
+    ('Net benefit (threshold=0.5)', 'Expected calibration error')
+    """
+    if key == "net_benefit" and "threshold" in each:
+        return f"{title_of(key)} (threshold={each['threshold']:g})"
+    return title_of(key)
 
 
 def null_texts(key: str, each: Mapping[str, Any]) -> tuple[str, str, str]:

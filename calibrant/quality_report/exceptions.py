@@ -69,7 +69,7 @@ def _thresholds(contents: ReportContents) -> Iterator[VerdictException]:
     also = f" Nor at {_listed([f'{one:g}' for one in named])}." if named else ""
     at = _listed([f"{one:g}" for one in sorted([each["threshold"], *named])])
     yield VerdictException(
-        f"predictions flagged at threshold {at}",
+        f"predictions flagged at threshold{'s' if named else ''} {at}",
         f"Not of the flagged predictions. {flagged_sentence(each, contents.score_of(each))}{also}",
     )
 

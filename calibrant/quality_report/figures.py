@@ -81,9 +81,14 @@ def _map_effect(effect: Mapping[str, Any]) -> ReportFigure:
 
 
 def _decisions(curve: Mapping[str, Any]) -> ReportFigure:
+    acting, benefit = (
+        "Net benefit of acting from a threshold on",
+        "in true positives per prediction",
+    )
+    if curve.get("scope") == "top_label":
+        acting, benefit = "Net benefit of relying on the top class from a threshold on", "in correct predictions per prediction"  # fmt: skip
     caption = [
-        "Net benefit of acting from a threshold on, in true positives per prediction. Acting on the model is of use where its curve is above "
-        "both others."
+        f"{acting}, {benefit}. Acting on the model is of use where its curve is above both others."
     ]
     if any(curve["interval"]):
         caption.append(f"Shaded: the {percent(curve['ci'])} interval of each threshold alone.")

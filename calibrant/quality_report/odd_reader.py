@@ -40,10 +40,13 @@ def _shares(odd: Mapping[str, Any], classes: Sequence[str]) -> list[str]:
     if not own or not others:
         return []
     k = max(range(len(own)), key=lambda place: abs(own[place] - others[place]))
+    mine, theirs = percent(own[k]), percent(others[k])
+    if mine == theirs:
+        return [
+            f"{odd['name']} gave each label about as often as the others, but to other predictions."
+        ]
     label = class_named(k, list(classes))
-    return [
-        f"{odd['name']} gave {label} in {percent(own[k])} of the predictions, the others in {percent(others[k])}."
-    ]
+    return [f"{odd['name']} gave {label} in {mine} of the predictions, the others in {theirs}."]
 
 
 def _errors(name: str, errors: Mapping[str, float | None]) -> list[str]:

@@ -21,16 +21,16 @@ from calibrant.figures.numbers import (
 from calibrant.figures.reasons import reason_words
 from calibrant.metrics import is_error, slug_of, title_of
 from calibrant.quality_report.assumptions import assumptions, unit_count
-from calibrant.quality_report.chance import null_texts
+from calibrant.quality_report.chance import null_texts, result_title
 from calibrant.quality_report.contents import SUBGROUPS, ReportContents
 from calibrant.quality_report.decisions import flagged_note, flagged_sentences
 from calibrant.quality_report.readers import odd_reader_sentence, pair_tables, reader_rows
 from calibrant.quality_report.service_rows import active_map_rows, alarm_rows, loss_rows
+from calibrant.quality_report.smallest_errors import detectable_text, places_of
 from calibrant.quality_report.verdicts import (
     WORDS,
     assessment,
     brier_note,
-    detectable_text,
     errors_of,
     interval_or_reason,
     main_metric,
@@ -100,7 +100,10 @@ def page(contents: ReportContents) -> str:
         has_null=any(row["null_q95"] != MISSING for row in metrics),
         protocol=_protocol(contents),
         detectable=[
-            (PERIODS.get(period, period.replace("_", " ")), detectable_text(found))
+            (
+                PERIODS.get(period, period.replace("_", " ")),
+                detectable_text(found, places_of(contents)),
+            )
             for period, found in contents.detectable.items()
         ],
         temperature=_temperature(contents.temperature, contents.classes),
@@ -196,7 +199,7 @@ def _metric_row(key: str, each: Mapping[str, Any], contents: ReportContents) -> 
     if contents.tolerance is not None and is_error(slug_of(key)):
         verdict = WORDS[verdict_of(each, contents.tolerance)]
     return {
-        "title": title_of(key) + (BRIER if slug_of(key) == "brier" else ""),
+        "title": result_title(key, each) + (BRIER if slug_of(key) == "brier" else ""),
         "value": plain_number(each.get("value")),
         "interval": interval_or_reason(each),
         "null_mean": null_mean,

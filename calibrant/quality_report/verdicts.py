@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -226,66 +225,26 @@ def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportCont
 
 
 def assessment(fitted: Mapping[str, Any]) -> str:
-    """Return whether a fitted temperature can be relied on.
+    """Return whether a fitted temperature can be relied on, and on which side of 1 it is.
 
     Examples
     --------
     >>> assessment({"verdict": "few_units", "detail": "fewer than 30 independent units"})
     'Do not rely on it: fewer than 30 independent units'
-    >>> assessment({"verdict": "ok"})
-    'ok'
+    >>> assessment({"verdict": "ok", "interval": [0.941, 1.851]})
+    'The data do not show whether it is above 1 or below'
+    >>> assessment({"verdict": "ok", "interval": [1.2, 1.8]})
+    'The data show that it is above 1: the model is overconfident'
     """
-    text = str(fitted.get("detail") or fitted.get("verdict") or MISSING)
-    return text if fitted.get("verdict") in (None, "ok") else f"Do not rely on it: {text}"
-
-
-def unknown_detectable(found: Mapping[str, Any]) -> str | None:
-    """Return why it is not known which errors the data would have shown; None if it is known."""
-    return reason_words(found["reason"]) if found.get("reason") else None
-
-
-def detectable_errors(found: Mapping[str, Any]) -> list[str]:
-    """Return the smallest errors that data of this size would have shown: true rates, if all probabilities or only some are wrong.
-
-    Examples
-    --------
-    >>> detectable_errors({"n_effective": 600.0, "slope": 0.48})
-    ['all too extreme: a true rate of 75.8 % or less where the model says 90 %']
-    """
-    shown, intercept, slope = [], found.get("intercept"), found.get("slope")
-    if intercept is not None:
-        higher, lower = _rate(float(intercept)), _rate(-float(intercept))
-        shown.append(
-            f"all probabilities shifted alike: a true rate of {higher} or more, or {lower} or less, where the model says 50 %"
-        )
-    if slope is not None:
-        odds = (1.0 - float(slope)) * math.log(9.0)
-        shown.append(
-            f"all too extreme: a true rate of {_rate(odds)} or less where the model says 90 %"
-        )
-    if found.get("local_error") is not None:
-        points = 100.0 * found["local_error"]
-        shown.append(f"only the most frequent scores wrong: a true rate {points:.1f} points off")
-    return shown
-
-
-def _rate(log_odds: float) -> str:
-    return f"{50.0 * (1.0 + math.tanh(log_odds / 2.0)):.1f} %"
-
-
-def detectable_text(found: Mapping[str, Any]) -> str:
-    """Return what data of this size would have shown, as one text.
-
-    Examples
-    --------
-    >>> detectable_text({"n_effective": 600.0, "slope": 0.48, "local_error": 0.21})
-    'All too extreme: a true rate of 75.8 % or less where the model says 90 %; only the most frequent scores wrong: a true rate 21.0 points off.'
-    """
-    why = unknown_detectable(found)
-    if why is not None:
-        return f"Not known: {why}."
-    shown = detectable_errors(found)
-    return f"{_capital('; '.join(shown))}." if shown else "No error of any size."
+    text, bounds = str(fitted.get("detail") or fitted.get("verdict") or MISSING), fitted.get("interval")  # fmt: skip
+    if fitted.get("verdict") not in (None, "ok"):
+        return f"Do not rely on it: {text}"
+    if not bounds or None in bounds:
+        return text
+    if bounds[0] <= 1.0 <= bounds[1]:
+        return "The data do not show whether it is above 1 or below"
+    side = "above 1: the model is over" if bounds[0] > 1.0 else "below 1: the model is under"
+    return f"The data show that it is {side}confident"
 
 
 def reason_text(each: Mapping[str, Any]) -> str:

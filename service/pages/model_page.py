@@ -17,6 +17,7 @@ from calibrant.figures.base import MIN_JOINED
 from calibrant.figures.numbers import above_interval_note, is_above_interval
 from calibrant.figures.over_time import have_few_labels, over_time_caption, since_first_datum
 from calibrant.figures.reliability import band_of, filled_rows
+from calibrant.quality_report.verdicts import assessment
 from calibrant.results.drift import EVIDENCE
 from calibrant.results.report import MULTILABEL
 from calibrant_server.service.pages.api import Api, ApiResponse, together
@@ -155,6 +156,7 @@ def _texts(
         "is_observed": str(current.document.get("type", "")).endswith("/observe-only"),
         "verdict": metrics.problem
         or verdict(metrics.document, reliability.document, settings.document.get("classes")),
+        "assessment": assessment,
         "has_intervals": any(
             interval((each or {}).get("interval")) for each in (*estimates.values(), temperature)
         ),

@@ -18,7 +18,8 @@ from calibrant.quality_report.decisions import flagged_sentences
 from calibrant.quality_report.figures import figures
 from calibrant.quality_report.readers import reader_rows
 from calibrant.quality_report.service_rows import alarm_rows, loss_rows
-from calibrant.quality_report.verdicts import main_verdict, subgroup_sentence
+from calibrant.quality_report.smallest_errors import detectable_errors, places_of
+from calibrant.quality_report.verdicts import assessment, main_verdict, subgroup_sentence
 from tests.service.figure_marks import Figure
 
 HOSTILE = "<script>alert(1)</script>$\\frac{1}{0}$\"'&{{ 7 * 7 }}"
@@ -435,7 +436,7 @@ def test_the_worst_threshold_is_named_first_and_the_others_with_it(
     found = main_verdict(shown)
     assert "Of 100 flagged, 40 had the outcome; the model predicted 53. Nor at 0.1." in str(found)
     assert found.details[-1].startswith("What to do: you need not act at this tolerance. That is")
-    assert "flagged at threshold 0.1 and 0.3, correct" in found.details[-1]
+    assert "flagged at thresholds 0.1 and 0.3, correct" in found.details[-1]
 
 
 @pytest.mark.parametrize("observed", [0.0, 1.0])
@@ -488,6 +489,46 @@ def test_sensitivity_and_specificity_are_those_of_the_rows() -> None:
         assert sentence.startswith(f"Threshold {threshold}: {percent((p >= threshold).mean())} of")
         assert sentence.endswith(f"Sensitivity {sensitivity}, specificity {specificity}.")
         assert "had the label finding; the model" in sentence
+
+
+def test_a_net_benefit_has_its_threshold_also_if_it_is_the_default_one() -> None:
+    """The key of the default threshold has none: "Net benefit" left open at which threshold."""
+    rng = np.random.default_rng(4)
+    p = rng.random(300)
+    y = (rng.random(300) < p).astype(int)
+    report = cal.evaluate(p, y, ["ece", "net_benefit(threshold=0.5)"])
+    text = Reader(page(ReportContents("Half", report.to_dict()))).text
+    assert "Net benefit (threshold=0.5)" in text and "Net benefit\n" not in text
+
+
+def test_the_decision_curve_of_the_top_class_is_about_correct_predictions(
+    contents: ReportContents,
+) -> None:
+    """It had true positives and the share with the outcome, which was the accuracy."""
+    rng = np.random.default_rng(4)
+    p = rng.dirichlet([1, 1, 1], 300)
+    y = (p.cumsum(axis=1) < rng.random((300, 1))).sum(axis=1)
+    curve = cal.decision_curve(p, y, thresholds=[0.4, 0.6]).to_dict()
+    found = {each.title: each for each in figures(replace(contents, decision_curve=curve))}
+    shown = found["Decision curve"]
+    assert "relying on the top class" in shown.caption and "true positives" not in shown.caption
+    drawn = Figure.of(b64decode(shown.source.partition(",")[2])).texts
+    assert any(each.startswith("accuracy: 0.") for each in drawn)
+
+
+def test_a_reader_who_differs_is_in_the_verdict(contents: ReportContents) -> None:
+    """Only a sentence in the fourth section named them."""
+    odd = {"name": "c", "kappa": 0.5, "kappa_of_others": 0.8, "p_value": 1e-5}
+    odd |= {"shares": [0.5, 0.3, 0.2], "shares_of_others": [0.3, 0.3, 0.4]}
+    readers = [{"name": name, "metrics": {"ece": {"value": value}}} for name, value in (("a", 0.04), ("b", 0.03), ("c", 0.09))]  # fmt: skip
+    shown = replace(contents, odd_reader=odd, readers=readers, classes=("x", "y", "z"))
+    assert main_verdict(shown).sentences[-3:] == (
+        "c differs from the other readers: kappa 0.500 with them, 0.800 among themselves.",
+        "c gave x in 50 % of the predictions, the others in 30 %.",
+        "The model's error is 0.090 against c, and 0.030 to 0.040 against the others.",
+    )
+    alike = replace(shown, odd_reader=odd | {"shares_of_others": [0.501, 0.3, 0.199]})
+    assert "about as often as the others" in str(main_verdict(alike).sentences)
 
 
 def test_the_label_of_a_threshold_is_that_of_the_class_on_which_one_acts() -> None:
@@ -613,3 +654,29 @@ def test_subgroups_outside_the_tolerance_have_their_period(contents: ReportConte
     assert subgroup_sentence(replace(contents, subgroups=groups)) == (
         "Over all days of the report: outside the tolerance by their own intervals: 2 of 2 subgroups."
     )
+
+
+def test_the_smallest_errors_are_stated_at_scores_that_the_model_gives() -> None:
+    """Of a finding of 4 %, they were stated where the model says 50 %."""
+    rng = np.random.default_rng(6)
+    p = rng.beta(1, 24, 4000)
+    y = (rng.random(4000) < p).astype(int)
+    report = cal.evaluate(p, y, ["ece", "net_benefit(threshold=0.1)"])
+    shown = ReportContents("Rare", report.to_dict(), reliability=cal.reliability(p, y).to_dict())
+    assert places_of(shown) == [0.1]
+    plain = replace(shown, metrics=cal.evaluate(p, y, ["ece"]).to_dict())
+    assert places_of(plain) == pytest.approx([y.mean()])
+    assert places_of(replace(plain, reliability=None)) == [0.5]
+    [shifted, *_] = detectable_errors(report.detectable or {}, [0.1])
+    intercept = (report.detectable or {})["intercept"]
+    higher = 1 / (1 + np.exp(-(np.log(1 / 9) + intercept)))
+    assert shifted.endswith("where the model says 10 %")
+    assert f"a true rate of {100 * higher:.1f} % or more" in shifted
+
+
+def test_a_temperature_that_may_be_1_has_no_direction() -> None:
+    """From 0.941 to 1.851, it read "the data determine the temperature", below "above 1, the model was overconfident"."""
+    fitted = {"verdict": "ok", "detail": "the data determine the temperature", "interval": [0.941, 1.851]}  # fmt: skip
+    assert assessment(fitted) == "The data do not show whether it is above 1 or below"
+    assert "below 1: the model is under" in assessment(fitted | {"interval": [0.5, 0.9]})
+    assert assessment(fitted | {"interval": None}) == "the data determine the temperature"

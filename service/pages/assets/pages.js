@@ -18,7 +18,7 @@
   // Panels below each other: the columns of the table that each shows, with name, colour and what it is.
   const PANELS = [
     { label: "calibration error", lines: [[3, "Calibrated model, at most", "--band", "area"], [1, "ECE", "--line"]] },
-    { label: "share", lines: [[5, "Confidence in the predicted class", "--dotted", "dash"], [4, "Accuracy", "--line"]] },
+    { label: "accuracy", lines: [[5, "Confidence in the predicted class", "--dotted", "dash"], [4, "Accuracy", "--line"]] },
     { label: "predictions", lines: [[6, "Predictions", "--band", "area"], [7, "Labelled", "--line"]] },
   ];
 
@@ -86,7 +86,7 @@
   function options(panel, lines, width) {
     const grid = { stroke: colour("--grid"), width: 1 };
     const axis = { stroke: colour("--muted"), grid, ticks: grid };
-    const fromZero = panel.label !== "share";
+    const fromZero = panel.label !== "accuracy";
     return {
       width: Math.max(260, width),
       height: 190,
