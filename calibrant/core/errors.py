@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 MAX_PRINTED = 3
 
@@ -91,3 +92,13 @@ class NoResultError(Exception):
     def __init__(self, reason: str, detail: str, n_excluded: float | None = None) -> None:
         self.reason, self.detail, self.n_excluded = reason, detail, n_excluded
         super().__init__(f"{reason}: {detail}")
+
+
+def nearest(name: str, known: Collection[str], cutoff: float = 0.7) -> str:
+    """Return a sentence that names the known name nearest to a mistyped one; nothing if none is near.
+
+    >>> nearest("tolerence", ["bucket", "tolerance"]), nearest("colour", ["bucket", "tolerance"])
+    (' The nearest name is tolerance.', '')
+    """
+    near = get_close_matches(name[:256], known, 1, cutoff)
+    return f" The nearest name is {near[0]}." if near else ""

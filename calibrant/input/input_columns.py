@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.edge_rules import rules_of
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, nearest
 from calibrant.input.annotations import Annotations
 from calibrant.input.arrow import plain
 from calibrant.input.arrow_column import Column, Lists
@@ -91,7 +91,8 @@ class InputColumns:
             self.columns["labels"] = [each or None for each in by_row]
         for name, column in self.columns.items():
             if name not in KNOWN:
-                detail = f"Received field {str(name)[:60]!r}; expected one of {', '.join(KNOWN)}."
+                listed, hint = ", ".join(KNOWN), nearest(str(name), KNOWN)
+                detail = f"Received field {str(name)[:60]!r}; expected one of {listed}.{hint}"
                 raise CalibrationInputError.at(f"/{str(name)[:60]}", "unknown_field", detail)
             if isinstance(column, np.ma.MaskedArray) and name != "labels":
                 detail = "Received a masked array; expected plain values. Fill in or leave out masked rows."

@@ -186,7 +186,9 @@ class Drift(Result):
     )
     detector: dict[str, Any] | None = may_say()
     detector_reason: str | None = may_say()
-    slices: list[dict[str, Any]] | None = may_say("The other detectors, flagged ones first.")
+    slices: list[dict[str, Any]] | None = may_say(
+        "The other detectors: flagged ones first, then by `calibration`. `value` of `off` is a lower limit of the error, of other words an upper one.",
+    )
     settings: list[dict[str, Any]] | None = may_say(
         "Changes of tolerance and label horizon, each with its time, author and reason."
     )

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
-from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.errors import CalibrationInputError, Violation, nearest
 from calibrant_server.service.http.engine_errors import ENGINE_ERRORS, problem_of_engine
 from calibrant_server.service.http.problems import (
     InternalError,
@@ -110,7 +110,8 @@ def violation_of(error: dict[str, Any], known: list[str] | None = None) -> Viola
     name = next((each[:QUOTED] for each in reversed(parts) if isinstance(each, str)), "body")
     if rule == "unknown_field":
         instead = f"expected one of {', '.join(known)}" if known else "remove it"
-        return Violation(place, rule, f"Received unknown field {name!r}; {instead}.")
+        hint = nearest(name, known or ())
+        return Violation(place, rule, f"Received unknown field {name!r}; {instead}.{hint}")
     if rule == "missing" and parts:
         return Violation(place, rule, f"Received no {name}; it is required.")
     return Violation(place, rule, _sentence(error, name, known))

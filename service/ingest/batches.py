@@ -271,6 +271,6 @@ def _known(context: IngestContext) -> ModelConfig:
     """Return the model; labels alone do not determine what model to make."""
     if context.config is None:
         raise ModelUnknown(
-            "There is no such model, and labels alone cannot create one. Send predictions first, or create it with PUT."
+            "Labels alone cannot create a model. Send predictions first, or create it with PUT."
         )
     return context.config

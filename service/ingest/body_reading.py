@@ -13,13 +13,13 @@ from calibrant.input.names import IDENTIFIER, IDENTIFIER_RULE, name_of
 from calibrant.input.timestamps import TIME_UNITS
 from calibrant.results.report import MULTILABEL
 from calibrant_server.service.http.problem_responses import shown
-from calibrant_server.service.ingest.schemas import ReadingQuery, SourceQuery
+from calibrant_server.service.ingest.schemas import MAX_VERSION, ReadingQuery, SourceQuery
 from calibrant_server.workers.ingest.entries import SourceOffsets
 
 TASK = "task"  # of bodies that are stored: `POST /v1/score` has a parameter
 READING_FIELDS = ("ignore_label", "normalize", "time_unit", "model_version")
 CLASSES = "classes"  # a field of scored bodies alone: elsewhere the model declares its classes
-MAX_IGNORED, MAX_VERSION = 100, 100
+MAX_IGNORED = 100
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.documents import Columns
-from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.errors import CalibrationInputError, Violation, nearest
 from calibrant.input.arrow_column import Column
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.http.problems import escaped
@@ -174,17 +174,17 @@ def reject_unknown(names: Iterable[str], known: Collection[str], prefix: str = "
     unknown = [name for name in names if name not in known]
     if not unknown:
         return
-    listed = ", ".join(sorted(known))
-    violations = [_unknown(name, prefix, listed) for name in unknown[:MAX_VIOLATIONS]]
+    violations = [_unknown(name, prefix, known) for name in unknown[:MAX_VIOLATIONS]]
     raise CalibrationInputError(violations, len(unknown))
 
 
-def _unknown(name: str, prefix: str, listed: str) -> Violation:
+def _unknown(name: str, prefix: str, known: Collection[str]) -> Violation:
     place = f"{prefix}/{escaped(quoted(name))}"
     if name in REMOVED_FIELDS:
         detail = f"Received field {name}, which was removed; use {REMOVED_FIELDS[name]}."
         return Violation(place, "removed_field", detail)
-    detail = f"Received field {quoted(name)!r}; expected one of {listed}."
+    listed, hint = ", ".join(sorted(known)), nearest(name, known)
+    detail = f"Received field {quoted(name)!r}; expected one of {listed}.{hint}"
     return Violation(place, "unknown_field", detail)
 
 

@@ -29,10 +29,18 @@ Offsets = Annotated[
 ]
 
 
+MAX_VERSION = 100
 ModelVersion = Annotated[
     TextName | None,
     Field(
-        description="Version of the model that made the predictions, at most 100 characters. A new one is a dated event of the model."
+        description="Version of the model that made the predictions, at most 100 characters. A new one is a dated event of the model.",
+        json_schema_extra={
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": MAX_VERSION},
+                {"type": "integer"},
+                {"type": "null"},
+            ]
+        },
     ),
 ]
 IgnoreLabel = Annotated[

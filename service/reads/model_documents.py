@@ -12,7 +12,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from calibrant.core.durations import duration_of, parse_duration
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.results.report import MULTILABEL
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.reads.alarms import hidden, newly_made, stored_alarm
@@ -56,6 +56,7 @@ def change_of(
     Changes of the tolerance and of the label horizon become dated events, with the `reason` of a patch.
     """
     config = config_of(settings, caller, model)
+    _check_retention(config, current)
     try:
         alarm = stored_alarm(settings.alarm, config, current, networks)
     except CalibrationInputError as error:
@@ -67,6 +68,21 @@ def change_of(
         about = by if reason is None else f"{by}, {reason}"
         found = with_settings(found, _verdict_changes(current, found), about, datetime.now(UTC))
     return SettingsChange(found, newly_made(settings.alarm, current))
+
+
+def _check_retention(wanted: ModelConfig, current: ModelConfig | None) -> None:
+    """Reject a retention that drops each day before it is sealed; one that a model has already stays."""
+    pair = (wanted.retention_s, wanted.label_horizon_s)
+    if current is not None and pair == (current.retention_s, current.label_horizon_s):
+        return
+    retention_s, horizon_s = pair
+    if retention_s is None or horizon_s is None or retention_s > horizon_s:
+        return
+    detail = (
+        f"Received the retention {duration_of(retention_s)} with the label_horizon {duration_of(horizon_s)}; expected a longer "
+        "retention: days would be dropped before the alarm evaluates them. Set a longer retention or a shorter label_horizon."
+    )
+    raise invalid_input([Violation("/retention", "before_horizon", detail)])
 
 
 def _verdict_changes(current: ModelConfig, wanted: ModelConfig) -> list[str]:

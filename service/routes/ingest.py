@@ -164,7 +164,20 @@ async def ingest_labels(access: Access) -> Response:
     def load(body: Body, context: IngestContext) -> IngestBatch:
         return load_labels(body, context, ignored)
 
-    return await access.sender.take(access.query.partial, load, takes=(JSON, NDJSON, ARROW))
+    try:
+        return await access.sender.take(access.query.partial, load, takes=(JSON, NDJSON, ARROW))
+    except ModelUnknown as error:
+        raise await _named(access, error) from error
+
+
+async def _named(access: Access, error: ModelUnknown) -> ModelUnknown:
+    """Return the problem of an unknown model with its name and the nearest one."""
+    caller = access.caller
+    mine = await access.connection.registry.list(caller.tenant)
+    named = caller.unknown(
+        access.model, [each.model for each in mine if caller.may_use(each.model)]
+    )
+    return ModelUnknown(f"{named.detail} {error.detail}")
 
 
 @labels.operation(

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from calibrant import calibrators as maps
 from calibrant.core.errors import Violation
+from calibrant.figures.reasons import reason_words
 from calibrant.results.map_query import PARTS
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body, read_body
 from calibrant_server.service.http.json_bodies import response_or_unchanged
@@ -107,7 +108,7 @@ async def create_map(access: Access) -> Created:
     read_query = map_read_query(wanted, config)
     fitted = orjson.loads((await access.reads.result(read_query)).body)
     if fitted.get("parameters") is None:
-        detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
+        detail = f"There is no map to freeze: {reason_words(fitted.get('reason'), 'no data')}."
         raise invalid_input([Violation("/method", "no_map", detail)])
     frozen = {
         **fitted,

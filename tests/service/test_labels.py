@@ -108,3 +108,25 @@ async def test_a_prediction_is_taken_out(known, inbox):
         b'{"ids":["i1"]}',
     )
     problem(await known.delete(f"/v1/models/digits/predictions/{'x' * 257}"), 422, "invalid-name")
+
+
+async def test_a_mistyped_model_or_field_is_told_with_the_nearest_name(client):
+    await client.put("/v1/models/triage", json={"classes": 3})
+    body = {"ids": ["a"], "labels": [[1]]}
+    rejected = await client.post("/v1/models/trigae/labels", json=body)
+    detail = problem(rejected, 404, "model-unknown")["detail"]
+    assert "'trigae'" in detail and "nearest name is triage." in detail
+    assert "Labels alone cannot create a model." in detail
+    for path, sent, near in (
+        ("triage/labels", body | {"rater": [["a"]]}, "raters"),
+        ("triage/predictions", {"confidence": [0.5], "labels": [1]}, "confidences"),
+    ):
+        [error] = (await client.post(f"/v1/models/{path}", json=sent)).json()["errors"]
+        assert error["detail"].endswith(f" The nearest name is {near}."), error
+    for sent, near in (
+        ({"label_horizn": "P7D"}, "label_horizon"),
+        ({"alarm": {"tolerence": 0.1}}, "tolerance"),
+    ):
+        rejected = await client.patch("/v1/models/triage", json=sent, headers={"If-Match": "*"})
+        [error] = rejected.json()["errors"]
+        assert error["detail"].endswith(f" The nearest name is {near}."), error

@@ -317,3 +317,19 @@ async def test_an_import_is_held_to_the_rules_of_a_declaration(client, name):
     [error] = problem(answer, 422, "invalid-input")["errors"]
     assert (error["pointer"], error["rule"]) == ("/1", "export_format")
     problem(await client.get(URL), 404, "model-unknown")
+
+
+async def test_days_are_not_dropped_before_they_are_sealed(client):
+    """The alarm of a model whose retention is shorter than its label horizon never evaluates a day."""
+    settings, headers = {"classes": 3, "label_horizon": "P3D"}, {"If-Match": "*"}
+    rejected = await client.put(URL, json=settings | {"retention": "P2D"})
+    [error] = problem(rejected, 422, "invalid-input")["errors"]
+    assert (error["pointer"], error["rule"]) == ("/retention", "before_horizon")
+    assert "retention P2D with the label_horizon P3D" in error["detail"]
+    assert (await client.put(URL, json=settings | {"retention": "P4D"})).status_code == 201
+    for change in ({"retention": "P3D"}, {"label_horizon": "P5D"}):
+        changed = await client.patch(URL, json=change, headers=headers)
+        problem(changed, 422, "invalid-input")
+    assert (
+        await client.patch(URL, json={"label_horizon": None, "retention": "P1D"}, headers=headers)
+    ).status_code == 200

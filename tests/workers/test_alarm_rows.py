@@ -13,7 +13,8 @@ from calibrant.drift.cohort_tables import row_table
 from calibrant.drift.unit_tables import unit_table
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.alarm.cohorts import FirstContacts, SeenUnits
-from calibrant_server.workers.alarm.detectors import Detector
+from calibrant_server.workers.alarm.detectors import Detector, Words
+from calibrant_server.workers.queries.drift_evidence import place_in_list
 from tests.workers.alarm_days import BINARY, DAY_S, HOUR_S, START_S, Played
 
 pytestmark = pytest.mark.one_server
@@ -240,3 +241,10 @@ def test_the_oldest_units_are_forgotten_beyond_the_bound(monkeypatch):
     seen = SeenUnits({day: np.arange(4, dtype=np.uint64) for day in (1, 2)})
     assert seen.forgotten(2) == [] and seen.forgotten(3) == [1] and seen.forgotten(10) == [1, 2]
     assert len(FirstContacts(np.arange(40, dtype=np.uint64), 0).pack()) == 80
+
+
+def test_a_lower_limit_of_off_comes_before_an_upper_limit_of_unknown():
+    """D (.054, unknown) stood above B (.046, off), as if its error were larger."""
+    limits = {"D": ("unknown", 0.054), "B": ("off", 0.046), "A": ("good", 0.01), "C": ("off", 0.09)}
+    found = {name: Detector("", words=Words(word, limit=limit)) for name, (word, limit) in limits.items()}  # fmt: skip
+    assert sorted(found, key=lambda name: place_in_list(found[name])) == ["C", "B", "D", "A"]

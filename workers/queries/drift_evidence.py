@@ -5,6 +5,8 @@ from __future__ import annotations
 from calibrant.core.documents import Result, Row
 from calibrant.core.routing import ALL_ROWS
 from calibrant.core.time_texts import day_of
+from calibrant.drift.calibration import GOOD, OFF
+from calibrant.drift.calibration import UNKNOWN as NOT_KNOWN
 from calibrant.drift.cohort_tables import OWN_SCORE
 from calibrant.drift.unit_tables import merged
 from calibrant.results.drift_bins import bin_rows
@@ -23,6 +25,7 @@ from calibrant_server.workers.alarm.episodes import at, log10_of_p
 from calibrant_server.workers.alarm.words_of import AlarmSnapshot
 
 SHOWN_COHORTS = 120
+_WORDS = (OFF, NOT_KNOWN, GOOD)
 NO_CLAIM = (
     "No false-alarm rate is claimed: a unit that is in several cohorts counts in each. To count it once, send predictions with ids "
     "that name their units (at most 200,000 per cohort)."
@@ -87,9 +90,10 @@ def skipped_cohorts(detector: Detector) -> Result:
 
 
 def others_of(alarm: AlarmSnapshot) -> list[Row]:
-    """Return each other detector of a slice or class in one entry, flagged ones first."""
-    others = {name: each for name, each in alarm.requested.items() if rater_in(name) is None}
-    others.pop(alarm.name, None)
+    """Return each other detector of a slice or class in one entry: flagged ones first, then those that are off, largest limit first."""
+    found = {name: each for name, each in alarm.requested.items() if rater_in(name) is None}
+    found.pop(alarm.name, None)
+    others = dict(sorted(found.items(), key=lambda pair: place_in_list(pair[1])))
     marked = flagged_names(alarm.state.detectors, alarm.state.settings)
     rows = []
     for name in dict.fromkeys([name for name in marked if name in others] + list(others)):
@@ -97,6 +101,11 @@ def others_of(alarm: AlarmSnapshot) -> list[Row]:
         shown = {"scope": None if scope == OWN_SCORE else scope, "slice": slice_ or None}
         rows.append(shown | {"flagged": name in marked} | _line(others[name]))
     return rows
+
+
+def place_in_list(detector: Detector) -> tuple[int, float]:
+    """Return the place in a list: a limit of `off` is a lower one, of other words an upper one, so they do not compare."""
+    return _WORDS.index(detector.words.calibration), -(detector.words.limit or 0.0)
 
 
 def _line(detector: Detector) -> Result:
