@@ -80,6 +80,7 @@ class ReportContents:
     compat : values of other libraries, as `calibrant.compat` returns them
     extra_tables : further results: caption, header and rows of texts
     drift : as `GET drift` returns it
+    since_change : net benefits as `metrics` has them, since the `start` of an open change; None without one
     are_words_the_verdict : whether its words are the verdict: the report is of the present, with the model's tolerance
     active_map : as `GET maps/current` returns it
     map_effect : as `GET maps/current/effect` returns it, with labels since the promotion
@@ -117,6 +118,7 @@ class ReportContents:
     compat: Mapping[str, Any] | None = None
     extra_tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = ()
     drift: Mapping[str, Any] | None = None
+    since_change: Mapping[str, Any] | None = None
     are_words_the_verdict: bool = False
     active_map: Mapping[str, Any] | None = None
     map_effect: Mapping[str, Any] | None = None
@@ -136,10 +138,11 @@ class ReportContents:
 
     @property
     def thresholds(self) -> list[Mapping[str, Any]]:
-        """Net benefit at each decision threshold, where it has a value."""
+        """Net benefit at each decision threshold, where it has a value; since an open change if there is one."""
+        found = self.metrics if self.since_change is None else self.since_change
         return [
             each
-            for key, each in self.estimates.items()
+            for key, each in (found.get("metrics") or {}).items()
             if slug_of(key) == "net_benefit" and each.get("value") is not None
         ]
 

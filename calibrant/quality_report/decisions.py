@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from calibrant.core.time_texts import day_of
 from calibrant.figures.numbers import interval_text, percent, plain_number
 from calibrant.inference.bin_gaps import widest_gap
 from calibrant.quality_report.contents import ReportContents
@@ -25,6 +27,9 @@ def flagged_sentences(contents: ReportContents) -> list[str]:
 def flagged_note(contents: ReportContents) -> str:
     """Return of which predictions the sentences at thresholds are, and what their rates mean."""
     period = ["Over all days of the report."] if contents.drift is not None else []
+    if contents.since_change is not None:
+        at = datetime.fromisoformat(contents.since_change["start"]).timestamp()
+        period = [f"Since the change, {day_of(int(at))}."]
     has_rates = any(rates_of(each) for each in contents.thresholds)
     if any(each["scope"] != "top_label" for each in contents.thresholds):
         period.append("A prediction is flagged if its score is at least the threshold.")

@@ -8,7 +8,6 @@ from typing import Any
 
 from calibrant.figures.numbers import interval_text, percent, plain_number
 from calibrant.inference.bin_gaps import widest_gap
-from calibrant.metrics import slug_of
 from calibrant.quality_report.contents import ReportContents
 from calibrant.quality_report.decisions import flagged_sentence, gap_sentence
 
@@ -56,16 +55,13 @@ def _classes(contents: ReportContents) -> Iterator[VerdictException]:
 
 def _thresholds(contents: ReportContents) -> Iterator[VerdictException]:
     """Return the decision thresholds at which predicted and observed share differ beyond tolerance and chance, the worst in full."""
-    excess = {
-        key: beyond
-        for key, each in contents.estimates.items()
-        if (beyond := _excess(each, contents)) > 0 and slug_of(key) == "net_benefit"
-    }
-    if not excess:
+    n_units = int((contents.since_change or contents.metrics).get("n_units") or 0)
+    rated = [(_excess(each, contents.tolerance or 0.0, n_units), each) for each in contents.thresholds]  # fmt: skip
+    misleading = [(excess, each) for excess, each in rated if excess > 0.0]
+    if not misleading:
         return
-    worst, *others = sorted(excess, key=lambda key: -excess[key])
-    each = contents.estimates[worst]
-    named = sorted(contents.estimates[key]["threshold"] for key in others)
+    (_, each), *others = sorted(misleading, key=lambda pair: -pair[0])
+    named = sorted(other["threshold"] for _, other in others)
     also = f" Nor at {_listed([f'{one:g}' for one in named])}." if named else ""
     at = _listed([f"{one:g}" for one in sorted([each["threshold"], *named])])
     yield VerdictException(
@@ -74,13 +70,13 @@ def _thresholds(contents: ReportContents) -> Iterator[VerdictException]:
     )
 
 
-def _excess(each: Mapping[str, Any], contents: ReportContents) -> float:
+def _excess(each: Mapping[str, Any], tolerance: float, n_units: int) -> float:
     """Return by how many standard errors the predicted share is farther from the observed one than tolerance and chance allow."""
-    n = each.get("acted_on", 0.0) * (contents.count("n_units") or 0)
+    n = each.get("acted_on", 0.0) * n_units
     if each.get("observed") is None or not n:
         return 0.0
     variance = max(share * (1.0 - share) for share in (each["observed"], each["predicted"]))
-    beyond = abs(each["predicted"] - each["observed"]) - (contents.tolerance or 0.0)
+    beyond = abs(each["predicted"] - each["observed"]) - tolerance
     return float(beyond / max((variance / n) ** 0.5, NO_VARIANCE) - STANDARD_ERRORS)
 
 

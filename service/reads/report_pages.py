@@ -1,7 +1,7 @@
 """The report of a model: its subgroups, its queries, and the contents that their results give."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -12,6 +12,7 @@ from calibrant_server.service.reads.known_slices import KnownSlices
 from calibrant_server.service.reads.operations import Access
 from calibrant_server.service.reads.queries import unanswerable
 from calibrant_server.service.reads.read_query import ReadQuery, resolved
+from calibrant_server.service.reads.report_change import since_change, since_change_query
 from calibrant_server.service.reads.report_classes import scored_classes
 from calibrant_server.service.reads.reports import (
     EFFECT,
@@ -62,13 +63,15 @@ async def prepared(read: Access, query: ReportParameters) -> PreparedReport:
     active_map = None if current is None else orjson.loads(current.body)
 
     def contents(results: Mapping[str, Any]) -> ReportContents:
-        return contents_of(query, config, results, active_map, left_out, observed)
+        found = contents_of(query, config, results, active_map, left_out, observed)
+        return replace(found, since_change=since_change(results))
 
     shown = (map_etag, str(query.tolerance_of(config)), str(observed), *left_out)
     found = queries(query, config, listed, shown)
     effect = None if active_map is None or observed else effect_query(active_map, config)
     if effect is not None:
         found[EFFECT] = effect
+    found |= await since_change_query(read, query, config)
     return PreparedReport(config, found, map_etag, contents)
 
 

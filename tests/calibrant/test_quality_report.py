@@ -14,7 +14,7 @@ import calibrant as cal
 from calibrant.figures.numbers import interval_text, percent, plain_number
 from calibrant.figures.over_time import over_time_caption
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page
-from calibrant.quality_report.decisions import flagged_sentences
+from calibrant.quality_report.decisions import flagged_note, flagged_sentences
 from calibrant.quality_report.figures import figures
 from calibrant.quality_report.readers import reader_rows
 from calibrant.quality_report.service_rows import alarm_rows, loss_rows
@@ -475,6 +475,16 @@ def test_acting_that_is_worse_than_not_acting_is_in_the_verdict(contents: Report
         for tolerance in (0.02, None):
             shown = replace(within(contents, net_benefit=at), tolerance=tolerance)
             assert (harm in main_verdict(shown).sentences) == is_harm
+
+
+def test_after_a_change_the_thresholds_are_those_since_it(contents: ReportContents) -> None:
+    shown = within(contents, net_benefit=decision(0.3, 0.5, 0.5))
+    shown = replace(shown, drift=OFF)
+    assert flagged_note(shown).startswith("Over all days of the report.")
+    after = {"start": "2026-11-15T00:00:00Z", "metrics": {"net_benefit": decision(0.3, 0.2, 0.6)}}
+    changed = replace(shown, since_change=after)
+    assert "20 had the outcome; the model predicted 60." in flagged_sentences(changed)[0]
+    assert flagged_note(changed).startswith("Since the change, 15 Nov 2026. A prediction is")
 
 
 def test_sensitivity_and_specificity_are_those_of_the_rows() -> None:
