@@ -235,7 +235,7 @@ def _evidence(found: Mapping[str, Any]) -> str:
     >>> _evidence({"promotion": {"evidence": {"beats": True, "n": 240}}})
     'It was shown to be better on 240 labels that came after those of its fit.'
     >>> _evidence({"promotion": {"evidence": {"beats": True, "n": 5760, "later_labels": "no_labels"}}})
-    'It was shown to be better by cross-validation on the 5,760 labels of its fit; there are no later ones.'
+    'It was shown to be better by cross-validation on the 5,760 labels of its fit; no later labels are complete.'
     """
     evidence = (found.get("promotion") or {}).get("evidence") or {}
     if not evidence.get("beats"):
@@ -243,7 +243,7 @@ def _evidence(found: Mapping[str, Any]) -> str:
     n = counted(evidence.get("n"), "label")
     if evidence.get("later_labels") is None:
         return f"It was shown to be better on {n} that came after those of its fit."
-    return f"It was shown to be better by cross-validation on the {n} of its fit; there are no later ones."
+    return f"It was shown to be better by cross-validation on the {n} of its fit; no later labels are complete."
 
 
 registered(app, list_, fit, get, apply, promote)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from calibrant.core.number_texts import at_least, at_most, percent_text
 from calibrant.core.time_texts import day_of, period_text
 
-TOLD = 0.02  # share of predictions with labels after the horizon that is told
+REPORTED = 0.02  # least share of predictions with labels after the horizon that the sentence has
 
 
 def missing_text(
@@ -32,7 +32,7 @@ def missing_text(
     found = f"{which}: depending on their labels, {between}."
     if late is None:
         return found
-    if late < TOLD:
+    if late < REPORTED:
         return f"{found} Lengthen the horizon if labels come later."
     return f"{found} Later, {percent_text(late)} got one: lengthen the horizon."
 

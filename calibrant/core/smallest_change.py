@@ -7,7 +7,7 @@ from typing import Literal
 
 SLOPE, POINTS = 0.625, 0.05  # of the log-odds, and of the rate: what an armed rule shows
 TARGET = f"temperature of {1.0 / SLOPE:.1f}"
-SIMILAR = 1.5  # ratio of a fall and a rise that are told as one size
+SIMILAR = 1.5  # ratio of a fall and a rise that are one size in the sentence
 
 
 @dataclass(frozen=True)

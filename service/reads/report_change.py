@@ -40,7 +40,10 @@ async def since_change_query(
 
 def since_change(results: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the net benefits since the change with its start; None if the words do not show one now."""
-    change, found = results["drift"]["change"], results.get(SINCE_CHANGE)
-    if found is None or change["word"] != "changed" or not change["start"]:
+    found = results.get(SINCE_CHANGE)
+    if found is None:
+        return None
+    change = results["drift"]["change"]
+    if change["word"] != "changed" or not change["start"]:
         return None
     return {**found, "start": change["start"]}

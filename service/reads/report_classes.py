@@ -44,5 +44,5 @@ def class_errors(
     return {
         scope_of({"scope": f"class:{name.removeprefix(CLASS)}", "classes": classes}): each["metrics"]["ece"]
         for name, each in results.items()
-        if name.startswith(CLASS)
+        if name.startswith(CLASS) and "ece" in each["metrics"]
     }  # fmt: skip

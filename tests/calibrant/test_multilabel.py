@@ -119,7 +119,7 @@ def test_a_label_without_labels_is_left_out_of_the_mean() -> None:
         (P, Y, {"task": "multi"}, "expected 'multilabel'"),
         (P, Y, {"scope": "top_label"}, "scope"),
         (P, None, {"label_counts": Y}, "Remove label_counts"),
-        (P, Y, {"task": None}, "task=multilabel of evaluate"),
+        (P, Y, {"task": None}, "pass task=multilabel"),
         (P, None, {"label_shares": P}, "Remove label_shares"),
         (P, Y, {"n_ratings": [1] * N}, "Remove n_ratings"),
         (P, Y, {"normalize": True}, "Remove normalize"),

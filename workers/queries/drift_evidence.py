@@ -58,11 +58,12 @@ def closed_by_map(alarm: AlarmSnapshot) -> str:
     active, settings = alarm.state.active_map, alarm.state.settings
     if not settings.is_mapped or active.fitted_to_s is None:
         return ""
-    last = active.closed_to(settings.bucket_s, None) or 0
+    passed = None if alarm.detector is None else alarm.detector.last
+    last = active.closed_to(settings.bucket_s, passed) or 0
     first_s = last + 2 * settings.bucket_s + (alarm.state.config.label_horizon_s or 0)
     return (
-        f". Map version {active.version} was fitted to data up to {day_of(active.fitted_to_s)}, so only later days count: the first verdict is "
-        f"expected about {day_of(first_s)}. To judge earlier days, promote a map that was fitted to days before them"
+        f". Map version {active.version} was fitted to data up to {day_of(active.fitted_to_s)}, so only later days count that are complete after "
+        f"its promotion: the first verdict is expected about {day_of(first_s)}"
     )
 
 

@@ -14,7 +14,7 @@ _OPTIONS = {
     "pass them as logits": "pass --logits",
     "pass ignore_label=": "pass --ignore-label ",
     "pass normalize=true": "pass --normalize",
-    "task=multilabel of evaluate and of POST /v1/score": "--task multilabel",
+    "task=multilabel": "--task multilabel",
     ", or the same rows as label_counts": "",
 }
 
