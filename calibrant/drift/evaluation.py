@@ -173,10 +173,9 @@ class Monitor:
 
         Once armed, it stays so while the chance is at least .7: day by day, the estimate of the chance moves around .8.
         """
-        if self._shows(0) >= POWER or self._stays_armed():
+        if self._would_show(0) or self._stays_armed():
             return 0
-        shows = lambda waited: bool(self._shows(waited) >= POWER)  # noqa: E731
-        wait = bisect_left(range(MAX_WAIT + 1), True, key=shows)
+        wait = bisect_left(range(MAX_WAIT + 1), True, key=self._would_show)
         return wait if wait <= MAX_WAIT else None
 
     def _stays_armed(self) -> bool:
@@ -187,6 +186,9 @@ class Monitor:
             if not STILL <= chance < POWER:
                 return chance >= POWER
         return False
+
+    def _would_show(self, waited: int) -> bool:
+        return self._shows(waited) >= POWER
 
     def _shows(self, waited: int) -> float:
         gaps = (self.slope_gap(SLOPE), self.points_gap(POINTS), self.points_gap(-POINTS))

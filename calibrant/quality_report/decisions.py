@@ -25,7 +25,7 @@ def flagged_sentences(contents: ReportContents) -> list[str]:
 
 
 def flagged_note(contents: ReportContents) -> str:
-    """Return of which predictions the sentences at thresholds are, and what their rates mean."""
+    """Return what predictions the sentences at thresholds describe, and what their rates mean."""
     period = ["Over all days of the report."] if contents.drift is not None else []
     if contents.since_change is not None:
         at = datetime.fromisoformat(contents.since_change["start"]).timestamp()

@@ -35,7 +35,7 @@ def odd_reader_sentences(
 
 
 def _shares(odd: Mapping[str, Any], classes: Sequence[str]) -> list[str]:
-    """Return the class of which the reader gives most too many or too few labels."""
+    """Return the class in whose share of labels the reader differs most from the others."""
     own, others = odd.get("shares"), odd.get("shares_of_others")
     if not own or not others:
         return []

@@ -14,6 +14,7 @@ from calibrant.quality_report.contents import MAX_CLASSES
 from calibrant.quality_report.decisions import flagged_note, flagged_sentences, harm_sentences
 from calibrant.quality_report.exceptions import exceptions_of
 from calibrant_server.service.pages.api import Api, ApiResponse, together
+from calibrant_server.service.reads.report_change import change_start
 
 View = dict[str, str | None]
 
@@ -29,12 +30,6 @@ async def read_exceptions(
     for k in _classes(settings, found):
         asked[f"class:{k}"] = api.get(f"{path}/metrics", metrics="ece", scope=f"class:{k}", **view)
     return await together(**asked)
-
-
-def change_start(drift: Result) -> str | None:
-    """Return when an open change began; None without one."""
-    change = drift.get("change") or {}
-    return change.get("start") if change.get("word") == "changed" else None
 
 
 def _classes(settings: Result, found: dict[str, ApiResponse]) -> list[int]:

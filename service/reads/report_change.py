@@ -43,7 +43,11 @@ def since_change(results: Mapping[str, Any]) -> dict[str, Any] | None:
     found = results.get(SINCE_CHANGE)
     if found is None:
         return None
-    change = results["drift"]["change"]
-    if change["word"] != "changed" or not change["start"]:
-        return None
-    return {**found, "start": change["start"]}
+    start = change_start(results["drift"])
+    return None if start is None else {**found, "start": start}
+
+
+def change_start(drift: Mapping[str, Any]) -> str | None:
+    """Return when the open change of a drift report began; None without one."""
+    change = drift.get("change") or {}
+    return change.get("start") if change.get("word") == "changed" else None
